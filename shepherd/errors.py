@@ -1,0 +1,59 @@
+"""Every error that Shepherd raises on purpose.
+
+ShepherdError               the message tells the user what to do
+├── ConfigError             a setting, flag or file of settings is wrong
+├── SessionError            a saved session can't be found or read
+├── ToolError               a tool failed; the message goes to the model as its result
+└── BackendError            the model can't answer
+    ├── ModelLoadError      the model file is missing, damaged or does not fit
+    ├── InvalidRequestError the request itself is wrong (a server answers 400)
+    ├── ContextFullError    the conversation is larger than the context
+    └── BusyError           the queue is full (a server answers 503)
+"""
+
+
+class ShepherdError(Exception):
+    """Base of all errors whose message is written for the user; no traceback is shown for them."""
+
+
+class ConfigError(ShepherdError):
+    """A setting, flag or settings file is wrong; the message names it."""
+
+
+class SessionError(ShepherdError):
+    """A saved session can't be found or read."""
+
+
+class ToolError(ShepherdError):
+    """A tool failed; the message is what the model reads after `Error: `."""
+
+
+class BackendError(ShepherdError):
+    """The backend can't answer."""
+
+
+class ModelLoadError(BackendError):
+    """The model can't be loaded; the message names the file and the reason."""
+
+
+class InvalidRequestError(BackendError):
+    """The request can't be served as it is, whatever the backend's state; names what is wrong."""
+
+
+class ContextFullError(BackendError):
+    """The conversation does not fit into the context.
+
+    `tokens_over` is how many tokens must go, None if the backend can't tell.
+    """
+
+    def __init__(self, message: str, tokens_over: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens_over = tokens_over
+
+
+class BusyError(BackendError):
+    """The backend's queue is full; `retry_after` is in seconds."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

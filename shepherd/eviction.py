@@ -1,0 +1,64 @@
+"""The pure planner that decides which messages go when the context is full."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from shepherd.messages import Message, Role
+
+
+def message_groups(messages: Sequence[Message]) -> list[range]:
+    """The groups that may be evicted, oldest first; a group goes whole or stays whole.
+
+    A group is a user turn with everything up to the next user message or, behind the last user
+    message, one assistant message with all the results of its calls. The last user message and
+    the newest group behind it belong to no evictable group.
+    """
+    last_user = _last_user(messages)
+    head_end = len(messages) if last_user is None else last_user
+    groups = _split(messages, 0, head_end, Role.USER)
+    if last_user is not None:
+        groups += _split(messages, last_user + 1, len(messages), Role.ASSISTANT)[:-1]
+    elif groups:
+        groups.pop()
+    return groups
+
+
+def plan_eviction(
+    messages: Sequence[Message], counts: Sequence[int], tokens_over: int
+) -> list[range]:
+    """The oldest whole groups that free at least `tokens_over` tokens.
+
+    `counts` holds each message's tokens. Empty when nothing can go; less than asked when all that
+    may go is not enough.
+    """
+    plan: list[range] = []
+    freed = 0
+    for group in message_groups(messages):
+        if freed >= tokens_over:
+            break
+        plan.append(group)
+        freed += sum(counts[i] for i in group)
+    return _merged(plan)
+
+
+def _last_user(messages: Sequence[Message]) -> int | None:
+    return next(
+        (i for i in range(len(messages) - 1, -1, -1) if messages[i].role is Role.USER), None
+    )
+
+
+def _split(messages: Sequence[Message], start: int, end: int, opener: Role) -> list[range]:
+    """Cut `start..end` before every message of role `opener`."""
+    cuts = [i for i in range(start + 1, end) if messages[i].role is opener]
+    bounds = [start, *cuts, end]
+    return [range(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+def _merged(ranges: Sequence[range]) -> list[range]:
+    merged: list[range] = []
+    for r in ranges:
+        if merged and merged[-1].stop == r.start:
+            merged[-1] = range(merged[-1].start, r.stop)
+        else:
+            merged.append(r)
+    return merged

@@ -1,0 +1,104 @@
+"""Messages of a conversation as plain data, and their JSON form."""
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias, cast
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Role(StrEnum):
+    """Who a message is from."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model made; `arguments` is the parsed object, never its text."""
+
+    id: str
+    name: str
+    arguments: JsonObject
+
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as canonical JSON."""
+        return json.dumps(self.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model sees it; `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; content, reasoning and tool calls are kept apart and exactly as generated.
+
+    `tool_call_id` and `name` (the tool's) belong to messages of role TOOL.
+    """
+
+    role: Role
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+
+    @classmethod
+    def user(cls, content: str) -> "Message":
+        return cls(Role.USER, content)
+
+    @classmethod
+    def assistant(
+        cls, content: str, reasoning: str = "", tool_calls: tuple[ToolCall, ...] = ()
+    ) -> "Message":
+        return cls(Role.ASSISTANT, content, reasoning, tool_calls)
+
+    @classmethod
+    def tool(cls, call: ToolCall, content: str) -> "Message":
+        return cls(Role.TOOL, content, tool_call_id=call.id, name=call.name)
+
+
+def message_to_json(message: Message) -> JsonObject:
+    """The message as a JSON object without empty fields; `message_from_json` is the inverse."""
+    data: JsonObject = {"role": message.role.value, "content": message.content}
+    if message.reasoning:
+        data["reasoning"] = message.reasoning
+    if message.tool_calls:
+        data["tool_calls"] = [
+            {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
+        ]
+    if message.tool_call_id:
+        data["tool_call_id"] = message.tool_call_id
+    if message.name:
+        data["name"] = message.name
+    return data
+
+
+def message_from_json(data: JsonObject) -> Message:
+    """The message that `message_to_json` wrote.
+
+    Raises ValueError, TypeError or KeyError when `data` is not such an object.
+    """
+    calls = tuple(
+        ToolCall(str(c["id"]), str(c["name"]), dict(cast(JsonObject, c["arguments"])))
+        for c in cast(list[JsonObject], data.get("tool_calls", []))
+    )
+    return Message(
+        role=Role(data["role"]),
+        content=str(data["content"]),
+        reasoning=str(data.get("reasoning", "")),
+        tool_calls=calls,
+        tool_call_id=str(data.get("tool_call_id", "")),
+        name=str(data.get("name", "")),
+    )

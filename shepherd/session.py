@@ -1,0 +1,78 @@
+"""A conversation: its messages, what it offers the model, and how many tokens each part takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shepherd.messages import Message, ToolSpec
+from shepherd.sampling import Sampling
+
+
+@dataclass(slots=True)
+class TokenLedger:
+    """Tokens as the backend last measured them; None where it has not.
+
+    `counts` runs parallel to `Session.messages`. `context_used` and `context_size` are what the
+    last generation left in the context and what the context holds.
+    """
+
+    counts: list[int | None] = field(default_factory=list[int | None])
+    context_used: int = 0
+    context_size: int = 0
+
+
+class SessionJournal(Protocol):
+    """Is told of every change to a session's history as it happens."""
+
+    def message_added(self, message: Message) -> None: ...
+
+    def messages_evicted(self, ranges: Sequence[range]) -> None: ...
+
+    def cleared(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Session:
+    """A conversation and what a backend needs to answer it; owned by one frontend.
+
+    Change `messages` through the methods, so that ledger and journal follow. Nothing volatile may
+    enter `system_message` after the first turn: it would cost the whole KV cache.
+    """
+
+    system_message: str = ""
+    messages: list[Message] = field(default_factory=list[Message])
+    tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+    sampling: Sampling = field(default_factory=Sampling)
+    thinking: bool = False
+    id: str = ""
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    journal: SessionJournal | None = None
+
+    def __post_init__(self) -> None:
+        self.ledger.counts.extend([None] * (len(self.messages) - len(self.ledger.counts)))
+
+    def add(self, message: Message) -> None:
+        """Append a message."""
+        self.messages.append(message)
+        self.ledger.counts.append(None)
+        if self.journal is not None:
+            self.journal.message_added(message)
+
+    def evict(self, ranges: Sequence[range]) -> list[Message]:
+        """Remove the messages at `ranges` (disjoint, ascending) and return them in order."""
+        doomed = {i for r in ranges for i in r}
+        gone = [m for i, m in enumerate(self.messages) if i in doomed]
+        self.messages[:] = [m for i, m in enumerate(self.messages) if i not in doomed]
+        counts = self.ledger.counts
+        counts[:] = [c for i, c in enumerate(counts) if i not in doomed]
+        if self.journal is not None and gone:
+            self.journal.messages_evicted(ranges)
+        return gone
+
+    def clear(self) -> None:
+        """Forget all messages; the system message and the tools stay."""
+        self.messages.clear()
+        self.ledger.counts.clear()
+        self.ledger.context_used = 0
+        if self.journal is not None:
+            self.journal.cleared()
