@@ -1,0 +1,205 @@
+"""Plays a script as if a model had generated it."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import TracebackType
+
+from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.scripted.script import (
+    Call,
+    Chunk,
+    Delay,
+    Fail,
+    Finish,
+    Full,
+    Say,
+    Script,
+    Step,
+)
+from shepherd.errors import BackendError, ContextFullError
+from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.messages import Message, ToolCall
+from shepherd.session import Session
+
+MESSAGE_OVERHEAD = 4
+"""Tokens that a message is taken to need beside its text; a word or a sign is one token."""
+
+_FENCE = re.compile(r"(```.*?(?:```\n?|\Z))", re.DOTALL)
+
+
+class ScriptedPrefilled(Prefilled):
+    """One generation of the script, claimed by a request."""
+
+    def __init__(self, backend: "ScriptedBackend", prompt_tokens: int) -> None:
+        self.backend = backend
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = 0
+
+    async def __aenter__(self) -> "ScriptedPrefilled":
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.backend.active -= 1
+
+
+@dataclass(slots=True)
+class _Playback:
+    """What one generation has given so far."""
+
+    callback: EventCallback
+    chunk: int = 1_000_000
+    content: list[str] = field(default_factory=list[str])
+    reasoning: list[str] = field(default_factory=list[str])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    finish: FinishReason | None = None
+    cancelled: bool = False
+
+    def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
+        if not self.cancelled:
+            self.cancelled = not self.callback(event, content, name, id)
+
+    def message(self) -> Message:
+        calls = tuple(self.calls)
+        return Message.assistant("".join(self.content), "".join(self.reasoning), calls)
+
+    def finish_reason(self) -> FinishReason:
+        if self.cancelled:
+            return FinishReason.CANCELLED
+        return self.finish or (FinishReason.TOOL_CALLS if self.calls else FinishReason.STOP)
+
+
+class ScriptedBackend(Backend):
+    """Each request plays the next generation; past the end the script starts again.
+
+    `active` is the number of requests that hold a generation now, `requests` the sessions'
+    message counts as they came.
+    """
+
+    def __init__(self, script: Script, name: str = "script") -> None:
+        self.script = script
+        self.name = name
+        self.active = 0
+        self.requests: list[int] = []
+        self._next = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(self.name, "scripted", self.script.context_size)
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        tokens = count_tokens(session.system_message)
+        for message in session.messages:
+            tokens += await self.count_message_tokens(session, message)
+        if tokens >= self.script.context_size:
+            raise ContextFullError(
+                f"request ({tokens} tokens) exceeds the available context size "
+                f"({self.script.context_size} tokens)",
+                tokens - self.script.context_size + 1,
+            )
+        full = self._peek()
+        if full is not None:
+            self._next += 1
+            raise ContextFullError(f"the context is full by {full} tokens", full)
+        self.active += 1
+        self.requests.append(len(session.messages))
+        return ScriptedPrefilled(self, tokens)
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        playback = _Playback(callback)
+        started = perf_counter()
+        for step in self._take():
+            await self._play(step, playback)
+            if playback.cancelled:
+                break
+        if max_tokens and count_tokens("".join(playback.content)) > max_tokens:
+            playback.finish = FinishReason.LENGTH
+        message = playback.message()
+        completion = count_tokens(message.content + message.reasoning)
+        stats = GenerationStats(
+            prompt_tokens=prefilled.prompt_tokens,
+            completion_tokens=completion,
+            decode_seconds=perf_counter() - started,
+            context_used=prefilled.prompt_tokens + completion,
+            context_size=self.script.context_size,
+        )
+        reason = playback.finish_reason()
+        playback.send(CallbackEvent.STATS, stats.to_json())
+        playback.send(CallbackEvent.STOP, reason.value)
+        for call in playback.calls:
+            playback.send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+        return Generation(message, playback.finish_reason(), stats)
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
+        return count_tokens(message.content + message.reasoning + calls) + MESSAGE_OVERHEAD
+
+    async def aclose(self) -> None:
+        """Nothing to free."""
+
+    def _peek(self) -> int | None:
+        """The overflow that the next generation begins with, if it does."""
+        steps = self._generation()
+        return steps[0].tokens_over if steps and isinstance(steps[0], Full) else None
+
+    def _generation(self) -> tuple[Step, ...]:
+        generations = self.script.generations
+        return generations[self._next % len(generations)] if generations else ()
+
+    def _take(self) -> tuple[Step, ...]:
+        steps = self._generation()
+        self._next += 1
+        return steps
+
+    async def _play(self, step: Step, playback: _Playback) -> None:
+        match step:
+            case Say():
+                await self._say(step, playback)
+            case Call(name=name, arguments=arguments):
+                call_id = f"call_{self._next}_{len(playback.calls)}"
+                playback.calls.append(ToolCall(call_id, name, arguments))
+            case Delay(seconds=seconds):
+                await asyncio.sleep(seconds)
+            case Chunk(characters=characters):
+                playback.chunk = characters
+            case Full(tokens_over=over):
+                raise ContextFullError(f"the context is full by {over} tokens", over)
+            case Fail(message=message):
+                raise BackendError(message)
+            case Finish(reason=reason):
+                playback.finish = reason
+
+    async def _say(self, step: Say, playback: _Playback) -> None:
+        for event, text in _events(step):
+            for start in range(0, len(text), playback.chunk):
+                piece = text[start : start + playback.chunk]
+                kept = playback.reasoning if step.thinking else playback.content
+                kept.append(piece)
+                playback.send(event, piece)
+                if playback.cancelled:
+                    return
+                await asyncio.sleep(0)
+
+
+def count_tokens(text: str) -> int:
+    """The scripted tokenizer: words and signs."""
+    return len(re.findall(r"\w+|[^\w\s]", text))
+
+
+def _events(step: Say) -> Iterator[tuple[CallbackEvent, str]]:
+    if step.thinking:
+        yield CallbackEvent.THINKING, step.text
+        return
+    for part in _FENCE.split(step.text):
+        if part:
+            fenced = part.startswith("```")
+            yield (CallbackEvent.CODEBLOCK if fenced else CallbackEvent.CONTENT), part

@@ -1,0 +1,173 @@
+"""Prefill, generate, run the tools, generate again, until the model is done."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shepherd.backends.base import Backend, Generation, GenerationStats
+from shepherd.errors import ContextFullError, ShepherdError
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.messages import Message, ToolCall
+from shepherd.session import Session
+from shepherd.tools.base import ToolResult
+from shepherd.turn.fitting import fit_result, make_room
+from shepherd.turn.repetition import RepetitionGuard
+from shepherd.turn.stream import TurnStream
+
+INTERRUPTED = "Error: interrupted by the user"
+NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
+
+
+class ToolExecutor(Protocol):
+    """Runs calls; never raises for a failed or refused call: the result says so."""
+
+    async def run(self, call: ToolCall) -> ToolResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """The guards of one turn; `max_tokens` per generation, 0 means as many as fit."""
+
+    max_tokens: int = 0
+    max_rounds: int = 50
+    reminder_after: int = 3
+    stop_after: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """How a turn ended; `stats` has one entry per generation."""
+
+    finish_reason: FinishReason
+    stats: tuple[GenerationStats, ...] = ()
+
+
+async def run_turn(
+    session: Session,
+    prompt: str,
+    backend: Backend,
+    tools: ToolExecutor,
+    callback: EventCallback,
+    limits: TurnLimits | None = None,
+) -> TurnOutcome:
+    """Answer `prompt`, running tools until the model is done.
+
+    Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. When the
+    callback returns False the outcome is CANCELLED; when the task is cancelled CancelledError
+    goes on. Either way what was generated is kept and every call in the session has its result.
+    Raises ShepherdError after an ERROR event; a prompt that can't fit leaves no trace in the
+    session.
+    """
+    limits = limits or TurnLimits()
+    turn = _Turn(session, backend, tools, TurnStream(callback), limits)
+    try:
+        return await turn.run(prompt)
+    except ShepherdError as error:
+        turn.stream.send(CallbackEvent.ERROR, str(error), type(error).__name__)
+        raise
+
+
+@dataclass(slots=True)
+class _Turn:
+    session: Session
+    backend: Backend
+    tools: ToolExecutor
+    stream: TurnStream
+    limits: TurnLimits
+    stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
+    guard: RepetitionGuard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guard = RepetitionGuard(self.limits.reminder_after, self.limits.stop_after)
+
+    async def run(self, prompt: str) -> TurnOutcome:
+        self.session.add(Message.user(prompt))
+        if not self.stream.send(CallbackEvent.USER_PROMPT, prompt):
+            return self._outcome(FinishReason.CANCELLED)
+        for _ in range(self.limits.max_rounds):
+            generation = await self._generate()
+            if self.stream.cancelled:
+                self._fill(generation.message.tool_calls, INTERRUPTED)
+                return self._outcome(FinishReason.CANCELLED)
+            if not generation.message.tool_calls:
+                return self._outcome(generation.finish_reason)
+            ended = await self._run_tools(generation.message.tool_calls)
+            if ended is not None:
+                return self._outcome(ended)
+        return self._stop(f"Stopped after {self.limits.max_rounds} rounds of tool calls.")
+
+    async def _generate(self) -> Generation:
+        self.stream.begin_generation()
+        try:
+            generation = await self._generate_evicting()
+        except asyncio.CancelledError:
+            partial = self.stream.partial_message()
+            if partial is not None:
+                self.session.add(partial)
+            raise
+        message = generation.message
+        if message.content or message.reasoning or message.tool_calls:
+            self.session.add(message)
+        self.stats.append(generation.stats)
+        ledger = self.session.ledger
+        ledger.context_used = generation.stats.context_used
+        ledger.context_size = generation.stats.context_size
+        return generation
+
+    async def _generate_evicting(self) -> Generation:
+        while True:
+            try:
+                return await self.backend.generate_from_session(
+                    self.session, self.stream.send, self.limits.max_tokens
+                )
+            except ContextFullError as full:
+                await self._make_room(full)
+
+    async def _make_room(self, full: ContextFullError) -> None:
+        try:
+            gone = await make_room(self.session, self.backend, full)
+        except ContextFullError:
+            if not self.stats:
+                last = len(self.session.messages) - 1
+                self.session.evict([range(last, last + 1)])
+            raise
+        if not gone:
+            raise full
+        text = f"Context full: the {len(gone)} oldest messages left the conversation."
+        self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
+
+    async def _run_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
+        """Give each call its result; the reason to end the turn, None to go on."""
+        for index, call in enumerate(calls):
+            if self.guard.exhausted(call):
+                text = NOT_REPEATED.format(count=self.limits.stop_after)
+                self._fill(calls[index:], text, send=True)
+                return self._stop(
+                    f"Stopped: the model made the same call of {call.name} "
+                    f"{self.limits.stop_after} times."
+                ).finish_reason
+            try:
+                result = await self.tools.run(call)
+            except asyncio.CancelledError:
+                self._fill(calls[index:], INTERRUPTED)
+                raise
+            text = self.guard.annotate(call, result.content)
+            message = await fit_result(self.session, self.backend, Message.tool(call, text))
+            self.session.add(message)
+            if not self.stream.send(CallbackEvent.TOOL_RESULT, message.content, call.name, call.id):
+                self._fill(calls[index + 1 :], INTERRUPTED)
+                return FinishReason.CANCELLED
+        return None
+
+    def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
+        for call in calls:
+            self.session.add(Message.tool(call, text))
+            if send:
+                self.stream.send(CallbackEvent.TOOL_RESULT, text, call.name, call.id)
+
+    def _stop(self, text: str) -> TurnOutcome:
+        self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")
+        return self._outcome(FinishReason.ERROR)
+
+    def _outcome(self, reason: FinishReason) -> TurnOutcome:
+        return TurnOutcome(reason, tuple(self.stats))
