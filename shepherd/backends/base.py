@@ -82,6 +82,11 @@ class Backend(ABC):
     def info(self) -> ModelInfo:
         """The model that answers."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer; False once it has failed for good or was closed."""
+        return True
+
     @abstractmethod
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Bring the session's prompt into the context (a no-op for API backends).
