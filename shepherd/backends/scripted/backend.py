@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
+from typing import Self
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.backends.scripted.script import (
@@ -38,7 +39,7 @@ class ScriptedPrefilled(Prefilled):
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = 0
 
-    async def __aenter__(self) -> "ScriptedPrefilled":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

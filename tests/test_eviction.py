@@ -1,0 +1,97 @@
+"""The eviction planner: whole groups, oldest first, never what must stay."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.eviction import message_groups, plan_eviction
+from shepherd.messages import Message, Role, ToolCall
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Message]:
+    """Valid conversations: turns of rounds of calls with their results, some unanswered."""
+    messages: list[Message] = []
+    for turn in range(draw(st.integers(0, 6))):
+        messages.append(Message.user(f"question {turn}"))
+        for round_ in range(draw(st.integers(0, 3))):
+            calls = tuple(
+                ToolCall(f"c{turn}.{round_}.{i}", "read", {})
+                for i in range(draw(st.integers(1, 3)))
+            )
+            messages.append(Message.assistant("", tool_calls=calls))
+            messages += [Message.tool(c, "text") for c in calls]
+        if draw(st.booleans()):
+            messages.append(Message.assistant("answer"))
+    return messages
+
+
+@st.composite
+def counted(draw: st.DrawFn) -> tuple[list[Message], list[int]]:
+    messages = draw(histories())
+    size = len(messages)
+    return messages, draw(st.lists(st.integers(1, 100), min_size=size, max_size=size))
+
+
+def without(messages: list[Message], plan: list[range]) -> list[Message]:
+    gone = {i for r in plan for i in r}
+    return [m for i, m in enumerate(messages) if i not in gone]
+
+
+@given(counted(), st.integers(1, 3000))
+def test_what_stays_is_a_valid_conversation(
+    history: tuple[list[Message], list[int]], over: int
+) -> None:
+    messages, counts = history
+    rest = without(messages, plan_eviction(messages, counts, over))
+    calls = [c.id for m in rest for c in m.tool_calls]
+    results = [m.tool_call_id for m in rest if m.role is Role.TOOL]
+    assert calls == results
+    assert not rest or rest[0].role is Role.USER
+
+
+@given(counted(), st.integers(1, 3000))
+def test_the_last_user_message_and_the_newest_group_stay(
+    history: tuple[list[Message], list[int]], over: int
+) -> None:
+    messages, counts = history
+    rest = without(messages, plan_eviction(messages, counts, over))
+    users = [m for m in messages if m.role is Role.USER]
+    if users:
+        assert users[-1] in rest
+        assert messages[-1] in rest
+
+
+@given(counted(), st.integers(1, 3000))
+def test_it_frees_enough_and_no_group_more(
+    history: tuple[list[Message], list[int]], over: int
+) -> None:
+    messages, counts = history
+    groups = message_groups(messages)
+    sizes = [sum(counts[i] for i in g) for g in groups]
+    freed = sum(counts[i] for r in plan_eviction(messages, counts, over) for i in r)
+    assert freed == sum(sizes) or freed >= over
+    needed = 0
+    for size in sizes:
+        if needed >= over:
+            break
+        needed += size
+    assert freed == needed
+
+
+@given(histories())
+def test_groups_are_disjoint_and_in_order(messages: list[Message]) -> None:
+    flat = [i for g in message_groups(messages) for i in g]
+    assert flat == sorted(set(flat))
+
+
+def test_nothing_to_evict_gives_an_empty_plan() -> None:
+    assert plan_eviction([], [], 10) == []
+    assert plan_eviction([Message.user("only")], [5], 10) == []
+
+
+def test_a_long_tool_turn_gives_up_its_oldest_rounds() -> None:
+    calls = [ToolCall(str(i), "read", {}) for i in range(3)]
+    messages = [Message.user("go")]
+    for call in calls:
+        messages += [Message.assistant("", tool_calls=(call,)), Message.tool(call, "text")]
+    assert plan_eviction(messages, [1] * 7, 3) == [range(1, 5)]
