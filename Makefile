@@ -1,0 +1,57 @@
+# One task file. `make chat` and `make test` do all the set-up themselves.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+
+.PHONY: help chat serve test check lint types imports format docs docs-check bench lock clean
+
+help:       ## list the tasks
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+chat: .venv-run      ## set up what is missing, then talk to the agent
+	@$(BIN)/shepherd
+
+serve: .venv-run     ## set up what is missing, then serve the OpenAI-compatible API
+	@$(BIN)/shepherd --server
+
+test: .venv-dev      ## set up what is missing, then run all tests (offline)
+	@$(BIN)/pytest
+
+check: lint types imports docs-check      ## everything that .ci/run checks before the tests
+
+lint: .venv-dev      ## ruff
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: .venv-dev     ## pyright, strict
+	@$(BIN)/pyright
+
+imports: .venv-dev   ## imports point downwards
+	@$(BIN)/lint-imports --no-cache
+
+format: .venv-dev    ## reformat and fix what can be fixed
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: .venv-dev      ## write the generated reference pages
+	@$(BIN)/python -m scripts.generate_docs
+
+docs-check: .venv-dev   ## the generated pages are current
+	@$(BIN)/python -m scripts.generate_docs --check
+
+bench: .venv-dev     ## side-by-side benchmarks, printed as ratios
+	@$(BIN)/python -m bench
+
+lock:       ## renew the lock files (needs uv)
+	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+
+clean:      ## remove what was built
+	rm -rf .venv build dist
+
+.PHONY: .venv-run .venv-dev
+.venv-run:
+	@scripts/install requirements.lock
+.venv-dev:
+	@scripts/install requirements-dev.lock
