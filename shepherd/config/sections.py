@@ -1,19 +1,46 @@
 """The settings themselves: one pydantic model per TOML section, with the range of each value."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from shepherd.errors import InvalidRequestError
-from shepherd.sampling import Sampling, check_sampling
+from shepherd.sampling import RANGES, Sampling, check_sampling
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+ApproveMode = Literal["ask", "edits", "all", "none"]
+AuthMode = Literal["none", "json"]
 
 
 class Section(BaseModel):
     """A section refuses keys that it does not know and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class ModelSection(Section):
+    """Which model answers, and what it is told."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Built-in model (`pup`), a model in `llamacpp.models_dir` by name or "
+            "relative path, or an absolute path to a GGUF file.",
+        ),
+    ] = "pup"
+    thinking: Annotated[bool, Field(description="Let the model reason before it answers.")] = False
+    tools: Annotated[bool, Field(description="Offer the model the built-in tools.")] = True
+    system_message: Annotated[
+        str | None,
+        Field(description='System message; unset = Shepherd\'s own, "" = none.'),
+    ] = None
+    max_tokens: Annotated[
+        int, Field(ge=0, le=16_777_216, description="Longest answer in tokens; 0 = what fits.")
+    ] = 0
+    max_rounds: Annotated[
+        int, Field(ge=1, le=10_000, description="Rounds of tool calls in one turn.")
+    ] = 50
 
 
 class LlamaCppSection(Section):
@@ -27,7 +54,12 @@ class LlamaCppSection(Section):
     ] = 0
     gpu_layers: Annotated[
         int,
-        Field(ge=-1, le=100_000, description="Layers on the GPU; -1 = as many as there are."),
+        Field(
+            ge=-1,
+            le=100_000,
+            description="Layers on the GPU; -1 = as many as there are. The environment variable "
+            "`GGML_N_GPU_LAYERS` goes before it.",
+        ),
     ] = -1
     pipeline_parallel: Annotated[
         int,
@@ -78,20 +110,45 @@ class LlamaCppSection(Section):
         return self
 
 
+def _ranged(name: str, description: str) -> Any:
+    low, high = RANGES[name]
+    return Field(ge=low, le=high, description=description)
+
+
 class SamplingSection(Section):
     """How tokens are chosen when a request does not say; unset = the built-in default."""
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    min_keep: int | None = None
-    penalty_repeat: float | None = None
-    penalty_freq: float | None = None
-    penalty_present: float | None = None
-    penalty_last_n: int | None = None
-    seed: int | None = None
-    stop: list[str] | None = None
+    temperature: Annotated[
+        float | None, _ranged("temperature", "Randomness; 0 = always the likeliest token.")
+    ] = None
+    top_p: Annotated[
+        float | None, _ranged("top_p", "Keep the likeliest tokens up to this probability; 1 = off.")
+    ] = None
+    top_k: Annotated[int | None, _ranged("top_k", "Keep the K likeliest tokens; 0 = all.")] = None
+    min_p: Annotated[
+        float | None, _ranged("min_p", "Drop tokens below this share of the likeliest; 0 = off.")
+    ] = None
+    min_keep: Annotated[
+        int | None, _ranged("min_keep", "Tokens that top_p and min_p keep at least.")
+    ] = None
+    penalty_repeat: Annotated[
+        float | None, _ranged("penalty_repeat", "Repetition penalty; 1 = off.")
+    ] = None
+    penalty_freq: Annotated[
+        float | None, _ranged("penalty_freq", "Frequency penalty; 0 = off.")
+    ] = None
+    penalty_present: Annotated[
+        float | None, _ranged("penalty_present", "Presence penalty; 0 = off.")
+    ] = None
+    penalty_last_n: Annotated[
+        int | None, _ranged("penalty_last_n", "Tokens the penalties look back; -1 = the context.")
+    ] = None
+    seed: Annotated[int | None, _ranged("seed", "Random seed; unset = another one each time.")] = (
+        None
+    )
+    stop: Annotated[
+        list[str] | None, Field(description="Texts that end an answer; at most 16.")
+    ] = None
 
     @model_validator(mode="after")
     def _in_range(self) -> "SamplingSection":
@@ -106,3 +163,92 @@ class SamplingSection(Section):
         values = self.model_dump()
         stop: list[str] | None = values.pop("stop")
         return Sampling(**values, stop=None if stop is None else tuple(stop))
+
+
+class PermissionRule(Section):
+    """One rule: calls of `tool` that touch what `pattern` matches get `decision`."""
+
+    tool: Annotated[str, Field(min_length=1, description="Tool name; * = any.")]
+    pattern: Annotated[
+        str, Field(min_length=1, description="Path, command, URL or variable, with * and **.")
+    ] = "*"
+    decision: Annotated[
+        Literal["allow", "ask", "deny"], Field(description="What happens to such a call.")
+    ]
+    directory: Annotated[
+        str, Field(description='Applies in this working directory only; "" = everywhere.')
+    ] = ""
+
+
+class PermissionsSection(Section):
+    """What tools may do without being asked about."""
+
+    approve: Annotated[
+        ApproveMode,
+        Field(
+            description="Calls that need approval: `ask` asks, `edits` approves changes to files "
+            "in the working directory, `all` approves everything, `none` refuses."
+        ),
+    ] = "ask"
+    rules: Annotated[
+        list[PermissionRule],
+        Field(
+            description="Rules behind the built-in ones; the last that matches wins. Rules of "
+            "several files add up."
+        ),
+    ] = []
+
+
+class ToolsSection(Section):
+    """Limits of the built-in tools."""
+
+    timeout: Annotated[
+        float, Field(ge=1, le=86_400, description="Seconds that one call may run.")
+    ] = 120.0
+    output_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            le=16_777_216,
+            description="Longest result in bytes; the rest goes to a file.",
+        ),
+    ] = 32_768
+    allow_private_hosts: Annotated[
+        bool, Field(description="Let the http tools reach loopback and private addresses.")
+    ] = False
+    disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
+
+
+class TerminalSection(Section):
+    """The interactive prompt."""
+
+    edit_mode: Annotated[
+        Literal["emacs", "vi"], Field(description="Key bindings of the prompt.")
+    ] = "emacs"
+    show_thinking: Annotated[bool, Field(description="Show the model's reasoning, dimmed.")] = True
+    code_theme: Annotated[
+        str, Field(min_length=1, description="Pygments style of code blocks.")
+    ] = "ansi_dark"
+    save_sessions: Annotated[
+        bool, Field(description="Keep conversations for `--continue` and `--resume`.")
+    ] = True
+
+
+class ServerSection(Section):
+    """The HTTP server."""
+
+    host: Annotated[str, Field(min_length=1, description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535, description="Port; 0 = any free one.")] = 8000
+    auth_mode: Annotated[
+        AuthMode,
+        Field(description="`none`, or `json`: keys made by `shepherd apikey add`."),
+    ] = "none"
+    tools: Annotated[
+        bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
+    ] = False
+    max_body_bytes: Annotated[
+        int, Field(ge=1024, le=1_073_741_824, description="Largest request body in bytes.")
+    ] = 16_777_216
+    max_queue: Annotated[
+        int, Field(ge=1, le=100_000, description="Requests waiting before 503 is answered.")
+    ] = 64

@@ -1,0 +1,107 @@
+"""What a setting expects, in words: for errors, the reference and parsing text from a shell."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable
+from types import NoneType
+from typing import Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+
+from shepherd.config.settings import Config
+from shepherd.errors import ConfigError
+
+_PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+def all_fields() -> dict[str, FieldInfo]:
+    """Every setting as `section.key`, in the order of the sections."""
+    return {
+        f"{name}.{key}": field
+        for name, section in Config.model_fields.items()
+        for key, field in section_class(section).model_fields.items()
+    }
+
+
+def section_class(section: FieldInfo) -> type[BaseModel]:
+    """The pydantic model of one of Config's fields."""
+    annotation = section.annotation
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        raise TypeError(f"not a section: {annotation!r}")
+    return annotation
+
+
+def aliases(field: FieldInfo) -> list[str]:
+    """All names by which a settings file may call the field, but the first."""
+    alias = field.validation_alias
+    return [str(c) for c in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
+
+
+def bare_type(field: FieldInfo) -> object:
+    """The field's type without `| None`."""
+    present = [a for a in get_args(field.annotation) if a is not NoneType]
+    optional = NoneType in get_args(field.annotation)
+    return present[0] if optional else field.annotation
+
+
+def expected(field: FieldInfo) -> str:
+    """What a value of this field must be: `a whole number from 0 to 65535`."""
+    kind = bare_type(field)
+    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
+    high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
+    return _kind_in_words(kind) + (f" from {low} to {high}" if low is not None else "")
+
+
+def _kind_in_words(kind: object) -> str:
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(json.dumps(choice) for choice in get_args(kind))
+    if get_origin(kind) is list:
+        return "a list of texts" if get_args(kind)[0] is str else "an array of tables"
+    return _PLAIN[kind] if isinstance(kind, type) and kind in _PLAIN else "a table"
+
+
+def parse_text(key: str, text: str) -> object:
+    """The value that `text` from a variable or command line stands for.
+
+    Texts are taken as they are, everything else as TOML; a value of the wrong type comes back as
+    it is, for validation to name. Raises ConfigError when there is no setting called `key`.
+    """
+    field = all_fields().get(key)
+    if field is None:
+        raise ConfigError(unknown_key(key))
+    kind = bare_type(field)
+    if kind is str or get_origin(kind) is Literal:
+        return text
+    if kind is bool:
+        word = text.lower()
+        return word in _TRUE if word in _TRUE + _FALSE else text
+    if kind == list[str] and not text.lstrip().startswith("["):
+        return [text]
+    return _toml_value(text)
+
+
+def _toml_value(text: str) -> object:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def unknown_key(key: str) -> str:
+    """Say that there is no setting `key`, with the nearest one that there is."""
+    fields = all_fields()
+    by_last_part = {name.partition(".")[2]: name for name in fields}
+    last = key.rpartition(".")[2]
+    guess = by_last_part.get(last) or nearest(key, fields)
+    return f"unknown setting {key}" + (f"; did you mean {guess}?" if guess else "")
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The word most like `word`, "" if none is like it."""
+    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)), "")

@@ -1,0 +1,134 @@
+"""One layer of settings each: a TOML file, the environment, flags."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from shepherd.config.fields import aliases, all_fields, parse_text
+from shepherd.config.locate import line_of
+from shepherd.config.problems import describe
+from shepherd.config.settings import Config, LayerName, Source
+from shepherd.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "SHEPHERD_"
+Table = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The values that one source sets, as `section.key`; `text` is the file's, for line numbers."""
+
+    name: LayerName
+    values: dict[str, object] = field(default_factory=dict[str, object])
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    path: Path | None = None
+    text: str = ""
+
+    def where(self, location: tuple[str | int, ...]) -> str:
+        """`FILE:LINE`, the variable or the flag that set what is at `location`."""
+        if self.path is not None:
+            return f"{self.path}:{line_of(self.text, location)}"
+        key = ".".join(str(part) for part in location[:2])
+        source = self.sources.get(key)
+        return source.origin if source and source.origin else str(self.name)
+
+
+def read_file_layer(name: LayerName, path: Path) -> Layer:
+    """The settings in the file at `path`, checked; an empty layer when there is none.
+
+    Raises ConfigError naming file and line of everything that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Layer(name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: can't be read: {error}") from error
+    return parse_file_layer(name, path, text)
+
+
+def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
+    """The settings in `text`, which is or will be the file at `path`; raises ConfigError."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    bare = Layer(name, path=path, text=text)
+    _check(bare, data)
+    values = _canonical(bare, cast(dict[str, Table], data))
+    source = Source(name, path=path)
+    return Layer(name, values, dict.fromkeys(values, source), path, text)
+
+
+def environment_layer(env: Mapping[str, str]) -> Layer:
+    """The settings in variables `SHEPHERD_SECTION__KEY`; empty ones are unset."""
+    values: dict[str, object] = {}
+    sources: dict[str, Source] = {}
+    for variable, text in sorted(env.items()):
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if name == variable or "__" not in name or not text:
+            continue
+        key = name.lower().replace("__", ".", 1)
+        try:
+            values[key] = parse_text(key, text)
+        except ConfigError as error:
+            raise ConfigError(f"{variable}: {error}") from error
+        sources[key] = Source(LayerName.ENVIRONMENT, variable)
+    return _checked(Layer(LayerName.ENVIRONMENT, values, sources))
+
+
+def flag_layer(overrides: Mapping[str, object]) -> Layer:
+    """The settings given as flags, by `section.key`."""
+    sources = {key: Source(LayerName.FLAG, f"--set {key}") for key in overrides}
+    return _checked(Layer(LayerName.FLAG, dict(overrides), sources))
+
+
+def nested(values: Mapping[str, object]) -> dict[str, Table]:
+    """`{"section.key": value}` as tables."""
+    tables: dict[str, Table] = {}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        tables.setdefault(section, {})[name] = value
+    return tables
+
+
+def _checked(layer: Layer) -> Layer:
+    _check(layer, nested(layer.values))
+    return layer
+
+
+def _check(layer: Layer, data: Mapping[str, object]) -> None:
+    """Raise ConfigError naming each value that is wrong by itself."""
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
+        if problems:
+            raise ConfigError(
+                "\n".join(f"{layer.where(p['loc'])}: {describe(p)}" for p in problems)
+            ) from error
+
+
+def _between_layers(problem: ErrorDetails) -> bool:
+    """Whether another layer may still put it right: a check of a section as a whole."""
+    return problem["type"] == "value_error" and len(problem["loc"]) == 1
+
+
+def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
+    """Flat values under the first name of each setting; raises ConfigError on two names for one."""
+    values = {f"{section}.{key}": value for section, t in data.items() for key, value in t.items()}
+    for key, info in all_fields().items():
+        section = key.partition(".")[0]
+        for alias in (f"{section}.{a}" for a in aliases(info)):
+            if alias not in values:
+                continue
+            if key in values:
+                where = layer.where(tuple(alias.split(".")))
+                raise ConfigError(f"{where}: {alias} is another name of {key}; set one of them")
+            values[key] = values.pop(alias)
+    return values

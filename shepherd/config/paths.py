@@ -1,0 +1,78 @@
+"""Where Shepherd keeps its files, following the XDG base directories."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT_FILE = ".shepherd.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Shepherd's directories; none of them need exist."""
+
+    config: Path
+    state: Path
+    data: Path
+    cache: Path
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "Paths":
+        """The directories that the environment names; relative ones are ignored, as XDG says."""
+        home = Path(env.get("HOME") or Path.home())
+
+        def base(variable: str, default: str) -> Path:
+            given = Path(env.get(variable, ""))
+            return (given if given.is_absolute() else home / default) / "shepherd"
+
+        return cls(
+            config=base("XDG_CONFIG_HOME", ".config"),
+            state=base("XDG_STATE_HOME", ".local/state"),
+            data=base("XDG_DATA_HOME", ".local/share"),
+            cache=base("XDG_CACHE_HOME", ".cache"),
+        )
+
+    @property
+    def user_file(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def keys_file(self) -> Path:
+        return self.config / "apikeys.json"
+
+    @property
+    def sessions(self) -> Path:
+        return self.state / "sessions"
+
+    @property
+    def history_file(self) -> Path:
+        return self.state / "history"
+
+    @property
+    def models(self) -> Path:
+        return self.data / "models"
+
+    @property
+    def spill(self) -> Path:
+        """Where tools put output that is too long for a result."""
+        return self.cache / "spill"
+
+
+def project_file(cwd: Path) -> Path | None:
+    """The nearest `.shepherd.toml` from `cwd` up to the root of its git repository.
+
+    Outside a repository only `cwd` itself is looked at.
+    """
+    for directory in _up_to_repository_root(cwd):
+        candidate = directory / PROJECT_FILE
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _up_to_repository_root(cwd: Path) -> list[Path]:
+    directories = [cwd, *cwd.parents]
+    for depth, directory in enumerate(directories, start=1):
+        if (directory / ".git").exists():
+            return directories[:depth]
+    return [cwd]

@@ -1,0 +1,92 @@
+"""All settings of one run, and where each value came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from shepherd.config.sections import (
+    LlamaCppSection,
+    ModelSection,
+    PermissionsSection,
+    SamplingSection,
+    Section,
+    ServerSection,
+    TerminalSection,
+    ToolsSection,
+)
+
+
+class LayerName(StrEnum):
+    """Where a value can come from; later ones win."""
+
+    DEFAULT = "default"
+    USER = "user"
+    PROJECT = "project"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one value came from: `origin` is a variable's or flag's name, `path` the file."""
+
+    layer: LayerName
+    origin: str = ""
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.path) if self.path else f"{self.layer} {self.origin}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Handed to `Config.model_validate` as its context: the values' sources, and warnings."""
+
+    sources: Mapping[str, Source]
+    warnings: tuple[str, ...] = ()
+
+
+DEFAULT_SOURCE = Source(LayerName.DEFAULT)
+
+
+class Config(BaseModel):
+    """The settings of one run, frozen; `Config()` is the defaults alone.
+
+    `warnings` holds what the user should hear about the files, one sentence each.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    model: ModelSection = ModelSection()
+    llamacpp: LlamaCppSection = LlamaCppSection()
+    sampling: SamplingSection = SamplingSection()
+    permissions: PermissionsSection = PermissionsSection()
+    tools: ToolsSection = ToolsSection()
+    terminal: TerminalSection = TerminalSection()
+    server: ServerSection = ServerSection()
+
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict[str, Source])
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    def model_post_init(self, context: object, /) -> None:
+        if isinstance(context, Provenance):
+            self._sources.update(context.sources)
+            self._warnings = context.warnings
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._warnings
+
+    def source(self, key: str) -> Source:
+        """Where the value of `section.key` came from."""
+        return self._sources.get(key, DEFAULT_SOURCE)
+
+    def section(self, name: str) -> Section:
+        """The section called `name`; raises KeyError if there is none."""
+        if name not in type(self).model_fields:
+            raise KeyError(name)
+        section: Section = getattr(self, name)
+        return section

@@ -1,0 +1,95 @@
+"""What a project's file may set.
+
+A project's file comes with code that others wrote: it is read because somebody changed into a
+directory. So it may set what changes answers and looks, and may make permissions stricter. It may
+not set what runs code, opens a port, reaches the network, reads a file from anywhere or approves
+a tool call. Everything that is not named here is refused, new settings too.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import cast
+
+from shepherd.config.layers import Layer
+
+FREE = frozenset(
+    {
+        "model.thinking",
+        "model.system_message",
+        "model.max_tokens",
+        "model.max_rounds",
+        "llamacpp.context_size",
+        "llamacpp.gpu_layers",
+        "llamacpp.flash_attention",
+        "llamacpp.cache_type_k",
+        "llamacpp.cache_type_v",
+        "tools.disabled",
+        "tools.output_bytes",
+        "terminal.show_thinking",
+        "terminal.code_theme",
+    }
+)
+"""Settings that any file may set; so may it all of `sampling`."""
+
+STRICTNESS = ("all", "edits", "ask", "none")
+"""Modes of approval, the strictest last."""
+
+
+def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
+    """The part of a project's layer that may count, and one warning for each other value.
+
+    `below` holds the values that count without this layer.
+    """
+    values: dict[str, object] = {}
+    warnings: list[str] = []
+    for key, value in layer.values.items():
+        reason = _refusal(key, value, below)
+        if reason is None:
+            values[key] = value
+            continue
+        where = layer.where(tuple(key.split(".")))
+        warnings.append(f"{where}: {key} ignored: {reason}; set it in your own settings file")
+    sources = {key: layer.sources[key] for key in values}
+    return Layer(layer.name, values, sources, layer.path, layer.text), tuple(warnings)
+
+
+def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
+    if key in FREE or key.startswith("sampling."):
+        return None
+    if key == "permissions.approve":
+        return _approve(value, str(below.get(key, "ask")))
+    check = _CHECKS.get(key)
+    return check(value) if check else "a project's file may not set it"
+
+
+def _approve(value: object, current: str) -> str | None:
+    if STRICTNESS.index(str(value)) >= STRICTNESS.index(current):
+        return None
+    return f'a project\'s file may not loosen it from "{current}"'
+
+
+def _rules(value: object) -> str | None:
+    rules = cast(list[dict[str, object]], value)
+    if all(rule["decision"] == "deny" for rule in rules):
+        return None
+    return "a project's file may only hold rules that deny"
+
+
+def _only_false(value: object) -> str | None:
+    return "a project's file may only switch it off" if value else None
+
+
+def _model_name(value: object) -> str | None:
+    path = PurePath(str(value))
+    if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
+        return "a project's file may only name a model in your models directory"
+    return None
+
+
+_CHECKS: dict[str, Callable[[object], str | None]] = {
+    "model.name": _model_name,
+    "model.tools": _only_false,
+    "permissions.rules": _rules,
+    "tools.allow_private_hosts": _only_false,
+    "terminal.save_sessions": _only_false,
+}
