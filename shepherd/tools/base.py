@@ -1,20 +1,33 @@
 """What a tool is: arguments as a pydantic model, what it touches, and how it runs."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.messages import ToolSpec
 
 
 class Arguments(BaseModel):
-    """Base of all tool arguments: unknown names are refused, sensible conversions are made."""
+    """Base of all tool arguments: unknown names are refused, sensible conversions are made.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Small models send null for what they leave out and numbers where text is asked for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        given = cast(dict[str, Any], data)
+        optional = {n for n, f in cls.model_fields.items() if not f.is_required()}
+        return {k: v for k, v in given.items() if v is not None or k not in optional}
 
 
 A = TypeVar("A", bound=Arguments)
@@ -31,12 +44,25 @@ class AccessKind(StrEnum):
     NONE = "none"
 
 
+class Claim(StrEnum):
+    """How sure a tool is of an access."""
+
+    EXACT = "exact"  # the call does just this
+    MENTION = "mention"  # the call may do this: only a rule that denies it counts
+    OPAQUE = "opaque"  # can't be read in full: no rule can allow it
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that a call touches: a resolved absolute path, a command, a URL, a variable."""
+    """One thing that a call touches.
+
+    `target` is a resolved absolute path, a command in canonical shell quoting, a URL or the name
+    of a variable.
+    """
 
     kind: AccessKind
     target: str
+    claim: Claim = Claim.EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +74,18 @@ class ToolResult:
     display: str = ""
 
 
+def denies_nothing(_access: Access) -> bool:
+    """The `ToolContext.denies` of a context without rules."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Where and under which limits a tool runs.
 
     `timeout` is in seconds, `output_bytes` caps a result's text, `spill_dir` takes what is cut.
+    `environment` is added to that of commands. `denies` tells what a tool that finds its files
+    while it runs (grep, glob) must pass over; the runner sets it from the policy.
     """
 
     cwd: Path
@@ -61,6 +94,7 @@ class ToolContext:
     output_bytes: int = 32_768
     allow_private_hosts: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    denies: Callable[[Access], bool] = denies_nothing
 
 
 class Tool(ABC, Generic[A]):
@@ -83,6 +117,10 @@ class Tool(ABC, Generic[A]):
     def preview(self, arguments: A, context: ToolContext) -> str:
         """What a user is shown before approving: a diff or the command; "" if nothing more."""
         return ""
+
+    def deadline(self, arguments: A, context: ToolContext) -> float | None:
+        """Seconds after which the runner stops the call; None if the tool does so itself."""
+        return context.timeout
 
     @abstractmethod
     async def run(self, arguments: A, context: ToolContext) -> ToolResult:

@@ -1,0 +1,83 @@
+"""Whether a rule meets an access."""
+
+import os
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.pathglob import glob_regex
+from shepherd.tools.permissions.command_pattern import command_matches
+from shepherd.tools.permissions.rules import Decision, Rule
+
+
+def rule_matches(rule: Rule, tool: str, access: Access, cwd: Path) -> bool:
+    """Whether `rule` speaks about `access` of `tool` in the working directory `cwd`."""
+    if rule.scope and not cwd.is_relative_to(rule.scope):
+        return False
+    if rule.tool != access.kind.value and not fnmatchcase(tool, rule.tool):
+        return False
+    match access.kind:
+        case AccessKind.READ | AccessKind.WRITE:
+            loose = rule.decision is not Decision.ALLOW
+            return path_matches(rule.pattern, access.target, cwd, ignore_case=loose)
+        case AccessKind.SHELL:
+            return command_matches(rule, access.target)
+        case AccessKind.NETWORK:
+            return host_matches(rule.pattern, access.target)
+        case AccessKind.ENVIRONMENT:
+            return fnmatchcase(access.target.upper(), rule.pattern.upper())
+        case AccessKind.NONE:
+            return True
+
+
+def path_matches(pattern: str, path: str, cwd: Path, *, ignore_case: bool = False) -> bool:
+    """Whether the glob meets the absolute `path`.
+
+    `{cwd}/` and relative globs start in the working directory, `~/` in the home directory.
+    """
+    home = os.path.realpath(Path("~").expanduser())
+    return _path_regex(pattern, str(cwd), home, ignore_case).fullmatch(path) is not None
+
+
+@lru_cache(maxsize=2048)
+def _path_regex(pattern: str, cwd: str, home: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - a key of the cache
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    for prefix, base in (("{cwd}", cwd), ("~", home)):
+        if pattern == prefix:
+            return re.compile(re.escape(base), flags)
+        if pattern.startswith(prefix + "/"):
+            return re.compile(_below(base, pattern[len(prefix) + 1 :]), flags)
+    if pattern.startswith("/"):
+        return re.compile(glob_regex(pattern), flags)
+    return re.compile(_below(cwd, pattern.removeprefix("./")), flags)
+
+
+def _below(base: str, pattern: str) -> str:
+    head = re.escape(base.rstrip("/"))
+    if pattern == "**":
+        return head + "(?:/.*)?"
+    return f"{head}/(?:{glob_regex(pattern)})"
+
+
+def host_matches(pattern: str, url: str) -> bool:
+    """Whether `host`, `*.host` or `host:port` meets the URL."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return False
+    wanted, wanted_port = _split_port(pattern.lower())
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    if wanted_port and int(wanted_port) != (port or default):
+        return False
+    return fnmatchcase(host, wanted.strip("[]"))
+
+
+def _split_port(pattern: str) -> tuple[str, str]:
+    host, _, port = pattern.rpartition(":")
+    if host and port.isdigit() and (":" not in host or host.endswith("]")):
+        return host, port
+    return pattern, ""

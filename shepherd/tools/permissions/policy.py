@@ -1,0 +1,148 @@
+"""Which rule decides: the last match wins, a project may only tighten, secrets stay shut."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.permissions.defaults import default_rules, edits_rules, protected_rules
+from shepherd.tools.permissions.match import rule_matches
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.permissions.store import PermissionStore
+
+
+class ApproveMode(StrEnum):
+    """What `--approve` makes of the rules."""
+
+    ASK = "ask"
+    EDITS = "edits"
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is decided and by which rule; `rule` is None where no rule spoke."""
+
+    decision: Decision
+    rule: Rule | None = None
+    note: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The rule as text, or why there is none."""
+        return self.note or (str(self.rule) if self.rule else "")
+
+
+class PermissionPolicy:
+    """The rules of one session in one working directory.
+
+    In rising order of weight: defaults, mode, `user` (the settings file), the store, rules added
+    in this session. `project` rules come from a file that a stranger may have written: they
+    count only where they are stricter than all the others.
+    """
+
+    def __init__(
+        self,
+        cwd: Path,
+        mode: ApproveMode = ApproveMode.ASK,
+        *,
+        user: Iterable[Rule] = (),
+        project: Iterable[Rule] = (),
+        store: PermissionStore | None = None,
+    ) -> None:
+        self._cwd = cwd.resolve()
+        self.mode = mode
+        self._user = list(user)
+        self._project = list(project)
+        self._store = store
+        self._stored = store.load() if store else []
+        self._session: list[Rule] = []
+        self._defaults = default_rules()
+        self._edits = edits_rules()
+        self._protected = protected_rules()
+
+    @property
+    def cwd(self) -> Path:
+        """The working directory, resolved."""
+        return self._cwd
+
+    def rules(self) -> list[Rule]:
+        """Every rule in force, the weightiest last; the project's come at the very end."""
+        return [*self._base_rules(), *self._own_rules(), *self._protected, *self._project]
+
+    def add(self, rule: Rule) -> None:
+        """Take a rule that the user gave; one with lifetime `always` is stored as well."""
+        self._session.append(rule)
+        if rule.lifetime is Lifetime.ALWAYS and self._store is not None:
+            self._store.add(rule)
+
+    def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
+        """Whether the call would run unasked if `rules` were added."""
+        before = list(self._session)
+        self._session.extend(rules)
+        try:
+            return self.decide(tool, accesses).decision is Decision.ALLOW
+        finally:
+            self._session = before
+
+    def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
+        """The strictest verdict over all accesses of a call."""
+        verdicts = [self.decide_one(tool, access) for access in accesses]
+        return max(verdicts, key=lambda v: v.decision.strictness, default=Verdict(Decision.ALLOW))
+
+    def decide_one(self, tool: str, access: Access) -> Verdict:
+        """The verdict on one access, the mode included."""
+        verdict = self._ruled(tool, access)
+        if verdict.decision is not Decision.ASK:
+            return verdict
+        if self.mode is ApproveMode.ALL:
+            return Verdict(Decision.ALLOW, verdict.rule)
+        if self.mode is ApproveMode.NONE:
+            return Verdict(Decision.DENY, verdict.rule, note="--approve none")
+        return verdict
+
+    def denies(self, tool: str, access: Access) -> bool:
+        """Whether a rule denies the access, whatever was approved."""
+        return self._ruled(tool, access).decision is Decision.DENY
+
+    def _ruled(self, tool: str, access: Access) -> Verdict:
+        if access.kind is AccessKind.NONE:
+            return Verdict(Decision.ALLOW)
+        verdict = self._by_rule(tool, access)
+        if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
+            return Verdict(Decision.ALLOW)
+        if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
+            return Verdict(Decision.ASK, note="the command can't be read in full")
+        return verdict
+
+    def _by_rule(self, tool: str, access: Access) -> Verdict:
+        own = self._last(self._own_rules(), tool, access)
+        shut = self._last(self._protected, tool, access)
+        if shut is not None and shut.decision is Decision.DENY and not _names_it(own):
+            return Verdict(Decision.DENY, shut)
+        base = own or self._last(self._base_rules(), tool, access)
+        decided = Verdict(base.decision if base else Decision.ASK, base)
+        tighter = self._last(self._project, tool, access)
+        if tighter and tighter.decision.strictness > decided.decision.strictness:
+            return Verdict(tighter.decision, tighter)
+        return decided
+
+    def _base_rules(self) -> list[Rule]:
+        edits = self._edits if self.mode is ApproveMode.EDITS else []
+        return [*self._defaults, *edits]
+
+    def _own_rules(self) -> list[Rule]:
+        return [*self._user, *self._stored, *self._session]
+
+    def _last(self, rules: Sequence[Rule], tool: str, access: Access) -> Rule | None:
+        matching = (r for r in reversed(rules) if rule_matches(r, tool, access, self._cwd))
+        return next(matching, None)
+
+
+def _names_it(rule: Rule | None) -> bool:
+    """Whether a rule allows a thing by its name and not by a wildcard that happens to meet it."""
+    if rule is None or rule.decision is not Decision.ALLOW:
+        return False
+    return any(c.isalnum() for c in rule.pattern.rsplit("/", 1)[-1])

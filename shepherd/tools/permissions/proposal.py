@@ -1,0 +1,110 @@
+"""The rule that "always" would store: wide enough to be of use, never wider than it looks."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.pathglob import escape_glob
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+
+_SUBCOMMANDS = {
+    "git": "status log diff show add commit branch blame ls-files describe fetch stash tag",
+    "cargo": "build check test clippy fmt doc tree",
+    "go": "build test vet fmt list",
+    "npm": "test ls outdated",
+    "pnpm": "test ls outdated",
+    "yarn": "test list outdated",
+    "pip": "list show freeze check",
+    "uv": "tree lock sync",
+    "docker": "ps images logs inspect",
+    "kubectl": "get describe logs",
+    "systemctl": "status",
+    "apt": "list search show",
+    "brew": "list info search",
+}
+_LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})
+_INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun"})
+_READS_STDIN = _SHELLS | _INTERPRETERS | {"xargs", "parallel", "source", ".", "eval"}
+_FILE_TOOLS = frozenset({"write_file", "edit_file"})
+
+
+def propose(
+    policy: PermissionPolicy, tool: str, accesses: Sequence[Access], lifetime: Lifetime
+) -> tuple[Rule, ...]:
+    """The rules after which this call would not ask again; none if no rule can do that."""
+    rules: list[Rule] = []
+    for access in accesses:
+        if policy.decide_one(tool, access).decision is not Decision.ASK:
+            continue
+        rule = _for_access(tool, access, policy.cwd, lifetime)
+        if rule is None:
+            return ()
+        if rule not in rules:
+            rules.append(rule)
+    return tuple(rules) if policy.would_allow(tool, accesses, rules) else ()
+
+
+def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rule | None:
+    if access.claim is not Claim.EXACT:
+        return None
+    subject, pattern = access.kind.value, access.target
+    match access.kind:
+        case AccessKind.SHELL:
+            pattern = command_rule(access.target)
+        case AccessKind.READ:
+            pattern = _read_pattern(Path(access.target), cwd)
+        case AccessKind.WRITE:
+            subject = subject if tool == "execute_command" else tool
+            wide = lifetime is Lifetime.SESSION and tool in _FILE_TOOLS
+            pattern = _write_pattern(Path(access.target), cwd, wide=wide)
+        case AccessKind.NETWORK:
+            subject, pattern = tool, _host(access.target)
+        case _:
+            pass
+    return Rule(subject, pattern, Decision.ALLOW, str(cwd), lifetime) if pattern else None
+
+
+def command_rule(command: str) -> str:
+    """The pattern for a command: program and subcommand if both are harmless, else its words.
+
+    "" if no pattern may stand for it, as for an interpreter that reads its program from a pipe.
+    """
+    words = shlex.split(command)
+    program, rest = words[0], words[1:]
+    if program in _LISTERS:
+        return f"{program} *"
+    if rest and rest[0] in _SUBCOMMANDS.get(program, "").split():
+        return f"{program} {rest[0]} *"
+    name = program.rsplit("/", 1)[-1]
+    if name.rstrip("0123456789.") in _READS_STDIN and all(w.startswith("-") for w in rest[:1]):
+        has_program = rest[:1] == ["-c"] and len(rest) > 1
+        return shlex.join(words) if has_program else ""
+    return shlex.join(words)
+
+
+def _read_pattern(path: Path, cwd: Path) -> str:
+    pattern = _relative_pattern(path, cwd)
+    return f"{pattern.rstrip('/')}/**" if path.is_dir() else pattern
+
+
+def _write_pattern(path: Path, cwd: Path, *, wide: bool) -> str:
+    if wide and path.is_relative_to(cwd):
+        return "{cwd}/**"
+    return _relative_pattern(path, cwd)
+
+
+def _relative_pattern(path: Path, cwd: Path) -> str:
+    if path != cwd and path.is_relative_to(cwd):
+        return "{cwd}/" + escape_glob(str(path.relative_to(cwd)))
+    return escape_glob(str(path))
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{parts.port}" if parts.port else host

@@ -1,0 +1,79 @@
+"""A rule: which tool or kind of access, on what, and what is decided."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from shepherd.errors import ConfigError
+
+
+class Decision(StrEnum):
+    """What a rule decides."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        """0 for allow, 1 for ask, 2 for deny."""
+        return _STRICTNESS[self]
+
+
+_STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+class Lifetime(StrEnum):
+    """How long a rule holds."""
+
+    ONCE = "once"
+    SESSION = "session"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    `tool` is a tool's name or glob, or a kind of access (read, write, shell, network,
+    environment). `pattern` is read by the kind of access that it meets: a path glob, a command,
+    a host or a variable's name. `scope` is the directory in and below which it holds; "" is
+    everywhere.
+    """
+
+    tool: str
+    pattern: str
+    decision: Decision
+    scope: str = ""
+    lifetime: Lifetime = Lifetime.ALWAYS
+
+    def __str__(self) -> str:
+        return f"{self.decision} {self.tool} {self.pattern}"
+
+    def describe(self) -> str:
+        """The rule in full, as a user is shown it before it is stored."""
+        where = f"in {self.scope}" if self.scope else "everywhere"
+        return f"{self} ({where}, {_LIFETIME_TEXT[self.lifetime]})"
+
+    def lasting(self, lifetime: Lifetime) -> "Rule":
+        """The same rule with another lifetime."""
+        return replace(self, lifetime=lifetime)
+
+
+_LIFETIME_TEXT = {
+    Lifetime.ONCE: "this call only",
+    Lifetime.SESSION: "until this session ends",
+    Lifetime.ALWAYS: "kept for later sessions",
+}
+_RULE = re.compile(r"\s*(allow|ask|deny)\s+([a-z_*?]+)\s+(\S(?:.*\S)?)\s*")
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule written as `allow shell git status *`; raises ConfigError."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"not a permission rule: {text!r}; write DECISION TOOL PATTERN, "
+            "as in 'allow shell git status *' or 'deny read secrets/**'"
+        )
+    return Rule(found[2], found[3], Decision(found[1]))

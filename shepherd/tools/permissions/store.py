@@ -1,0 +1,97 @@
+"""Where rules that hold for good are kept: a TOML file that only its user can read."""
+
+import fcntl
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from shepherd.errors import ConfigError
+from shepherd.tools.files.atomic import write_atomic
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+
+_HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'
+
+
+class PermissionStore:
+    """A file of rules; `path` need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> list[Rule]:
+        """The stored rules in order.
+
+        Raises ConfigError if the file is broken or others can write to it: then nothing in it
+        may be trusted.
+        """
+        try:
+            with self.path.open("rb") as file:
+                _check_owner(self.path, os.fstat(file.fileno()))
+                data = tomllib.load(file)
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.path}: {error}; repair or delete the file") from error
+        entries = data.get("rule", [])
+        if not isinstance(entries, list):
+            raise ConfigError(f"{self.path}: [[rule]] tables expected; repair or delete the file")
+        return [self._rule(entry) for entry in cast(list[object], entries)]
+
+    def add(self, rule: Rule) -> None:
+        """Store a rule behind the others; an equal one moves there."""
+        with self._locked():
+            rules = [r for r in self.load() if r != rule]
+            self._save([*rules, rule])
+
+    def remove(self, rule: Rule) -> bool:
+        """Forget a rule; False if it was not stored."""
+        with self._locked():
+            rules = self.load()
+            kept = [r for r in rules if r != rule]
+            if len(kept) < len(rules):
+                self._save(kept)
+            return len(kept) < len(rules)
+
+    def _rule(self, entry: object) -> Rule:
+        try:
+            table = cast(dict[str, Any], entry)
+            tool, pattern = str(table["tool"]), str(table["pattern"])
+            return Rule(tool, pattern, Decision(table["decision"]), str(table.get("scope", "")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it") from error
+
+    def _save(self, rules: list[Rule]) -> None:
+        tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]
+        write_atomic(self.path, "\n".join([_HEADER, *tables]).encode(), mode=0o600)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _as_table(rule: Rule) -> str:
+    fields = {"tool": rule.tool, "pattern": rule.pattern, "decision": rule.decision.value}
+    if rule.scope:
+        fields["scope"] = rule.scope
+    lines = [f"{name} = {_toml_string(value)}" for name, value in fields.items()]
+    return "\n".join(["[[rule]]", *lines, ""])
+
+
+def _toml_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(f"{path}: others can write to it; run: chmod 600 {path}")

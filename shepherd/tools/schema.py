@@ -1,0 +1,41 @@
+"""JSON schemas as short as they can be: every token of them is paid in every conversation."""
+
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from shepherd.messages import JsonObject
+
+_NOISE = frozenset({"title", "default", "additionalProperties", "$defs"})
+_NAMED_PARTS = frozenset({"properties"})
+
+
+def compact_schema(model: type[BaseModel]) -> JsonObject:
+    """The JSON schema of `model` without titles, defaults and references.
+
+    Properties stay in the order of the fields.
+    """
+    full = model.model_json_schema()
+    definitions = cast(JsonObject, full.get("$defs", {}))
+    schema = cast(JsonObject, _compact(full, definitions))
+    schema.pop("description", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+def _compact(node: object, definitions: JsonObject) -> object:
+    if isinstance(node, list):
+        return [_compact(item, definitions) for item in cast(list[object], node)]
+    if not isinstance(node, dict):
+        return node
+    given = cast(dict[str, Any], node)
+    if "$ref" in given:
+        return _compact(definitions[str(given["$ref"]).rsplit("/", 1)[-1]], definitions)
+    result: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _NAMED_PARTS:
+            parts = cast(dict[str, Any], value)
+            result[key] = {name: _compact(part, definitions) for name, part in parts.items()}
+        elif key not in _NOISE:
+            result[key] = _compact(value, definitions)
+    return result

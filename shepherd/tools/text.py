@@ -1,0 +1,70 @@
+"""Text that is fit for a model: valid, free of terminal control, not too long."""
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any, cast
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"  # OSC, DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def valid_text(text: str) -> str:
+    """`text` without lone surrogates, which no UTF-8 can hold."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def valid_json(value: Any) -> Any:
+    """The same for all strings inside a JSON value."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, list):
+        return [valid_json(item) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return {valid_text(key): valid_json(item) for key, item in items}
+    return value
+
+
+def plain_text(text: str) -> str:
+    """`text` as it would stand in a log: no escape sequences, progress lines as last drawn."""
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+    return _CONTROLS.sub("", text)
+
+
+def cap_text(text: str, limit: int, spill_dir: Path) -> str:
+    """`text` in at most about `limit` bytes: head, tail, and where the whole of it is kept."""
+    data = text.encode()
+    if len(data) <= limit:
+        return text
+    head, tail = data[: limit * 2 // 3], data[len(data) - limit // 3 :]
+    file = new_spill_file(spill_dir)
+    with os.fdopen(file[0], "wb") as stream:
+        stream.write(data)
+    return join_cut(head, tail, len(data) - len(head) - len(tail), file[1])
+
+
+def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
+    """Head and tail of a long text with the line that tells what is missing."""
+    note = f"[{missing} bytes cut here; all of it is in {spilled}]"
+    before = head.decode("utf-8", "ignore").rstrip("\n")
+    after = tail.decode("utf-8", "replace").lstrip("\ufffd").lstrip("\n")
+    return f"{before}\n{note}\n{after}"
+
+
+def new_spill_file(spill_dir: Path) -> tuple[int, Path]:
+    """A new file that only the user can read, opened for writing: descriptor and path."""
+    spill_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = spill_dir / f"output-{secrets.token_hex(6)}.txt"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600), path
