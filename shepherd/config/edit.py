@@ -10,7 +10,6 @@ from tomlkit.exceptions import TOMLKitError
 from shepherd.config.fields import all_fields, unknown_key
 from shepherd.config.files import exclusive, write_private
 from shepherd.config.layers import parse_file_layer
-from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import LayerName
 from shepherd.errors import ConfigError
 
@@ -46,17 +45,6 @@ def unset_value(path: Path, key: str) -> bool:
 
     _edit(path, change)
     return bool(removed)
-
-
-def append_rule(path: Path, rule: PermissionRule) -> None:
-    """Add a permission rule behind those in the file at `path`; raises ConfigError as above."""
-
-    def change(document: Document) -> None:
-        permissions = _table(document, "permissions")
-        rules = permissions.setdefault("rules", tomlkit.aot())
-        rules.append(rule.model_dump(exclude_defaults=True))
-
-    _edit(path, change)
 
 
 def _edit(path: Path, change: Callable[[Document], None]) -> None:

@@ -15,12 +15,12 @@ from shepherd.config.layers import (
 )
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.problems import describe
+from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source
 from shepherd.config.trust import admit
 from shepherd.errors import ConfigError
 
-ADDING_UP = "permissions.rules"
-"""The one setting whose values of several layers are joined."""
+RULES = "permissions.rules"
 
 
 def load_config(
@@ -34,8 +34,13 @@ def load_config(
     defaults = Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
     user = read_file_layer(LayerName.USER, paths.user_file)
     project, warnings = _project_layer(cwd, paths, defaults.values | user.values)
+    rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
     layers = [defaults, user, project, environment_layer(env), flag_layer(overrides or {})]
-    return _merged(layers, warnings)
+    sources = {key: source for layer in layers for key, source in layer.sources.items()}
+    provenance = Provenance(
+        sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings
+    )
+    return _merged(layers, provenance)
 
 
 def _project_layer(
@@ -47,20 +52,13 @@ def _project_layer(
     return admit(read_file_layer(LayerName.PROJECT, path), below)
 
 
-def _merged(layers: Sequence[Layer], warnings: tuple[str, ...]) -> Config:
-    values: dict[str, object] = {}
-    sources: dict[str, Source] = {}
-    for layer in layers:
-        earlier = cast(list[object], values.get(ADDING_UP, []))
-        values |= layer.values
-        if ADDING_UP in layer.values:
-            values[ADDING_UP] = [*earlier, *cast(list[object], layer.values[ADDING_UP])]
-        sources |= layer.sources
+def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
+    values = {key: value for layer in layers for key, value in layer.values.items()}
     try:
-        return Config.model_validate(nested(values), context=Provenance(sources, warnings))
+        return Config.model_validate(nested(values), context=provenance)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        text = "\n".join(_whole(p["loc"], describe(p), sources) for p in problems)
+        text = "\n".join(_whole(p["loc"], describe(p), provenance.sources) for p in problems)
         raise ConfigError(text) from error
 
 

@@ -38,7 +38,12 @@ class Paths:
 
     @property
     def keys_file(self) -> Path:
-        return self.config / "apikeys.json"
+        return self.config / "keys.json"
+
+    @property
+    def permissions_file(self) -> Path:
+        """Rules that were answered with "always"."""
+        return self.config / "permissions.toml"
 
     @property
     def sessions(self) -> Path:

@@ -168,15 +168,21 @@ class SamplingSection(Section):
 class PermissionRule(Section):
     """One rule: calls of `tool` that touch what `pattern` matches get `decision`."""
 
-    tool: Annotated[str, Field(min_length=1, description="Tool name; * = any.")]
+    tool: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z_*?]+$",
+            description="Tool, glob of tools, or read, write, shell, network, environment.",
+        ),
+    ]
     pattern: Annotated[
-        str, Field(min_length=1, description="Path, command, URL or variable, with * and **.")
-    ] = "*"
+        str, Field(min_length=1, description="Path, command, host or variable, with * and **.")
+    ]
     decision: Annotated[
         Literal["allow", "ask", "deny"], Field(description="What happens to such a call.")
     ]
-    directory: Annotated[
-        str, Field(description='Applies in this working directory only; "" = everywhere.')
+    scope: Annotated[
+        str, Field(description='Directory in and below which it holds; "" = everywhere.')
     ] = ""
 
 
@@ -193,8 +199,8 @@ class PermissionsSection(Section):
     rules: Annotated[
         list[PermissionRule],
         Field(
-            description="Rules behind the built-in ones; the last that matches wins. Rules of "
-            "several files add up."
+            description="Rules behind the built-in ones; the last that matches wins. A project's "
+            "count only where they are stricter."
         ),
     ] = []
 
@@ -249,6 +255,9 @@ class ServerSection(Section):
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Largest request body in bytes.")
     ] = 16_777_216
-    max_queue: Annotated[
-        int, Field(ge=1, le=100_000, description="Requests waiting before 503 is answered.")
-    ] = 64
+    keepalive: Annotated[
+        float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
+    ] = 15.0
+    cors_origins: Annotated[
+        list[str], Field(description="Origins of web pages that may call the server.")
+    ] = []

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from shepherd.config.sections import (
     LlamaCppSection,
     ModelSection,
+    PermissionRule,
     PermissionsSection,
     SamplingSection,
     Section,
@@ -43,9 +44,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Handed to `Config.model_validate` as its context: the values' sources, and warnings."""
+    """Handed to `Config.model_validate` as its context: what is not a value itself."""
 
     sources: Mapping[str, Source]
+    project_rules: tuple[PermissionRule, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -55,6 +57,7 @@ DEFAULT_SOURCE = Source(LayerName.DEFAULT)
 class Config(BaseModel):
     """The settings of one run, frozen; `Config()` is the defaults alone.
 
+    `project_rules` are the permission rules of a project's file, which others may have written.
     `warnings` holds what the user should hear about the files, one sentence each.
     """
 
@@ -69,12 +72,18 @@ class Config(BaseModel):
     server: ServerSection = ServerSection()
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict[str, Source])
+    _project_rules: tuple[PermissionRule, ...] = PrivateAttr(default=())
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: object, /) -> None:
         if isinstance(context, Provenance):
             self._sources.update(context.sources)
+            self._project_rules = context.project_rules
             self._warnings = context.warnings
+
+    @property
+    def project_rules(self) -> tuple[PermissionRule, ...]:
+        return self._project_rules
 
     @property
     def warnings(self) -> tuple[str, ...]:

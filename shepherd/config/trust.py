@@ -70,9 +70,9 @@ def _approve(value: object, current: str) -> str | None:
 
 def _rules(value: object) -> str | None:
     rules = cast(list[dict[str, object]], value)
-    if all(rule["decision"] == "deny" for rule in rules):
+    if all(rule["decision"] != "allow" for rule in rules):
         return None
-    return "a project's file may only hold rules that deny"
+    return "a project's file may only hold rules that ask or deny"
 
 
 def _only_false(value: object) -> str | None:
@@ -80,8 +80,7 @@ def _only_false(value: object) -> str | None:
 
 
 def _model_name(value: object) -> str | None:
-    path = PurePath(str(value))
-    if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
+    if ".." in PurePath(str(value)).parts or str(value).startswith((".", "/", "~")):
         return "a project's file may only name a model in your models directory"
     return None
 

@@ -1,0 +1,124 @@
+"""The lines of a session file.
+
+The first is the header; each of the others is one change. Messages are numbered from 0 for the
+life of the file and evictions name those numbers, so that a damaged line shifts nothing.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from shepherd.messages import JsonObject, Message, message_from_json, message_to_json
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line: what the conversation was started with; `created` is ISO 8601 in UTC."""
+
+    id: str
+    cwd: str
+    model: str
+    system_message: str
+    created: str
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAdded:
+    """A message and its number."""
+
+    number: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesEvicted:
+    """The numbers of the messages that left the conversation."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """All messages left the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanged:
+    """The system message or the model is another one from here on."""
+
+    name: str
+    value: str
+
+
+Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged
+
+
+def header_line(header: Header) -> bytes:
+    """The header as a line with its newline."""
+    return _line({"type": "session", **asdict(header)})
+
+
+def change_line(change: Change) -> bytes:
+    """A change as a line with its newline."""
+    match change:
+        case MessageAdded(number, message):
+            data = {"type": "message", "n": number, "message": message_to_json(message)}
+        case MessagesEvicted(numbers):
+            data = {"type": "evicted", "n": list(numbers)}
+        case Cleared():
+            data = {"type": "cleared"}
+        case SettingChanged(name, value):
+            data = {"type": "changed", "name": name, "value": value}
+    return _line(data | {"time": now()})
+
+
+def parse_header(line: bytes) -> Header:
+    """The header in `line`; raises ValueError, TypeError or KeyError when it is none."""
+    data = _object(line)
+    if data["type"] != "session":
+        raise ValueError("not a session header")
+    names = ("id", "cwd", "model", "system_message", "created")
+    return Header(**{name: str(data[name]) for name in names}, version=int(data["version"]))
+
+
+def parse_change(line: bytes) -> Change:
+    """The change in `line`; raises ValueError, TypeError or KeyError when it is none."""
+    data = _object(line)
+    match data["type"]:
+        case "message":
+            return MessageAdded(int(data["n"]), message_from_json(_checked(data["message"])))
+        case "evicted":
+            return MessagesEvicted(tuple(int(n) for n in data["n"]))
+        case "cleared":
+            return Cleared()
+        case "changed":
+            return SettingChanged(str(data["name"]), str(data["value"]))
+        case kind:
+            raise ValueError(f"unknown kind of line: {kind!r}")
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _line(data: JsonObject) -> bytes:
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can only hold escaped
+        return json.dumps(data).encode() + b"\n"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    return _checked(json.loads(line))
+
+
+def _checked(data: object) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise TypeError("not a JSON object")
+    return cast(dict[str, Any], data)

@@ -1,0 +1,108 @@
+"""All saved conversations: finding, listing and deleting them."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shepherd.errors import SessionError
+from shepherd.messages import Role
+from shepherd.transcript.journal import Transcript, delete_session
+from shepherd.transcript.reading import SavedSession, read_header, read_session
+from shepherd.transcript.records import Header, now
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One line of `shepherd sessions list`; `title` is the first thing that the user said."""
+
+    id: str
+    cwd: str
+    model: str
+    updated: datetime
+    messages: int
+    title: str
+
+
+class SessionStore:
+    """The session files in one directory, which need not exist."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def create(
+        self, cwd: Path, model: str, system_message: str, on_failure: Callable[[str], None]
+    ) -> Transcript:
+        """The transcript of a new session; see `Transcript` for `on_failure`."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        header = Header(f"{stamp}-{secrets.token_hex(3)}", str(cwd), model, system_message, now())
+        return Transcript(self.directory / f"{header.id}.jsonl", header, on_failure)
+
+    def reopen(self, id: str, on_failure: Callable[[str], None]) -> tuple[Transcript, SavedSession]:
+        """Go on with a session; `id` as for `find`."""
+        return Transcript.reopen(self.find(id), on_failure)
+
+    def read(self, id: str) -> SavedSession:
+        """A session as it is now, without locking it; `id` as for `find`."""
+        return read_session(self.find(id))
+
+    def find(self, id: str) -> Path:
+        """The file of the one session whose id starts with `id`; raises SessionError."""
+        found = [p for p in self._files() if p.stem.startswith(id)]
+        exact = [p for p in found if p.stem == id]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        if found:
+            raise SessionError(f"{id} is the start of {len(found)} sessions; give more of it.")
+        raise SessionError(f"No session {id}; `shepherd sessions list` shows all.")
+
+    def latest(self, cwd: Path) -> str:
+        """The id of the session last written to in `cwd`; raises SessionError if there is none."""
+        newest_first = sorted(self._files(), key=_modified, reverse=True)
+        for path in newest_first:
+            try:
+                if read_header(path).cwd == str(cwd):
+                    return path.stem
+            except SessionError:
+                continue  # listed, with what is wrong, by `shepherd sessions list`
+        raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
+
+    def summaries(self) -> tuple[list[SessionSummary], list[str]]:
+        """All sessions, the newest first, and a sentence per file that can't be read."""
+        summaries: list[SessionSummary] = []
+        problems: list[str] = []
+        for path in sorted(self._files(), key=_modified, reverse=True):
+            try:
+                summaries.append(_summary(read_session(path)))
+            except SessionError as error:
+                problems.append(str(error))
+        return summaries, problems
+
+    def delete(self, id: str) -> str:
+        """Delete a session, return its full id; raises SessionError when it is open elsewhere."""
+        path = self.find(id)
+        delete_session(path)
+        return path.stem
+
+    def _files(self) -> list[Path]:
+        return list(self.directory.glob("*.jsonl"))
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime_ns / 1e9
+    except FileNotFoundError:  # deleted since the directory was listed
+        return 0.0
+
+
+def _summary(saved: SavedSession) -> SessionSummary:
+    users = (m.content for m in saved.messages if m.role is Role.USER)
+    return SessionSummary(
+        id=saved.id,
+        cwd=saved.header.cwd,
+        model=saved.model,
+        updated=datetime.fromtimestamp(_modified(saved.path), UTC),
+        messages=len(saved.messages),
+        title=" ".join(next(users, "").split()),
+    )
