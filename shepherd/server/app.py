@@ -1,0 +1,68 @@
+"""Puts the server together from its parts."""
+
+import time
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from shepherd import __version__
+from shepherd.backends.base import Backend
+from shepherd.errors import ShepherdError
+from shepherd.server.connection import ClientDisconnectedError
+from shepherd.server.context import KeyChecker, ServedTools, ServerContext
+from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.guard import Guard
+from shepherd.server.routes.health import health_router
+from shepherd.server.routes.models import models_router
+from shepherd.server.routes.openai_chat import chat_router
+from shepherd.server.routes.tools import tools_router
+from shepherd.server.settings import ServerSettings
+
+
+def create_app(
+    backend: Backend,
+    settings: ServerSettings | None = None,
+    keys: KeyChecker | None = None,
+    tools: ServedTools | None = None,
+) -> FastAPI:
+    """The HTTP API over `backend`, which stays the caller's to close.
+
+    `keys` None lets everybody in, `tools` None leaves the tool endpoints out.
+    """
+    settings = settings or ServerSettings()
+    context = ServerContext(backend, settings, int(time.time()), keys, tools)
+    app = FastAPI(
+        title="Shepherd", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.include_router(health_router(context))
+    app.include_router(models_router(context))
+    app.include_router(chat_router(context))
+    if tools is not None:
+        app.include_router(tools_router(tools, settings))
+    _handle_errors(app, backend)
+    app.add_middleware(Guard, settings=settings, keys=keys)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+        )
+    return app
+
+
+def _handle_errors(app: FastAPI, backend: Backend) -> None:
+    async def answer(_request: Request, error: Exception) -> Response:
+        told = to_api_error(error, backend.info.context_size)
+        return JSONResponse(told.body(), told.status, told.headers)
+
+    async def forget(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=499)
+
+    for kind in (ApiError, ShepherdError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
+    for kind in (ClientDisconnect, ClientDisconnectedError):
+        app.add_exception_handler(kind, forget)

@@ -1,0 +1,107 @@
+"""Every failure as an HTTP status and OpenAI's error object."""
+
+import math
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from shepherd.errors import (
+    BusyError,
+    ContextFullError,
+    InvalidRequestError,
+    ModelLoadError,
+    ShepherdError,
+)
+from shepherd.messages import JsonObject
+
+INVALID_REQUEST = "invalid_request_error"
+SERVER_ERROR = "server_error"
+
+_HTTP_CODES: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "not_found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A failure as the client is told it."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    type: str = INVALID_REQUEST
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+    def body(self) -> JsonObject:
+        """OpenAI's error object."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def unsupported(param: str, message: str) -> ApiError:
+    """A parameter that would change the answer and is not served: refused, never ignored."""
+    return ApiError(400, message, "unsupported_parameter", param)
+
+
+def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
+    """What a client is told of `error`; what is not meant for users stays unsaid.
+
+    `context_size` is the model's, in tokens, 0 if unknown.
+    """
+    match error:
+        case ApiError():
+            return error
+        case ContextFullError():
+            message = _context_message(error, context_size)
+            return ApiError(400, message, "context_length_exceeded", "messages")
+        case InvalidRequestError():
+            return ApiError(400, str(error), "invalid_value")
+        case BusyError():
+            headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+            return ApiError(503, str(error), "server_busy", type=SERVER_ERROR, headers=headers)
+        case ModelLoadError():
+            return ApiError(503, str(error), "model_not_loaded", type=SERVER_ERROR)
+        case ShepherdError():
+            return ApiError(500, str(error), "backend_error", type=SERVER_ERROR)
+        case HTTPException():
+            return _http_error(error)
+        case _:
+            message = "The server failed to answer this request; its log says why."
+            return ApiError(500, message, "internal_error", type=SERVER_ERROR)
+
+
+def invalid_body(error: ValidationError) -> ApiError:
+    """The first thing that is wrong with a request, named by its path in the body."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        problem = first["msg"].removeprefix("Invalid JSON: ")
+        return ApiError(400, f"The body is not valid JSON: {problem}", "invalid_json")
+    param = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return ApiError(400, f"{param}: {message}" if param else message, code, param or None)
+
+
+def _context_message(error: ContextFullError, context_size: int) -> str:
+    if error.tokens_over is None or not context_size:
+        return str(error)
+    return (
+        f"This model's maximum context length is {context_size} tokens. However, your messages "
+        f"resulted in {context_size + error.tokens_over} tokens. Please reduce the length of the "
+        "messages."
+    )
+
+
+def _http_error(error: HTTPException) -> ApiError:
+    code = _HTTP_CODES.get(error.status_code)
+    return ApiError(error.status_code, error.detail, code, headers=dict(error.headers or {}))

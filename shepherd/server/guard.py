@@ -1,0 +1,104 @@
+"""Who may come in: API keys, or nobody but programs on this machine."""
+
+import ipaddress
+import logging
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shepherd.errors import ConfigError
+from shepherd.server.context import KeyChecker
+from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/health"})
+
+
+class Guard:
+    """Middleware that lets a request in or answers it with an error.
+
+    With keys, every path but the health check needs one. Without, the server listens on loopback
+    (unless `insecure` insists otherwise), and the Host and Origin headers must name this machine:
+    a web page whose name was made to resolve to 127.0.0.1 (DNS rebinding) or that posts across
+    sites is refused.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: KeyChecker | None) -> None:
+        self._app = app
+        self._settings = settings
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refusal = self._refusal(Headers(scope=scope), scope["path"])
+            if refusal is not None:
+                response = JSONResponse(refusal.body(), refusal.status, refusal.headers)
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers, path: str) -> ApiError | None:
+        if self._keys is not None:
+            return None if path in OPEN_PATHS else _key_refusal(headers, self._keys)
+        return None if self._settings.insecure else _origin_refusal(headers, self._settings)
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether a host name or address is a loopback one."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _key_refusal(headers: Headers, keys: KeyChecker) -> ApiError | None:
+    key = _given_key(headers)
+    if not key:
+        message = "An API key is needed: send it as `Authorization: Bearer KEY`."
+        return _unauthorized(message)
+    try:
+        name = keys.verify(key)
+    except ConfigError as error:
+        logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message says it all
+        message = "API keys can't be checked at the moment; the server's log says why."
+        return ApiError(503, message, "keys_unavailable", type=SERVER_ERROR)
+    return None if name is not None else _unauthorized("The API key is not valid.")
+
+
+def _given_key(headers: Headers) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key", "").strip()
+
+
+def _unauthorized(message: str) -> ApiError:
+    headers = {"WWW-Authenticate": "Bearer"}
+    return ApiError(401, message, "invalid_api_key", type="authentication_error", headers=headers)
+
+
+def _origin_refusal(headers: Headers, settings: ServerSettings) -> ApiError | None:
+    host = headers.get("host")
+    if host is not None and not _is_ours(_hostname(f"//{host}"), settings):
+        message = f"Requests for host '{host}' are not served without authentication."
+        return ApiError(403, message, "host_not_allowed")
+    origin = headers.get("origin")
+    if origin is None or origin in settings.cors_origins or _is_ours(_hostname(origin), settings):
+        return None
+    message = f"Web pages of origin '{origin}' may not use this server."
+    return ApiError(403, message, "origin_not_allowed")
+
+
+def _is_ours(hostname: str, settings: ServerSettings) -> bool:
+    return names_this_machine(hostname) or hostname == settings.host.lower()
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

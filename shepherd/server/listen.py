@@ -1,0 +1,68 @@
+"""Where the server listens, and where it must not."""
+
+import errno
+import socket
+
+from shepherd.errors import ConfigError
+from shepherd.server.guard import names_this_machine
+from shepherd.server.settings import ServerSettings
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """A socket bound to the address, not listening yet.
+
+    Raises ConfigError when the address is unknown or taken, or when it is reachable from other
+    machines and anybody there would be let in.
+    """
+    family, address = _resolve(settings.host, settings.port)
+    _check_exposure(settings, address[0])
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(_problem(settings, error)) from error
+    return sock
+
+
+def start_listening(sock: socket.socket, settings: ServerSettings) -> None:
+    """Accept connections; raises ConfigError when another program was faster."""
+    try:
+        sock.listen()
+    except OSError as error:
+        raise ConfigError(_problem(settings, error)) from error
+
+
+def url_of(host: str, sock: socket.socket) -> str:
+    """The base URL for clients of the server that listens on `sock`."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{sock.getsockname()[1]}/v1"
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"The server can't listen on host '{host}': {error}") from error
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return family, (str(address[0]), port)
+
+
+def _check_exposure(settings: ServerSettings, address: str) -> None:
+    if settings.auth_mode != "none" or settings.insecure or names_this_machine(address):
+        return
+    raise ConfigError(
+        f"Refusing to listen on {settings.host} without authentication: every machine that "
+        "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add NAME`), "
+        "or --insecure if that is what you want."
+    )
+
+
+def _problem(settings: ServerSettings, error: OSError) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {settings.port} on {settings.host} is in use; choose another with --port."
+    if error.errno == errno.EACCES:
+        return f"No permission to listen on {where}; ports below 1024 need a privilege."
+    return f"The server can't listen on {where}: {error.strerror or error}"

@@ -1,0 +1,1 @@
+"""OpenAI's wire format to and from `Session`, as pure functions."""

@@ -1,0 +1,173 @@
+"""Requests of the chat completions API: lenient in what they accept, fields unknown ignored."""
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from shepherd.messages import JsonObject
+from shepherd.sampling import RANGES
+from shepherd.server.openai.arguments import arguments_object
+from shepherd.server.openai.content import text_of
+
+
+class Wire(BaseModel):
+    """Ignores what it does not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+
+def _ranged(name: str, description: str, *aliases: str) -> Any:
+    """A number in the range of the sampling parameter `name`."""
+    low, high = RANGES[name]
+    alias = AliasChoices(*aliases) if aliases else None
+    return Field(default=None, ge=low, le=high, validation_alias=alias, description=description)
+
+
+def _list_or_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+def _stop_strings(value: object) -> object:
+    """A list, without empty strings: several programs send "" for none."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        return [item for item in cast(list[object], value) if item != ""]
+    return value
+
+
+def _token_limit(value: int | None) -> int | None:
+    if value == 0:
+        raise ValueError("must be at least 1, or -1 for as many as fit")
+    return value
+
+
+TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
+Text = Annotated[str, BeforeValidator(text_of)]
+
+
+class WireFunctionCall(Wire):
+    """The function of a replayed call; its arguments come as JSON text or as an object."""
+
+    name: Annotated[str, Field(min_length=1)]
+    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = {}
+
+
+class WireToolCall(Wire):
+    """A call in the history."""
+
+    id: str | None = None
+    function: WireFunctionCall
+
+
+class WireMessage(Wire):
+    """A message of any role."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Text = ""
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Annotated[list[WireToolCall], BeforeValidator(_list_or_empty)] = []
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class WireFunction(Wire):
+    """A function on offer; `parameters` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: JsonObject | None = None
+
+
+class WireTool(Wire):
+    """A tool on offer; the function's fields may also stand beside the type."""
+
+    type: Literal["function"] = "function"
+    function: WireFunction
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, value: object) -> object:
+        if isinstance(value, dict) and "function" not in value and "name" in value:
+            fields = cast(JsonObject, value)
+            return {"type": fields.get("type", "function"), "function": fields}
+        return cast(object, value)
+
+
+class StreamOptions(Wire):
+    """What a stream carries beside the answer."""
+
+    include_usage: Annotated[
+        bool | None, Field(description="One last chunk, without choices, with the usage.")
+    ] = None
+
+
+class TemplateOptions(Wire):
+    """What is passed to the chat template."""
+
+    enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
+
+
+class ChatRequest(Wire):
+    """The body of `POST /v1/chat/completions`."""
+
+    model: Annotated[
+        str | None, Field(description="Any name: the loaded model answers, under its own.")
+    ] = None
+    messages: Annotated[
+        list[WireMessage],
+        Field(min_length=1, description="The conversation; system messages are merged."),
+    ]
+    tools: Annotated[
+        list[WireTool], BeforeValidator(_list_or_empty), Field(description="Functions on offer.")
+    ] = []
+    tool_choice: Annotated[
+        Any, Field(description="`auto`, or `none`: the tools are not offered.")
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Field(description="false: at most one call in an answer.")
+    ] = None
+    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: Annotated[
+        TokenLimit, Field(description="Tokens to generate at most; none or -1: as many as fit.")
+    ] = None
+    max_tokens: Annotated[TokenLimit, Field(description="The older name of the same.")] = None
+    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
+    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
+    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
+    min_p: float | None = _ranged("min_p", "Drop tokens below this share of the likeliest.")
+    repetition_penalty: float | None = _ranged(
+        "penalty_repeat",
+        "Repetition penalty, also `repeat_penalty`; 1: off.",
+        "repetition_penalty",
+        "repeat_penalty",
+    )
+    frequency_penalty: float | None = _ranged("penalty_freq", "Frequency penalty; 0: off.")
+    presence_penalty: float | None = _ranged("penalty_present", "Presence penalty; 0: off.")
+    seed: Annotated[int | None, Field(description="Random seed; taken modulo 2^32.")] = None
+    stop: Annotated[
+        list[str] | None,
+        BeforeValidator(_stop_strings),
+        Field(max_length=16, description="A text, or up to 16, that end the answer."),
+    ] = None
+    reasoning_effort: Annotated[
+        str | None, Field(description="`none`: the model does not reason; anything else: it does.")
+    ] = None
+    chat_template_kwargs: TemplateOptions | None = None
+    n: Any = None
+    response_format: Any = None
+    logprobs: Any = None
+    logit_bias: Any = None
+    functions: Any = None
+    function_call: Any = None
+    modalities: Any = None

@@ -1,0 +1,126 @@
+"""A chat request as a `Session`."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.sampling import Sampling
+from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
+from shepherd.session import Session
+
+MAX_TOKENS = 2**31 - 1
+"""Larger limits mean this one."""
+
+_INSTRUCTIONS = ("system", "developer")
+
+
+def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
+    """The conversation of a request; `thinking` is what holds where the request is silent.
+
+    Raises ApiError for what would change the answer and is not served.
+    """
+    check_supported(request)
+    system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
+    asked = wants_thinking(request)
+    return Session(
+        system_message="\n\n".join(system),
+        messages=_conversation(request.messages),
+        tools=[] if request.tool_choice == "none" else [_spec(t) for t in request.tools],
+        sampling=sampling_from_request(request),
+        thinking=thinking if asked is None else asked,
+    )
+
+
+def token_limit(request: ChatRequest) -> int:
+    """How many tokens may be generated; 0 is as many as fit."""
+    limit = request.max_completion_tokens or request.max_tokens or 0
+    return min(max(limit, 0), MAX_TOKENS)
+
+
+def wants_thinking(request: ChatRequest) -> bool | None:
+    """Whether the request asks for reasoning, None if it does not say."""
+    options = request.chat_template_kwargs
+    if options is not None and options.enable_thinking is not None:
+        return options.enable_thinking
+    return None if request.reasoning_effort is None else request.reasoning_effort != "none"
+
+
+def sampling_from_request(request: ChatRequest) -> Sampling:
+    """The sampling parameters that the request sets."""
+    return Sampling(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        penalty_repeat=request.repetition_penalty,
+        penalty_freq=request.frequency_penalty,
+        penalty_present=request.presence_penalty,
+        seed=None if request.seed is None else request.seed % 2**32,
+        stop=None if request.stop is None else tuple(request.stop),
+    )
+
+
+def check_supported(request: ChatRequest) -> None:
+    """Refuse by name what would be ignored otherwise; raises ApiError."""
+    if request.n not in (None, 1):
+        raise unsupported("n", "n must be 1: one answer per request is served.")
+    if _kind(request.response_format) not in (None, "text"):
+        raise unsupported("response_format", "Only response_format text is served for now.")
+    if request.tool_choice not in (None, "auto", "none"):
+        message = "tool_choice must be auto or none: a call can't be enforced for now."
+        raise unsupported("tool_choice", message)
+    if request.logprobs:
+        raise unsupported("logprobs", "logprobs are not served.")
+    if request.logit_bias:
+        raise unsupported("logit_bias", "logit_bias is not served.")
+    if request.functions or request.function_call not in (None, "auto", "none"):
+        raise unsupported("functions", "functions are not served; use tools.")
+    if request.modalities not in (None, [], ["text"]):
+        raise unsupported("modalities", "Only text is served.")
+
+
+def _kind(value: object) -> object:
+    """The type of a parameter such as `{"type": "text"}`, or of its short form."""
+    return cast(JsonObject, value).get("type") if isinstance(value, dict) else value
+
+
+def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
+    """The messages without instructions; results get the name of the tool they answer."""
+    names: dict[str, str] = {}
+    messages: list[Message] = []
+    for index, message in enumerate(wire):
+        match message.role:
+            case "system" | "developer":
+                continue
+            case "user":
+                messages.append(Message.user(message.content))
+            case "assistant":
+                calls = tuple(
+                    _call(call, f"call_{index}_{i}") for i, call in enumerate(message.tool_calls)
+                )
+                names.update((call.id, call.name) for call in calls)
+                reasoning = message.reasoning_content or message.reasoning or ""
+                messages.append(Message.assistant(message.content, reasoning, calls))
+            case "tool" | "function":
+                messages.append(_result(message, names, f"messages.{index}"))
+    return messages
+
+
+def _call(wire: WireToolCall, default_id: str) -> ToolCall:
+    return ToolCall(wire.id or default_id, wire.function.name, wire.function.arguments)
+
+
+def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
+    call_id = message.tool_call_id or ""
+    if message.role == "tool" and not call_id:
+        param = f"{where}.tool_call_id"
+        raise ApiError(400, f"{param}: a tool message needs it", "invalid_value", param)
+    name = names.get(call_id) or message.name or ""
+    return Message(Role.TOOL, message.content, tool_call_id=call_id, name=name)
+
+
+def _spec(wire: WireTool) -> ToolSpec:
+    function = wire.function
+    empty: JsonObject = {"type": "object", "properties": {}}
+    return ToolSpec(function.name, function.description or "", function.parameters or empty)

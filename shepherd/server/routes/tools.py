@@ -1,0 +1,68 @@
+"""`GET /v1/tools` and `POST /v1/tools/execute`: the server's own tools, when switched on."""
+
+import json
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BeforeValidator, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.body import read_json
+from shepherd.server.connection import while_connected
+from shepherd.server.context import ServedTools
+from shepherd.server.openai.requests import Wire
+from shepherd.server.settings import ServerSettings
+
+
+def _object(value: object) -> object:
+    """JSON text is parsed; null means no arguments."""
+    if isinstance(value, str):
+        value = json.loads(value or "{}")
+    return {} if value is None else value
+
+
+class ExecuteRequest(Wire):
+    """The body of `POST /v1/tools/execute`."""
+
+    name: Annotated[str, Field(min_length=1, description="The tool's name.")]
+    tool_call_id: Annotated[
+        str | None, Field(description="Comes back in the answer; made up if missing.")
+    ] = None
+    arguments: Annotated[
+        JsonObject,
+        BeforeValidator(_object),
+        Field(description="The arguments, an object or its JSON text."),
+    ] = Field(default_factory=dict[str, Any])
+
+
+def tools_router(tools: ServedTools, settings: ServerSettings) -> APIRouter:
+    """The routes that list and run tools."""
+    router = APIRouter(prefix="/v1/tools")
+
+    @router.get("")
+    async def list_tools() -> JSONResponse:
+        """The tools, with a JSON schema of each one's arguments. Only with `--server-tools`."""
+        specs = [
+            {"name": s.name, "description": s.description, "parameters": s.parameters}
+            for s in tools.specs
+        ]
+        return JSONResponse({"tools": specs})
+
+    @router.post("/execute")
+    async def execute_tool(request: Request) -> JSONResponse:
+        """Run a tool under the permission rules; what would ask is denied.
+
+        A failed or refused call is an answer with `success` false, not an HTTP error. Only with
+        `--server-tools`.
+        """
+        asked = await read_json(request, ExecuteRequest, settings.max_body_bytes)
+        call_id = asked.tool_call_id or f"call_{secrets.token_hex(8)}"
+        call = ToolCall(call_id, asked.name, asked.arguments)
+        result = await while_connected(request.receive, tools.executor.run(call))
+        body = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
+        return JSONResponse(body)
+
+    return router

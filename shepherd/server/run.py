@@ -1,0 +1,122 @@
+"""Runs the server until a signal ends it."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from shepherd.backends.base import Backend
+from shepherd.server.access import AccessLog
+from shepherd.server.app import create_app
+from shepherd.server.connection import end_tasks
+from shepherd.server.context import KeyChecker, ServedTools
+from shepherd.server.listen import bind, start_listening, url_of
+from shepherd.server.settings import ServerSettings
+
+logger = logging.getLogger("shepherd.server")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOGGERS = ("shepherd", "uvicorn")
+_KEEP_ALIVE_SECONDS = 65
+
+
+async def serve(
+    open_backend: Callable[[], Awaitable[Backend]],
+    settings: ServerSettings,
+    keys: KeyChecker | None = None,
+    tools: ServedTools | None = None,
+) -> None:
+    """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
+
+    The first signal lets running requests finish, the second ends them. Raises ConfigError
+    before the backend is opened when the address is taken or must not be served.
+    """
+    with bind(settings) as sock, _logging_to_stderr():
+        _warn(settings, keys, tools)
+        backend = await open_backend()
+        try:
+            app = AccessLog(create_app(backend, settings, keys, tools))
+            server = DrainingServer(app)
+            logger.info("Serving %s at %s", backend.info.id, url_of(settings.host, sock))
+            start_listening(sock, settings)
+            await server.serve(sockets=[sock])
+            await server.end_requests()
+        finally:
+            await backend.aclose()
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn that waits for running requests at the first signal and not at the second."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle the signals here; uvicorn would raise them again, and skip our clean-up."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def end_requests(self) -> None:
+        """Cancel the requests that still run."""
+        await end_tasks(*self.server_state.tasks)
+
+    def _on_signal(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        running = len(self.server_state.tasks)
+        if running and not self.force_exit:
+            logger.info("Waiting for %d running requests; a second signal ends them", running)
+
+
+def _warn(settings: ServerSettings, keys: KeyChecker | None, tools: ServedTools | None) -> None:
+    if keys is not None:
+        return
+    if settings.insecure:
+        logger.warning("Anybody who reaches this address may use the model: no key is asked for")
+    if tools is not None:
+        logger.warning(
+            "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
+            "use --auth-mode json"
+        )
+
+
+@contextmanager
+def _logging_to_stderr() -> Generator[None]:
+    """Log lines of ours and of uvicorn's on stderr, for as long as the server runs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(handler)
+    logging.getLogger("shepherd").setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).removeHandler(handler)
+            logging.getLogger(name).setLevel(level)

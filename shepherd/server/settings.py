@@ -1,0 +1,26 @@
+"""What the server is told when it starts."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+AuthMode = Literal["none", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Where the server listens, whom it lets in, and its limits.
+
+    `thinking` is what a request gets that does not say whether the model is to reason.
+    `cors_origins` are the origins of web pages that may call the server. `keepalive` is the
+    silence in seconds after which a stream sends a comment. `insecure` insists on listening
+    beyond loopback without authentication.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    auth_mode: AuthMode = "none"
+    insecure: bool = False
+    thinking: bool = False
+    cors_origins: tuple[str, ...] = ()
+    max_body_bytes: int = 16 * 1024 * 1024
+    keepalive: float = 15.0

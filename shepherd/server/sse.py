@@ -1,0 +1,106 @@
+"""Server-sent events: frames, keep-alive, errors before and after the headers, hang-ups."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TypeAlias
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shepherd.errors import ShepherdError
+from shepherd.messages import JsonObject
+from shepherd.server.connection import ClientDisconnectedError, end_tasks, while_connected
+
+logger = logging.getLogger(__name__)
+
+KEEPALIVE = ": keep-alive\n\n"
+
+Frames: TypeAlias = AsyncIterator[str]
+
+
+def frame(data: JsonObject | str) -> str:
+    """One event; an object is sent as compact JSON."""
+    if not isinstance(data, str):
+        data = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return f"data: {data}\n\n"
+
+
+class EventStreamResponse(Response):
+    """Sends the frames that `open_frames` gives, as long as the client listens.
+
+    The headers wait for the first frame, or for `keepalive` seconds: what fails before that is
+    an ordinary error response. What fails later is told in a last frame made by `error_frame`.
+    Silence is filled with a comment every `keepalive` seconds.
+    """
+
+    media_type = "text/event-stream"
+    charset = "utf-8"
+
+    def __init__(
+        self,
+        open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
+        error_frame: Callable[[BaseException], str],
+        keepalive: float,
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._open_frames = open_frames
+        self._error_frame = error_frame
+        self._keepalive = keepalive
+        self._started = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnectedError):
+            await while_connected(receive, self._respond(send))
+
+    async def _respond(self, send: Send) -> None:
+        async with self._open_frames() as frames:
+            async for text in self._frames_or_error(frames):
+                await self._write(send, text)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _frames_or_error(self, frames: Frames) -> Frames:
+        """The frames, comments in between, and an error's frame if the headers are out."""
+        while True:
+            upcoming = asyncio.create_task(_next(frames))
+            try:
+                while not (await asyncio.wait({upcoming}, timeout=self._keepalive))[0]:
+                    yield KEEPALIVE
+            finally:
+                await end_tasks(upcoming)
+            error = upcoming.exception()
+            if error is not None:
+                yield self._last_words(error)
+                return
+            text = upcoming.result()
+            if text is None:
+                return
+            yield text
+
+    def _last_words(self, error: BaseException) -> str:
+        if not self._started:
+            raise error
+        if isinstance(error, ShepherdError):
+            logger.error("A stream failed: %s", error)
+        else:
+            logger.error("A stream failed", exc_info=error)
+        return self._error_frame(error)
+
+    async def _write(self, send: Send, text: str) -> None:
+        if not self._started:
+            self._started = True
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+async def _next(frames: Frames) -> str | None:
+    return await anext(frames, None)
