@@ -35,6 +35,7 @@ def load_config(
     user = read_file_layer(LayerName.USER, paths.user_file)
     project, warnings = _project_layer(cwd, paths, defaults.values | user.values)
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
+    project.sources.pop(RULES, None)
     layers = [defaults, user, project, environment_layer(env), flag_layer(overrides or {})]
     sources = {key: source for layer in layers for key, source in layer.sources.items()}
     provenance = Provenance(

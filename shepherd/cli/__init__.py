@@ -1,0 +1,1 @@
+"""The command line: prompt, one-shot, JSON lines and the commands."""

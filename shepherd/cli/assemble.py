@@ -1,0 +1,184 @@
+"""Puts one conversation together from settings: backend, session, tools, transcript."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.backends.base import Backend
+from shepherd.cli.notices import Notices
+from shepherd.cli.permissions import build_policy
+from shepherd.cli.resume import SessionStart, begin_session
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.errors import ShepherdError
+from shepherd.session import Session
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import Approver, DenyingApprover
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.runner import ToolRunner
+from shepherd.transcript import Transcript
+from shepherd.turn import TurnLimits
+
+BackendOpener = Callable[[Config], Awaitable[Backend]]
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Everything that one conversation in a frontend needs; made by `assemble`.
+
+    The backend loads when it is first asked for, in the background after `start_backend`, so
+    that a prompt can be shown before. A frontend that can show `notices` listens to them.
+    """
+
+    config: Config
+    paths: Paths
+    cwd: Path
+    session: Session
+    registry: ToolRegistry
+    policy: PermissionPolicy
+    transcript: Transcript | None
+    open_backend: BackendOpener
+    notices: Notices
+    _loading: asyncio.Task[Backend] | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model as its backend calls it, or as configured until it is loaded."""
+        backend = self.loaded_backend
+        return self.config.model.name if backend is None else backend.info.id
+
+    @property
+    def loaded_backend(self) -> Backend | None:
+        """The backend if it is ready, else None."""
+        task = self._loading
+        ready = task is not None and task.done() and not task.cancelled()
+        return task.result() if task and ready and task.exception() is None else None
+
+    @property
+    def limits(self) -> TurnLimits:
+        """The guards of a turn."""
+        return TurnLimits(self.config.model.max_tokens, self.config.model.max_rounds)
+
+    def start_backend(self) -> asyncio.Task[Backend]:
+        """Begin to load the backend, unless it is loading or there; again after a failure."""
+        if self._loading is None or (self._loading.done() and self.loaded_backend is None):
+            self._loading = asyncio.ensure_future(self.open_backend(self.config))
+            self._loading.add_done_callback(_retrieve)
+        return self._loading
+
+    async def backend(self) -> Backend:
+        """The backend, once it is loaded; raises what kept it from loading."""
+        return await asyncio.shield(self.start_backend())
+
+    async def switch_model(self, name: str) -> Backend:
+        """Load another model in place of this one and go on with the same conversation.
+
+        The old one is closed first: two may not fit into memory. When the new one can't be
+        loaded the old one loads again and the error is raised.
+        """
+        before = self.config
+        await self._close_backend()
+        model = before.model.model_copy(update={"name": name})
+        self.config = before.model_copy(update={"model": model})
+        try:
+            backend = await self.backend()
+        except ShepherdError:
+            self.config = before
+            self.start_backend()
+            raise
+        ledger = self.session.ledger
+        ledger.counts[:] = [None] * len(self.session.messages)
+        ledger.context_used, ledger.context_size = 0, backend.info.context_size
+        if self.transcript is not None:
+            self.transcript.model_changed(name)
+        return backend
+
+    def change_system_message(self, text: str) -> None:
+        """Go on under another system message, which costs a new prefill of everything."""
+        self.session.system_message = text
+        if self.transcript is not None:
+            self.transcript.system_message_changed(text)
+
+    def tool_runner(self, approver: Approver | None = None) -> ToolRunner:
+        """Runs the session's calls; without an approver, what needs approval is denied."""
+        return ToolRunner(
+            self.registry,
+            self.policy,
+            approver or DenyingApprover(),
+            tool_context(self.config, self.paths, self.cwd),
+        )
+
+    async def aclose(self) -> None:
+        """Free the backend and close the transcript."""
+        try:
+            await self._close_backend()
+        finally:
+            if self.transcript is not None:
+                self.transcript.close()
+
+    async def _close_backend(self) -> None:
+        task, self._loading = self._loading, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            await task.result().aclose()
+
+
+def assemble(
+    config: Config,
+    env: Mapping[str, str],
+    cwd: Path,
+    start: SessionStart,
+    open_backend: BackendOpener,
+) -> Assembly:
+    """Build the conversation that `start` names; raises SessionError, ConfigError."""
+    paths = Paths.from_env(env)
+    registry = build_registry(config)
+    notices = Notices()
+    for warning in config.warnings:
+        notices.tell(warning)
+    session, transcript = begin_session(config, paths, cwd, start, notices)
+    session.tools = registry.specs()
+    session.sampling = config.sampling.to_sampling()
+    session.thinking = config.model.thinking
+    return Assembly(
+        config=config,
+        paths=paths,
+        cwd=cwd,
+        session=session,
+        registry=registry,
+        policy=build_policy(config, paths, cwd),
+        transcript=transcript,
+        open_backend=open_backend,
+        notices=notices,
+    )
+
+
+def build_registry(config: Config) -> ToolRegistry:
+    """The tools that are switched on."""
+    if not config.model.tools:
+        return ToolRegistry()
+    everything = default_registry()
+    tools = (everything.get(name) for name in everything.names if name not in config.tools.disabled)
+    return ToolRegistry(tool for tool in tools if tool is not None)
+
+
+def tool_context(config: Config, paths: Paths, cwd: Path) -> ToolContext:
+    """Where and under which limits tools run."""
+    return ToolContext(
+        cwd=cwd,
+        spill_dir=paths.spill,
+        timeout=config.tools.timeout,
+        output_bytes=config.tools.output_bytes,
+        allow_private_hosts=config.tools.allow_private_hosts,
+    )
+
+
+def _retrieve(task: asyncio.Task[Backend]) -> None:
+    """Mark the failure as seen: whoever asks for the backend gets it."""
+    if not task.cancelled():
+        task.exception()
