@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.backends.base import Backend
-from shepherd.messages import ToolSpec
 from shepherd.server.settings import ServerSettings
-from shepherd.turn import ToolExecutor
+from shepherd.tools.runner import ToolRunner
 
 
 class KeyChecker(Protocol):
@@ -18,22 +17,14 @@ class KeyChecker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServedTools:
-    """Tools that run on the server; `executor` applies the permission rules and never asks."""
-
-    specs: tuple[ToolSpec, ...]
-    executor: ToolExecutor
-
-
-@dataclass(frozen=True, slots=True)
 class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
-    `tools` is None unless the tool endpoints are switched on.
+    `tools` is None unless the tool endpoints are switched on; its approver must never ask.
     """
 
     backend: Backend
     settings: ServerSettings
     started: int
     keys: KeyChecker | None = None
-    tools: ServedTools | None = None
+    tools: ToolRunner | None = None

@@ -19,9 +19,12 @@ from shepherd.messages import JsonObject
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 
-_HTTP_CODES: dict[int, str] = {
-    HTTPStatus.NOT_FOUND: "not_found",
-    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+_HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
+    HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this path."),
+    HTTPStatus.METHOD_NOT_ALLOWED: (
+        "method_not_allowed",
+        "This path does not take that method; the Allow header names those it takes.",
+    ),
 }
 
 
@@ -103,5 +106,5 @@ def _context_message(error: ContextFullError, context_size: int) -> str:
 
 
 def _http_error(error: HTTPException) -> ApiError:
-    code = _HTTP_CODES.get(error.status_code)
-    return ApiError(error.status_code, error.detail, code, headers=dict(error.headers or {}))
+    code, message = _HTTP_PROBLEMS.get(error.status_code, (None, error.detail))
+    return ApiError(error.status_code, message, code, headers=dict(error.headers or {}))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
@@ -14,9 +15,10 @@ from shepherd.backends.base import Backend
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
 from shepherd.server.connection import end_tasks
-from shepherd.server.context import KeyChecker, ServedTools
+from shepherd.server.context import KeyChecker
 from shepherd.server.listen import bind, start_listening, url_of
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")
 
@@ -29,7 +31,7 @@ async def serve(
     open_backend: Callable[[], Awaitable[Backend]],
     settings: ServerSettings,
     keys: KeyChecker | None = None,
-    tools: ServedTools | None = None,
+    tools: ToolRunner | None = None,
 ) -> None:
     """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
 
@@ -71,6 +73,9 @@ class DrainingServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Handle the signals here; uvicorn would raise them again, and skip our clean-up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
@@ -92,7 +97,7 @@ class DrainingServer(uvicorn.Server):
             logger.info("Waiting for %d running requests; a second signal ends them", running)
 
 
-def _warn(settings: ServerSettings, keys: KeyChecker | None, tools: ServedTools | None) -> None:
+def _warn(settings: ServerSettings, keys: KeyChecker | None, tools: ToolRunner | None) -> None:
     if keys is not None:
         return
     if settings.insecure:

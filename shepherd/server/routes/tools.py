@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
-from shepherd.server.context import ServedTools
 from shepherd.server.openai.requests import Wire
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.runner import ToolRunner
 
 
 def _object(value: object) -> object:
@@ -38,7 +38,7 @@ class ExecuteRequest(Wire):
     ] = Field(default_factory=dict[str, Any])
 
 
-def tools_router(tools: ServedTools, settings: ServerSettings) -> APIRouter:
+def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
     """The routes that list and run tools."""
     router = APIRouter(prefix="/v1/tools")
 
@@ -47,7 +47,7 @@ def tools_router(tools: ServedTools, settings: ServerSettings) -> APIRouter:
         """The tools, with a JSON schema of each one's arguments. Only with `--server-tools`."""
         specs = [
             {"name": s.name, "description": s.description, "parameters": s.parameters}
-            for s in tools.specs
+            for s in tools.registry.specs()
         ]
         return JSONResponse({"tools": specs})
 
@@ -61,7 +61,7 @@ def tools_router(tools: ServedTools, settings: ServerSettings) -> APIRouter:
         asked = await read_json(request, ExecuteRequest, settings.max_body_bytes)
         call_id = asked.tool_call_id or f"call_{secrets.token_hex(8)}"
         call = ToolCall(call_id, asked.name, asked.arguments)
-        result = await while_connected(request.receive, tools.executor.run(call))
+        result = await while_connected(request.receive, tools.run(call))
         body = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
         return JSONResponse(body)
 

@@ -1,0 +1,226 @@
+"""A real server in a thread, and a backend that waits where a test wants it to."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+import openai
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.messages import Message
+from shepherd.server.access import AccessLog
+from shepherd.server.app import create_app
+from shepherd.server.context import KeyChecker
+from shepherd.server.listen import bind
+from shepherd.server.run import DrainingServer
+from shepherd.server.settings import ServerSettings
+from shepherd.session import Session
+from shepherd.tools.runner import ToolRunner
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Backend)
+
+HI: list[Any] = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+
+
+class RunningServer(Generic[B]):
+    """Serves a backend on 127.0.0.1 for as long as the context is entered."""
+
+    def __init__(
+        self,
+        backend: B,
+        settings: ServerSettings | None = None,
+        keys: KeyChecker | None = None,
+        tools: ToolRunner | None = None,
+    ) -> None:
+        self.backend = backend
+        self._settings = settings or ServerSettings(port=0)
+        self._sock = bind(self._settings)
+        self.port: int = self._sock.getsockname()[1]
+        self._server = DrainingServer(AccessLog(create_app(backend, self._settings, keys, tools)))
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on the server's loop."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(10)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds on the server's loop; fails after ten seconds."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(9):
+                while not condition():
+                    await asyncio.sleep(0.005)
+
+        self.do(wait())
+
+    def client(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+
+    def raw(self, sent: bytes) -> bytes:
+        """Send bytes, and read until the server closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as sock:
+            sock.sendall(sent)
+            received = bytearray()
+            while chunk := sock.recv(65_536):
+                received += chunk
+            return bytes(received)
+
+    def connect_and_post(self, body: dict[str, Any], path: str = CHAT) -> socket.socket:
+        """A connection over which a request was sent and nothing was read yet."""
+        data = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        )
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        sock.sendall(head.encode() + data)
+        return sock
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        self._started.set()
+        await serving
+        await self._server.end_requests()
+        await self.backend.aclose()
+
+
+Scripted: TypeAlias = RunningServer[ScriptedBackend]
+
+
+def scripted(script: str, settings: ServerSettings | None = None) -> Scripted:
+    """A server of a scripted backend."""
+    return RunningServer(ScriptedBackend(parse_script(script)), settings)
+
+
+def ask(client: openai.OpenAI, **options: Any) -> ChatCompletion:
+    """A whole answer; says hi if `options` has no messages."""
+    given: Any = {"model": "gpt-4", "messages": HI} | options
+    completions: Any = client.chat.completions
+    answer: ChatCompletion = completions.create(**given)
+    return answer
+
+
+def stream(client: openai.OpenAI, **options: Any) -> list[ChatCompletionChunk]:
+    """A streamed answer."""
+    given: Any = {"model": "gpt-4", "messages": HI, "stream": True} | options
+    completions: Any = client.chat.completions
+    chunks: Iterable[ChatCompletionChunk] = completions.create(**given)
+    return list(chunks)
+
+
+def joined(chunks: list[ChatCompletionChunk]) -> str:
+    """The content of a stream."""
+    return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+
+class HeldPrefilled(Prefilled):
+    """Counts itself in and out of its backend."""
+
+    prompt_tokens = 1
+    cached_tokens = 0
+
+    def __init__(self, backend: "HeldBackend") -> None:
+        self._backend = backend
+        backend.holding += 1
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._backend.holding -= 1
+
+
+class HeldBackend(Backend):
+    """A backend with one slot that works until it is let go, in prefill or in generation.
+
+    `working` is the number of requests at work, `holding` those that hold the slot, `stopped`
+    those that were cancelled.
+    """
+
+    def __init__(self, *, hold_prefill: bool = False, hold_generation: bool = False) -> None:
+        self.hold_prefill = hold_prefill
+        self.hold_generation = hold_generation
+        self.working = self.holding = self.stopped = 0
+        self.failed = self.closed = False
+        self.go = asyncio.Event()
+        self._slot = asyncio.Semaphore(1)
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo("held", "held", 2048)
+
+    @property
+    def alive(self) -> bool:
+        return not self.failed
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        await self._work(held=self.hold_prefill)
+        return HeldPrefilled(self)
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        callback(CallbackEvent.CONTENT, "done", "", "")
+        await self._work(held=self.hold_generation)
+        stats = GenerationStats(prompt_tokens=1, completion_tokens=1)
+        return Generation(Message.assistant("done"), FinishReason.STOP, stats)
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        return 1
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    async def _work(self, *, held: bool) -> None:
+        async with self._slot:
+            self.working += 1
+            try:
+                if held:
+                    await self.go.wait()
+            except asyncio.CancelledError:
+                self.stopped += 1
+                raise
+            finally:
+                self.working -= 1
