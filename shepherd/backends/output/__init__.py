@@ -1,0 +1,31 @@
+"""Output understanding: from a model's text to events, reasoning and tool calls.
+
+Pure: text in, events out; knows nothing of models, sessions or callbacks.
+"""
+
+from shepherd.backends.output.detect import detect_style, with_separator
+from shepherd.backends.output.filter import OutputFilter, ParsedOutput, new_call_id
+from shepherd.backends.output.stop import StopMatcher
+from shepherd.backends.output.style import (
+    ALL_FORMATS,
+    GENERIC,
+    CallFormat,
+    OutputStyle,
+    ThinkMarkers,
+)
+from shepherd.backends.output.text import TextEvent
+
+__all__ = [
+    "ALL_FORMATS",
+    "GENERIC",
+    "CallFormat",
+    "OutputFilter",
+    "OutputStyle",
+    "ParsedOutput",
+    "StopMatcher",
+    "TextEvent",
+    "ThinkMarkers",
+    "detect_style",
+    "new_call_id",
+    "with_separator",
+]

@@ -1,0 +1,1 @@
+"""Readers of tool calls: one small file per way of writing them."""

@@ -1,0 +1,117 @@
+"""The tools on offer, and whether what was parsed is a call to one of them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.schema import fits, from_text, properties
+from shepherd.messages import JsonObject, ToolSpec
+
+
+class FoundCall(NamedTuple):
+    """A call to a tool on offer."""
+
+    name: str
+    arguments: JsonObject
+
+
+NAME_KEYS = ("name", "function", "tool_name", "tool")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+_OTHER_KEYS = ("id", "type", "call_id")
+_DECORATION = re.compile(r"(?:functions?\.)?([^\s:]+?)(?::\d+)?")
+
+
+class ToolCatalog:
+    """The tools on offer by name."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._parameters = {t.name: t.parameters for t in tools}
+        self.names = tuple(self._parameters)
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
+
+    def known(self, written: str) -> str | None:
+        """The name of the tool that is meant; `functions.NAME:0` is NAME."""
+        bare = written.strip()
+        if bare in self._parameters:
+            return bare
+        found = _DECORATION.fullmatch(bare)
+        return found[1] if found and found[1] in self._parameters else None
+
+    def argument_names(self, tool: str) -> tuple[str, ...]:
+        return tuple(properties(self._parameters[tool]))
+
+    def from_json_text(self, text: str) -> tuple[FoundCall, ...]:
+        """The calls that `text` holds: an object or a list of them; empty if it is anything else.
+
+        JSON that had to be mended counts only if the arguments fit the tool's schema.
+        """
+        try:
+            return self.from_value(loads(text))
+        except ValueError:
+            pass
+        try:
+            calls = self.from_value(loads_lenient(text))
+        except ValueError:
+            return ()
+        return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
+
+    def from_value(self, value: Any) -> tuple[FoundCall, ...]:
+        """As `from_json_text`, for what was parsed already."""
+        items = cast(list[Any], value) if isinstance(value, list) else [value]
+        calls = [self._from_object(item) for item in items]
+        found = tuple(c for c in calls if c is not None)
+        return found if len(found) == len(items) else ()
+
+    def from_arguments_text(self, name: str, text: str) -> tuple[FoundCall, ...]:
+        """The call of `name` with arguments as JSON text; no text means no arguments."""
+        tool = self.known(name)
+        if tool is None:
+            return ()
+        if not text.strip():
+            return (FoundCall(tool, {}),)
+        return self.from_json_text(f'{{"name": "{tool}", "arguments": {text}}}')
+
+    def from_texts(self, tool: str, values: Mapping[str, str]) -> FoundCall:
+        """The call with each argument typed by the tool's schema."""
+        root = self._parameters[tool]
+        known = properties(root)
+        return FoundCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
+
+    def _from_object(self, value: Any) -> FoundCall | None:
+        if not isinstance(value, dict):
+            return None
+        data = cast(JsonObject, value)
+        if isinstance(data.get("function"), dict):
+            data = cast(JsonObject, data["function"])
+        name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
+        tool = self.known(data[name_key]) if name_key else None
+        if name_key is None or tool is None:
+            return None
+        arguments = self._arguments(tool, data, name_key)
+        return None if arguments is None else FoundCall(tool, arguments)
+
+    def _arguments(self, tool: str, data: JsonObject, name_key: str) -> JsonObject | None:
+        key = next((k for k in ARGUMENT_KEYS if k in data), None)
+        if key is None:
+            extra = {k: v for k, v in data.items() if k != name_key and k not in _OTHER_KEYS}
+            return extra if extra.keys() <= set(self.argument_names(tool)) else None
+        return _as_object(data[key])
+
+
+def _as_object(value: Any) -> JsonObject | None:
+    if isinstance(value, str):
+        if not value.strip():
+            return {}
+        try:
+            value = loads(value)
+        except ValueError:
+            try:
+                value = loads_lenient(value)
+            except ValueError:
+                return None
+    if value is None:
+        return {}
+    return cast(JsonObject, value) if isinstance(value, dict) else None

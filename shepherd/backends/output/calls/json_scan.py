@@ -1,0 +1,105 @@
+"""Following JSON as it arrives, to know where it ends and what its first keys are."""
+
+import re
+from enum import Enum, auto
+
+from shepherd.backends.output.calls.repair import MAX_DEPTH
+
+_OUTSIDE = re.compile(r"[\"'{}\[\],:<]")
+_INSIDE = {q: re.compile(rf"[{q}\\<]") for q in "\"'"}
+_SHOWN = 128
+
+
+class Stop(Enum):
+    """Why the scan paused."""
+
+    MORE = auto()  # all text is used
+    CLOSED = auto()  # behind the last bracket
+    ANGLE = auto()  # at a `<`, which may begin a marker; `skip` it to go on
+    KEY = auto()  # behind a key of the outer object: `word`
+    VALUE = auto()  # behind a string value of the outer object: `key`, `word`
+    TOO_DEEP = auto()
+
+
+class JsonScanner:
+    """A scan over one JSON object or array, fed in pieces; every character is seen once.
+
+    Both kinds of quotes delimit strings, as in Python. In a list, the outer object is each item.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.quote = ""
+        self.key = ""
+        self.word = ""
+        self._outer = 1
+        self._at_key = True
+        self._escaped = False
+
+    def scan(self, text: str, pos: int) -> tuple[Stop, int]:
+        """Go on from `pos`; where the scan paused."""
+        while pos < len(text):
+            pattern = _INSIDE[self.quote] if self.quote else _OUTSIDE
+            if self._escaped:
+                self._escaped = False
+                self._show(text[pos])
+                pos += 1
+                continue
+            found = pattern.search(text, pos)
+            if found is None:
+                self._show(text[pos:])
+                break
+            self._show(text[pos : found.start()])
+            pos = found.end()
+            stop = self._in_string(found[0]) if self.quote else self._structure(found[0])
+            if stop is Stop.ANGLE:
+                return stop, pos - 1
+            if stop is not None:
+                return stop, pos
+        return Stop.MORE, len(text)
+
+    def skip_angle(self) -> None:
+        """Take the `<` of the last pause as an ordinary character."""
+        self._show("<")
+
+    def _show(self, text: str) -> None:
+        if self.quote and self.depth == self._outer and len(self.word) < _SHOWN:
+            self.word += text[: _SHOWN - len(self.word)]
+
+    def _in_string(self, char: str) -> Stop | None:
+        if char == "\\":
+            self._escaped = True
+            self._show(char)
+            return None
+        if char == "<":
+            return Stop.ANGLE
+        self.quote = ""
+        if self.depth != self._outer:
+            return None
+        if self._at_key:
+            self.key = self.word
+            return Stop.KEY
+        return Stop.VALUE
+
+    def _structure(self, char: str) -> Stop | None:
+        if char in "\"'":
+            self.quote = char
+            self.word = ""
+        elif char == "<":
+            return Stop.ANGLE
+        elif char in "{[":
+            return self._open(char)
+        elif char in "}]":
+            self.depth -= 1
+            return Stop.CLOSED if self.depth == 0 else None
+        elif self.depth == self._outer:
+            self._at_key = char == ","
+        return None
+
+    def _open(self, char: str) -> Stop | None:
+        if self.depth == 0:
+            self._outer = 1 if char == "{" else 2
+        self.depth += 1
+        if self.depth == self._outer:
+            self._at_key = True
+        return Stop.TOO_DEEP if self.depth > MAX_DEPTH else None

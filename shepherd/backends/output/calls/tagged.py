@@ -1,0 +1,181 @@
+"""Calls between an opening and a closing tag, such as Hermes' `<tool_call>`."""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+
+from shepherd.backends.output.calls.bodies import body_starts, parse_body
+from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
+from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.markers import MarkerSet
+
+_BLANK = re.compile(r"\s*(?:`{3,}[\w-]*(?=\s)\s*)?")
+_TAIL = re.compile(r"[\s}\];,`]*")
+_MAX_HEAD = 256
+
+
+class _State(Enum):
+    HEAD = auto()  # nothing but blanks so far
+    JSON = auto()  # inside a JSON value
+    TAIL = auto()  # behind a JSON value that was understood
+    RAW = auto()  # inside anything else: wait for the closing tag
+
+
+class TaggedReader(CallReader):
+    """Reads the body of a tag: JSON values, or anything that `parse_body` knows.
+
+    A closing tag inside a JSON string is part of the string, unless a line ends right behind it:
+    then the string was left open. Without closing tag the body ends with its JSON or the output.
+    """
+
+    def __init__(self, catalog: ToolCatalog, closes: tuple[str, ...]) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._closes = MarkerSet(closes)
+        self._state = _State.HEAD
+        self._scanner = JsonScanner()
+        self._scanned = 0  # how much of the pending text the JSON scanner has seen
+        self._value_start = 0  # index of the part where the JSON value begins
+        self._calls: tuple[FoundCall, ...] = ()
+        self._fallback: tuple[int, int] | None = None  # first closing tag inside a string
+        self._length = 0
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        steps: dict[_State, Callable[[], Verdict | bool]] = {
+            _State.HEAD: self._head,
+            _State.JSON: self._json,
+            _State.TAIL: self._tail,
+            _State.RAW: self._raw,
+        }
+        more: Verdict | bool = True
+        while more is True:
+            more = steps[self._state]()
+        return more or None
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        if self._state is _State.TAIL:
+            return self._accept(self._calls)
+        if self._state is _State.HEAD or truncated:
+            self._take(len(self._pending))
+            return self._reject()
+        self._take(len(self._pending))
+        if self._fallback is not None:
+            return self._finish_at(*self._fallback)
+        calls = parse_body(self._value, self._catalog, final=True)
+        return self._accept(self._calls + calls) if calls else self._reject()
+
+    def _finish_at(self, start: int, end: int) -> Verdict:
+        text = self._read
+        calls = parse_body(text[:start], self._catalog, final=True) or ()
+        return Verdict(text[:end], calls, text[end:])
+
+    @property
+    def _value(self) -> str:
+        return "".join(self._parts[self._value_start :])
+
+    def _take(self, length: int) -> None:
+        self._use(length)
+        self._length += length
+
+    def _head(self) -> Verdict | bool:
+        blank = _BLANK.match(self._pending)
+        start = blank.end() if blank else 0
+        head = self._pending[start : start + _MAX_HEAD]
+        if start > _MAX_HEAD:
+            return self._reject()
+        if not head or (head[0] == "`" and "\n" not in head and len(head) < len("```tool_call\n")):
+            return False
+        if head[0] in "{[":
+            self._take(start)
+            self._start_json()
+            return True
+        hit = body_starts(self._catalog.names).at(head, 0)
+        if hit is None:
+            return self._reject()
+        if hit.marker is None:
+            return False
+        self._state = _State.RAW
+        return True
+
+    def _start_json(self) -> None:
+        self._state = _State.JSON
+        self._scanner = JsonScanner()
+        self._scanned = 0
+        self._value_start = len(self._parts)
+
+    def _json(self) -> Verdict | bool:
+        stop, at = self._scanner.scan(self._pending, self._scanned)
+        self._scanned = 0
+        if stop is Stop.MORE:
+            self._take(at)
+            return False
+        if stop is Stop.TOO_DEEP:
+            self._state = _State.RAW
+        elif stop is Stop.CLOSED:
+            self._take(at)
+            return self._value_closed()
+        elif stop is Stop.ANGLE:
+            return self._angle(at)
+        else:
+            self._scanned = at
+        return True
+
+    def _value_closed(self) -> bool:
+        calls = parse_body(self._value, self._catalog) or ()
+        self._calls += calls
+        self._state = _State.TAIL if calls else _State.RAW
+        return True
+
+    def _angle(self, at: int) -> Verdict | bool:
+        hit = self._closes.at(self._pending, at)
+        if hit is None:
+            self._scanner.skip_angle()
+            self._scanned = at + 1
+            return True
+        end = at + len(hit.marker or "")
+        if hit.marker is None or (self._scanner.quote and end == len(self._pending)):
+            self._take(at)
+            return False
+        if not self._scanner.quote or self._pending[end] == "\n":
+            return self._close(at, end)
+        if self._fallback is None:
+            self._fallback = (self._length + at, self._length + end)
+        self._scanner.skip_angle()
+        self._scanned = at + 1
+        return True
+
+    def _tail(self) -> Verdict | bool:
+        found = _TAIL.match(self._pending)
+        start = found.end() if found else 0
+        if start == len(self._pending) and start <= _MAX_HEAD:
+            return False
+        hit = self._closes.at(self._pending, start)
+        if hit is not None and hit.marker is None:
+            return False
+        if hit is not None and hit.marker is not None:
+            self._take(start + len(hit.marker))
+        elif self._pending[start : start + 1] == "{":
+            self._take(start)
+            self._start_json()
+            return True
+        return self._accept(self._calls)
+
+    def _raw(self) -> Verdict | bool:
+        hit = self._closes.search(self._pending)
+        if hit is None:
+            self._take(len(self._pending))
+            return False
+        if hit.marker is None:
+            self._take(hit.start)
+            return False
+        return self._close(hit.start, hit.start + len(hit.marker))
+
+    def _close(self, start: int, end: int) -> Verdict | bool:
+        self._take(start)
+        calls = parse_body(self._value, self._catalog)
+        self._take(end - start)
+        if calls is None:
+            return True
+        return self._accept(self._calls + calls) if calls else self._reject()

@@ -1,0 +1,69 @@
+"""Which family a model belongs to, by its chat template and vocabulary."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from shepherd.backends.output.style import (
+    ALL_FORMATS,
+    GENERIC,
+    THINK,
+    CallFormat,
+    OutputStyle,
+    ThinkMarkers,
+)
+
+_GEMMA_THINK = ThinkMarkers("<|channel>thought", "<channel|>", after=0)
+_BRACKET_THINK = ThinkMarkers("[THINK]", "[/THINK]", after=0)
+_ANGLE = ALL_FORMATS - {CallFormat.HARMONY}
+
+LLAMA3 = OutputStyle("llama3", formats=_ANGLE, separator="")
+GLM = OutputStyle("glm", formats=_ANGLE)
+CHATML = OutputStyle("chatml", formats=_ANGLE)
+HARMONY = OutputStyle("harmony", think=(), formats=frozenset({CallFormat.HARMONY}), separator="")
+GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_ANGLE, separator="")
+DEEPSEEK = OutputStyle("deepseek", formats=_ANGLE, separator="")
+MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_ANGLE, separator="")
+
+_FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
+    (("Environment: ipython", "<|eom_id|>"), LLAMA3),
+    (("<|observation|>",), GLM),
+    (("<|im_start|>", "<|im_end|>"), CHATML),
+    (("<|channel|>", "Valid channels:"), HARMONY),
+    (("<|channel>thought",), GEMMA4),
+    (("<｜Assistant｜>",), DEEPSEEK),
+    (("[TOOL_CALLS]",), MISTRAL),
+    (("[INST]", "[THINK]"), MISTRAL),
+)
+_BY_TOKENS: tuple[tuple[str, OutputStyle], ...] = (
+    ("<|channel|>", HARMONY),
+    ("<channel|>", GEMMA4),
+    ("<｜Assistant｜>", DEEPSEEK),
+    ("[TOOL_CALLS]", MISTRAL),
+    ("<|observation|>", GLM),
+    ("<|im_start|>", CHATML),
+)
+
+
+def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle:
+    """The style of the family that `template` was written for; `GENERIC` if it tells nothing.
+
+    `vocabulary`: the model's special tokens, asked only where the template is silent.
+    """
+    for needles, style in _FAMILIES:
+        if all(n in template for n in needles):
+            return style
+    for token, style in _BY_TOKENS:
+        if token in vocabulary:
+            return style
+    return GENERIC
+
+
+def with_separator(style: OutputStyle, rendered: str, content: str) -> OutputStyle:
+    """The style with the separator that the template really writes.
+
+    `rendered` is a conversation that ends in an assistant message of `content` (a word that
+    occurs nowhere else, such as a random one) with one tool call.
+    """
+    behind = rendered.partition(content)[2]
+    blank = behind[: len(behind) - len(behind.lstrip())]
+    return replace(style, separator=blank) if behind else style

@@ -1,0 +1,75 @@
+"""The parser between a model's text and its events."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.output.assemble import build_machine
+from shepherd.backends.output.modes import Machine
+from shepherd.backends.output.style import OutputStyle
+from shepherd.backends.output.text import TextEvent
+from shepherd.messages import ToolCall, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOutput:
+    """What a model's output adds up to, as it goes into history."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+def new_call_id() -> str:
+    """A fresh id for a tool call."""
+    return "call_" + secrets.token_hex(6)
+
+
+class OutputFilter:
+    """Turns one generation's text into events, fed piece by piece.
+
+    However the text is cut, the events join to the same. Of the text nothing is lost but the
+    syntax of reasoning and calls. Without `tools` nothing is taken for a call. `prompt_tail` is
+    the end of the rendered prompt: it may have opened the reasoning already; `thinking` says so
+    where the prompt is not known.
+    """
+
+    def __init__(
+        self,
+        style: OutputStyle,
+        tools: Sequence[ToolSpec] = (),
+        *,
+        prompt_tail: str = "",
+        thinking: bool = False,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._machine: Machine = build_machine(style, tools, prompt_tail, thinking=thinking)
+        self._new_id = new_id
+        self._tool_calls: tuple[ToolCall, ...] = ()
+
+    def feed(self, text: str) -> list[TextEvent]:
+        """Take more output; the events that are certain by now, neighbours of a kind merged."""
+        while text:
+            text = self._machine.mode.feed(text)
+        return self._machine.sink.take()
+
+    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
+        """The events that were held back; afterwards `result` is complete.
+
+        `truncated`: the output was cut short (by a limit or a cancel), so a call that is not
+        complete is text, not a call. Feeding is over.
+        """
+        rest = self._machine.mode.finish(truncated=truncated)
+        while rest:
+            while rest:
+                rest = self._machine.mode.feed(rest)
+            rest = self._machine.mode.finish(truncated=truncated)
+        return self._machine.sink.take()
+
+    @property
+    def result(self) -> ParsedOutput:
+        """What was understood so far; calls keep their ids from one look to the next."""
+        fresh = self._machine.calls[len(self._tool_calls) :]
+        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
+        sink = self._machine.sink
+        return ParsedOutput(sink.content, sink.reasoning, self._tool_calls)

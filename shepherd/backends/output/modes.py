@@ -1,0 +1,48 @@
+"""What the parser can be in the middle of."""
+
+from abc import ABC, abstractmethod
+
+from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.text import TextSink
+
+
+class Mode(ABC):
+    """One state of the parser: it takes text until another mode takes over."""
+
+    @abstractmethod
+    def feed(self, text: str) -> str:
+        """Take text; what is returned belongs to the mode that took over."""
+
+    @abstractmethod
+    def finish(self, *, truncated: bool) -> str:
+        """Let go of what is held, as no more text follows; may return text as `feed` does."""
+
+
+class Resumable(Mode):
+    """A mode that can be returned to."""
+
+    @abstractmethod
+    def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
+        """Start over behind something else; see `Machine.resume`."""
+
+
+class Machine:
+    """What the modes share: where text and calls go, and who is next."""
+
+    def __init__(self, separator: str) -> None:
+        self.sink = TextSink()
+        self.separator = separator
+        self.calls: list[FoundCall] = []
+        self.mode: Mode
+        self.prose: Resumable
+
+    def resume(
+        self, *, line_start: bool = False, after_call: bool = False, newlines: int = 0
+    ) -> None:
+        """Go back to ordinary text.
+
+        `line_start`: it begins a line; `after_call`: blanks and orphaned closing tags are syntax;
+        `newlines`: how many newlines at its start are.
+        """
+        self.prose.resume(line_start=line_start, after_call=after_call, newlines=newlines)
+        self.mode = self.prose

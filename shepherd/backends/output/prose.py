@@ -1,0 +1,147 @@
+"""Ordinary text, and the places in it where something else begins."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from shepherd.backends.output.markers import Hit, MarkerSet
+from shepherd.backends.output.modes import Machine, Mode, Resumable
+from shepherd.events import CallbackEvent
+
+
+class Lead(NamedTuple):
+    """The blank text right before a marker, and whether a call stands before that."""
+
+    text: str
+    behind_call: bool
+
+
+Opener = Callable[[Lead, str], Mode]
+"""`opener(lead, marker)`: the mode that goes on behind `marker`."""
+
+_MAX_LEAD = 256
+_LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
+
+
+class Prose(Resumable):
+    """Text up to the next marker.
+
+    Held back is only what may still become a marker, with the line break and blanks before it.
+    `anywhere` markers count in the middle of a line, unless a backtick stands before them;
+    `at_line` markers only where nothing but blanks precedes them. `orphans` are closing tags that
+    mean nothing behind a call.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        anywhere: Mapping[str, Opener],
+        at_line: Mapping[str, Opener],
+        orphans: Collection[str],
+    ) -> None:
+        self._machine = machine
+        self._openers = {**at_line, **anywhere}
+        self._anywhere = MarkerSet(anywhere)
+        self._at_line = MarkerSet(self._openers)
+        self._after_call = MarkerSet({*self._openers, *orphans})
+        self._trigger = re.compile("[" + re.escape("\n" + "".join(self._anywhere.first)) + "]")
+        self._held = ""
+        self._line_start = True
+        self._behind_call = False
+        self._newlines = 0
+        self._last = ""
+
+    def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
+        self._held = self._last = ""
+        self._line_start = line_start or after_call
+        self._behind_call = after_call
+        self._newlines = newlines
+
+    def feed(self, text: str) -> str:
+        return self._read(self._held + text, final=False)
+
+    def finish(self, *, truncated: bool) -> str:
+        return self._read(self._held, final=True)
+
+    def _read(self, text: str, *, final: bool) -> str:
+        text = self._without_newlines(text)
+        self._held = ""
+        pos = 0
+        while text:
+            if self._line_start:
+                lead, pos = pos, self._behind_lead(text, pos)
+                hit = self._marker_at_line(text, lead, pos, final=final)
+            else:
+                found = self._trigger.search(text, pos)
+                if found is None:
+                    break
+                lead = pos = found.start()
+                if text[pos] == "\n":
+                    self._line_start = True
+                    continue
+                hit = self._marker_inside(text, pos, final=final)
+            if hit is None:
+                text, pos = self._no_marker(text, lead, pos)
+            elif hit.marker is None:
+                self._hold(text, lead)
+                return ""
+            else:
+                return self._enter(text, lead, hit.start, hit.marker)
+        self._put(text)
+        return ""
+
+    def _without_newlines(self, text: str) -> str:
+        while self._newlines and text.startswith("\n"):
+            text = text[1:]
+            self._newlines -= 1
+        if text:
+            self._newlines = 0
+        return text
+
+    @staticmethod
+    def _behind_lead(text: str, pos: int) -> int:
+        found = _LEAD.match(text, pos)
+        return found.end() if found else pos
+
+    def _marker_at_line(self, text: str, lead: int, pos: int, *, final: bool) -> Hit | None:
+        if pos - lead == _MAX_LEAD:
+            return None
+        if pos == len(text):
+            return None if final else Hit(pos, None)
+        markers = self._after_call if self._behind_call else self._at_line
+        return markers.at(text, pos, final=final)
+
+    def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
+        quoted = (text[pos - 1] if pos else self._last) == "`"
+        return None if quoted else self._anywhere.at(text, pos, final=final)
+
+    def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
+        if not self._line_start:
+            return text, pos + 1
+        self._line_start = False
+        if self._behind_call:
+            self._behind_call = False
+            if pos == len(text) or not self._machine.sink.has_content:
+                return text[pos:], 0
+        return text, pos
+
+    def _hold(self, text: str, lead: int) -> None:
+        self._put(text[:lead])
+        self._held = text[lead:]
+        self._line_start = self._line_start and not self._held.startswith("\n")
+        self._line_start = self._line_start or self._behind_call
+
+    def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
+        rest = text[index + len(marker) :]
+        opener = self._openers.get(marker)
+        if opener is None:
+            self.resume(line_start=True, after_call=True, newlines=0)
+            return rest
+        self._put(text[:lead])
+        self._machine.mode = opener(Lead(text[lead:index], self._behind_call), marker)
+        return rest
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._last = text[-1]
+            self._machine.sink.put(CallbackEvent.CONTENT, text)
