@@ -12,9 +12,10 @@ from shepherd import __version__
 from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
 from shepherd.server.connection import ClientDisconnectedError
-from shepherd.server.context import KeyChecker, ServerContext
+from shepherd.server.context import ServerContext
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.guard import Guard
+from shepherd.server.keys import KeyStore
 from shepherd.server.routes.health import health_router
 from shepherd.server.routes.models import models_router
 from shepherd.server.routes.openai_chat import chat_router
@@ -26,7 +27,7 @@ from shepherd.tools.runner import ToolRunner
 def create_app(
     backend: Backend,
     settings: ServerSettings | None = None,
-    keys: KeyChecker | None = None,
+    keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
 ) -> FastAPI:
     """The HTTP API over `backend`, which stays the caller's to close.

@@ -1,19 +1,11 @@
 """What the routes of one server share, handed to them when the app is made."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from shepherd.backends.base import Backend
+from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
-
-
-class KeyChecker(Protocol):
-    """Knows the API keys."""
-
-    def verify(self, key: str) -> str | None:
-        """The name of the key, None if it is not one; raises ConfigError if that can't be told."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +18,5 @@ class ServerContext:
     backend: Backend
     settings: ServerSettings
     started: int
-    keys: KeyChecker | None = None
+    keys: KeyStore | None = None
     tools: ToolRunner | None = None

@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.context import KeyChecker
 from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Guard:
     sites is refused.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: KeyChecker | None) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: KeyStore | None) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
@@ -55,7 +55,7 @@ def names_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _key_refusal(headers: Headers, keys: KeyChecker) -> ApiError | None:
+def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
     key = _given_key(headers)
     if not key:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."

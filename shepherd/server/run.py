@@ -15,7 +15,7 @@ from shepherd.backends.base import Backend
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
 from shepherd.server.connection import end_tasks
-from shepherd.server.context import KeyChecker
+from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, start_listening, url_of
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
@@ -30,7 +30,7 @@ _KEEP_ALIVE_SECONDS = 65
 async def serve(
     open_backend: Callable[[], Awaitable[Backend]],
     settings: ServerSettings,
-    keys: KeyChecker | None = None,
+    keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
 ) -> None:
     """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
@@ -97,7 +97,7 @@ class DrainingServer(uvicorn.Server):
             logger.info("Waiting for %d running requests; a second signal ends them", running)
 
 
-def _warn(settings: ServerSettings, keys: KeyChecker | None, tools: ToolRunner | None) -> None:
+def _warn(settings: ServerSettings, keys: KeyStore | None, tools: ToolRunner | None) -> None:
     if keys is not None:
         return
     if settings.insecure:

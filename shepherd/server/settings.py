@@ -10,7 +10,8 @@ AuthMode = Literal["none", "json"]
 class ServerSettings:
     """Where the server listens, whom it lets in, and its limits.
 
-    `thinking` is what a request gets that does not say whether the model is to reason.
+    `thinking` and `max_tokens` are for requests that don't say whether the model is to reason and
+    how much it may generate (0: as many tokens as fit).
     `cors_origins` are the origins of web pages that may call the server. `keepalive` is the
     silence in seconds after which a stream sends a comment. `insecure` insists on listening
     beyond loopback without authentication.
@@ -21,6 +22,7 @@ class ServerSettings:
     auth_mode: AuthMode = "none"
     insecure: bool = False
     thinking: bool = False
+    max_tokens: int = 0
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     keepalive: float = 15.0

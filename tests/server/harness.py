@@ -18,7 +18,7 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
-from shepherd.server.context import KeyChecker
+from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
@@ -39,7 +39,7 @@ class RunningServer(Generic[B]):
         self,
         backend: B,
         settings: ServerSettings | None = None,
-        keys: KeyChecker | None = None,
+        keys: KeyStore | None = None,
         tools: ToolRunner | None = None,
     ) -> None:
         self.backend = backend

@@ -32,9 +32,9 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
     )
 
 
-def token_limit(request: ChatRequest) -> int:
+def token_limit(request: ChatRequest, default: int = 0) -> int:
     """How many tokens may be generated; 0 is as many as fit."""
-    limit = request.max_completion_tokens or request.max_tokens or 0
+    limit = request.max_completion_tokens or request.max_tokens or default
     return min(max(limit, 0), MAX_TOKENS)
 
 

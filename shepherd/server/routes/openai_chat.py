@@ -35,7 +35,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         asked = await read_json(request, ChatRequest, settings.max_body_bytes)
         session = session_from_request(asked, thinking=settings.thinking)
         answer = ChatAnswer.to_request(asked, session, backend.info.id)
-        limit = token_limit(asked)
+        limit = token_limit(asked, settings.max_tokens)
         if asked.stream:
             return EventStreamResponse(
                 lambda: _open_frames(backend, session, limit, answer),
