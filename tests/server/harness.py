@@ -175,14 +175,14 @@ class HeldPrefilled(Prefilled):
 class HeldBackend(Backend):
     """A backend with one slot that works until it is let go, in prefill or in generation.
 
-    `working` is the number of requests at work, `holding` those that hold the slot, `stopped`
-    those that were cancelled.
+    `working` is the number of requests at work, `queued` those that wait for it, `holding` those
+    that were prefilled, `stopped` those that were cancelled at work.
     """
 
     def __init__(self, *, hold_prefill: bool = False, hold_generation: bool = False) -> None:
         self.hold_prefill = hold_prefill
         self.hold_generation = hold_generation
-        self.working = self.holding = self.stopped = 0
+        self.queued = self.working = self.holding = self.stopped = 0
         self.failed = self.closed = False
         self.go = asyncio.Event()
         self._slot = asyncio.Semaphore(1)
@@ -214,13 +214,18 @@ class HeldBackend(Backend):
         self.closed = True
 
     async def _work(self, *, held: bool) -> None:
-        async with self._slot:
-            self.working += 1
-            try:
-                if held:
-                    await self.go.wait()
-            except asyncio.CancelledError:
-                self.stopped += 1
-                raise
-            finally:
-                self.working -= 1
+        self.queued += 1
+        try:
+            await self._slot.acquire()
+        finally:
+            self.queued -= 1
+        self.working += 1
+        try:
+            if held:
+                await self.go.wait()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        finally:
+            self.working -= 1
+            self._slot.release()
