@@ -1,0 +1,71 @@
+"""`@path` in a message: the file goes along, read as the model itself would have to read it."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.messages import ToolCall
+from shepherd.turn import ToolExecutor
+
+_MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+_PUNCTUATION = ".,;:!?)]}'\""
+
+
+@dataclass(slots=True)
+class Attached:
+    """A message with what was attached to it, and what could not be."""
+
+    prompt: str
+    paths: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def mentioned_paths(text: str, cwd: Path) -> list[str]:
+    """The paths behind an @ that exist, each once; an @ before anything else is just text."""
+    paths: dict[str, None] = {}
+    for quoted, bare in _MENTION.findall(text):
+        for candidate in (quoted or bare, bare.rstrip(_PUNCTUATION)):
+            if candidate and _exists(cwd, candidate):
+                paths[candidate] = None
+                break
+    return list(paths)
+
+
+async def attach_files(text: str, cwd: Path, tools: ToolExecutor) -> Attached:
+    """Read what the message mentions through the tools, under their rules and caps."""
+    attached = Attached(text)
+    parts = [text]
+    for number, path in enumerate(mentioned_paths(text, cwd), start=1):
+        is_directory = _resolve(cwd, path).is_dir()
+        name = "list_directory" if is_directory else "read_file"
+        result = await tools.run(ToolCall(f"attach_{number}", name, {"path": path}))
+        if result.ok:
+            attached.paths.append(path)
+            tag = "directory" if is_directory else "file"
+            parts.append(f'<{tag} path="{path}">\n{result.content}\n</{tag}>')
+        else:
+            attached.problems.append(f"@{path}: {result.content.removeprefix('Error: ')}")
+    attached.prompt = "\n\n".join(parts)
+    return attached
+
+
+_ATTACHMENT = re.compile(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
+
+
+def without_attachments(prompt: str) -> str:
+    """The message as it was typed."""
+    return _ATTACHMENT.sub("", prompt)
+
+
+def _resolve(cwd: Path, path: str) -> Path:
+    try:
+        return cwd / Path(path).expanduser()
+    except RuntimeError:  # ~nobody
+        return cwd / path
+
+
+def _exists(cwd: Path, path: str) -> bool:
+    try:
+        return _resolve(cwd, path).exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,35 @@
+"""Text from models, tools and files, made safe to print."""
+
+import re
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, direction overrides
+    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # lone surrogates, hidden tags
+)
+
+
+def clean(text: str) -> str:
+    r"""`text` with everything that could steer a terminal spelled out, ESC as `\x1b`.
+
+    Newlines and tabs stay; CR LF becomes a newline.
+    """
+    return _UNSAFE.sub(_spelled, text.replace("\r\n", "\n"))
+
+
+def clean_chunk(text: str) -> str:
+    """As `clean`, for a piece of a stream: a carriage return is dropped, whatever follows it."""
+    return _UNSAFE.sub(_spelled, text.replace("\r", ""))
+
+
+def one_line(text: str, width: int) -> str:
+    """`text` cleaned, on one line, cut to `width` characters."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code == ord("\r"):
+        return "\\r"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,78 @@
+"""What a slash command is, and the table of them."""
+
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from shepherd.cli.assemble import Assembly
+from shepherd.cli.repl.paint import BLANK_LINE, Piece
+from shepherd.cli.repl.render import Renderer
+from shepherd.cli.repl.status import Status
+from shepherd.cli.repl.surface import Surface
+
+_COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: `run` takes what follows the name; `choices` completes it."""
+
+    name: str
+    usage: str
+    summary: str
+    run: Callable[[str], Awaitable[None]]
+    choices: Callable[[], Iterable[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What commands work on."""
+
+    assembly: Assembly
+    surface: Surface
+    renderer: Renderer
+    status: Status
+    leave: Callable[[], None]
+
+    def say(self, *lines: RenderableType) -> None:
+        """Show lines, set apart from what is above them."""
+        self.surface.show(BLANK_LINE, *(Piece(line) for line in lines))
+
+
+class CommandTable:
+    """Commands by name."""
+
+    def __init__(self) -> None:
+        self._commands: dict[str, Command] = {}
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(self._commands.values())
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def extend(self, commands: Iterable[Command]) -> None:
+        """Add commands; raises ValueError if a name is taken."""
+        for command in commands:
+            if command.name in self._commands:
+                raise ValueError(f"two commands are named /{command.name}")
+            self._commands[command.name] = command
+
+    def find(self, name: str) -> Command | None:
+        """The command of that name."""
+        return self._commands.get(name)
+
+    def nearest(self, name: str) -> str:
+        """The command that `name` may be meant to be, "" if none is like it."""
+        starting = [n for n in self._commands if name and n.startswith(name)]
+        similar = difflib.get_close_matches(name, self._commands, n=1, cutoff=0.5)
+        return (starting + similar + [""])[0]
+
+
+def parse_command(text: str) -> tuple[str, str] | None:
+    """Name and argument if `text` is a command; `/etc/passwd` is not one."""
+    found = _COMMAND.fullmatch(text.strip())
+    return (found.group(1) or "", (found.group(2) or "").strip()) if found else None

@@ -1,0 +1,123 @@
+"""Completion of slash commands, their arguments and `@file` paths."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+MAX_SCANNED = 5000
+"""Directory entries looked at for one completion."""
+MAX_OFFERED = 50
+MAX_DEPTH = 4
+SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+
+_MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
+
+
+class CommandEntry(Protocol):
+    """What completion needs to know of a command."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def choices(self) -> Callable[[], Iterable[str]] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: str
+    is_dir: bool
+
+
+class PromptCompleter(Completer):
+    """Offers commands on a line that begins with a slash, and files behind an @."""
+
+    def __init__(self, commands: Iterable[CommandEntry], cwd: Path) -> None:
+        self._commands = commands
+        self._cwd = cwd
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterator[Completion]:
+        """Completions for the text before the cursor."""
+        text = document.text_before_cursor
+        mention = _MENTION.search(text)
+        if mention:
+            yield from self._files(mention.group(2), quoted=bool(mention.group(1)))
+        elif text.startswith("/") and "\n" not in text:
+            yield from self._slash(text[1:])
+
+    def _slash(self, text: str) -> Iterator[Completion]:
+        name, space, argument = text.partition(" ")
+        for command in self._commands:
+            if not space and command.name.startswith(name):
+                yield Completion(
+                    command.name, -len(name), f"/{command.name}", display_meta=command.summary
+                )
+            elif space and command.name == name and command.choices is not None:
+                for choice in command.choices():
+                    if choice.startswith(argument):
+                        yield Completion(choice, -len(argument))
+
+    def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
+        for found in islice(find_files(self._cwd, typed), MAX_OFFERED):
+            name = found.path + ("/" if found.is_dir else "")
+            if any(not c.isprintable() or c == '"' for c in name):
+                continue
+            if " " in name or quoted:
+                close = "" if found.is_dir else '"'
+                back = len(typed) + (1 if quoted else 0)
+                yield Completion(f'"{name}{close}', -back, name)
+            else:
+                yield Completion(name, -len(typed), name)
+
+
+def find_files(cwd: Path, typed: str) -> Iterator[_Found]:
+    """Files that `typed` may mean: those that it begins, then those below that contain it."""
+    directory, _, start = typed.rpartition("/")
+    prefix = typed[: len(typed) - len(start)]
+    base = (cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()
+    seen: set[str] = set()
+    for entry in _scan(base):
+        if entry.name.lower().startswith(start.lower()) and (start or entry.name[0] != "."):
+            seen.add(entry.name)
+            yield _Found(prefix + entry.name, entry.is_dir())
+    if len(start) > 1 and not prefix:
+        yield from (f for f in _walk(base, start.lower()) if f.path not in seen)
+
+
+def _walk(base: Path, part: str) -> Iterator[_Found]:
+    budget = MAX_SCANNED
+    level = [""]
+    for _ in range(MAX_DEPTH):
+        below: list[str] = []
+        for directory in level:
+            for entry in _scan(base / directory):
+                budget -= 1
+                if budget < 0:
+                    return
+                if entry.name[0] == "." or entry.name in SKIPPED:
+                    continue
+                path = f"{directory}{entry.name}"
+                is_dir = entry.is_dir(follow_symlinks=False)
+                if part in path.lower():
+                    yield _Found(path, is_dir)
+                if is_dir:
+                    below.append(path + "/")
+        level = below
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(islice(entries, MAX_SCANNED), key=lambda e: e.name)
+    except OSError:
+        return []

@@ -1,0 +1,101 @@
+"""What keys do."""
+
+import os
+import select
+from collections.abc import Callable
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition, has_completions
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from shepherd.cli.repl.prompt import Prompt
+from shepherd.cli.repl.surface import Actions
+
+
+def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
+    """Keys while the user types: Enter sends; Alt+Enter, Ctrl+J or a backslash break the line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if _is_burst(event):
+            buffer.insert_text("\n")
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        elif _chose_file(buffer):
+            buffer.complete_state = None
+        else:
+            submit(prompt.take())
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> KeyBindings:
+    """Keys that work everywhere: Ctrl+C, Esc and Ctrl+D."""
+    keys = KeyBindings()
+    busy = Condition(actions.busy)
+
+    @keys.add("c-c")
+    @keys.add("<sigint>")
+    def _(_event: KeyPressEvent) -> None:
+        if prompt.text and not asking():
+            prompt.take()
+        else:
+            actions.stop()
+
+    @keys.add("escape", filter=busy & ~has_completions, eager=True)
+    def _(_event: KeyPressEvent) -> None:
+        actions.stop()
+
+    @keys.add("escape", filter=has_completions)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    @keys.add("c-d", filter=Condition(lambda: not prompt.text))
+    def _(_event: KeyPressEvent) -> None:
+        actions.leave()
+
+    return keys
+
+
+def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
+    """Keys while a question waits; what a user in the middle of typing types stays a draft."""
+    keys = KeyBindings()
+
+    @keys.add(Keys.Any)
+    def _(event: KeyPressEvent) -> None:
+        if prompt.is_typing and event.data.isprintable():
+            prompt.buffer.insert_text(event.data)
+        else:
+            answer(event.data.lower())
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        prompt.buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+    return keys
+
+
+def _is_burst(event: KeyPressEvent) -> bool:
+    """Whether more keys are there already: text pasted into a terminal without bracketed paste."""
+    if event.key_processor.input_queue:
+        return True
+    try:
+        descriptor = event.app.input.fileno()
+        return os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
+    except (NotImplementedError, OSError, ValueError):
+        return False
+
+
+def _chose_file(buffer: Buffer) -> bool:
+    state = buffer.complete_state
+    chosen = state is not None and state.current_completion is not None
+    return chosen and not buffer.text.startswith("/")

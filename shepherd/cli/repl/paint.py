@@ -1,0 +1,125 @@
+"""Rich renderables as text for the terminal at hand: its width, colours and characters."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.theme import Theme
+
+_THEME = Theme(
+    {
+        "markdown.h1": "bold underline",
+        "markdown.h2": "bold underline",
+        "markdown.h3": "bold",
+        "markdown.h4": "bold italic",
+        "markdown.code": "cyan",
+        "markdown.code_block": "none",
+        "markdown.block_quote": "dim",
+        "markdown.list": "none",
+        "markdown.item.number": "bold",
+        "markdown.link": "underline",
+        "markdown.link_url": "underline",
+        "markdown.table.border": "dim",
+        "markdown.table.header": "bold",
+        "user": "bold cyan",
+        "tool": "bold",
+        "good": "green",
+        "bad": "red",
+        "warn": "yellow",
+        "quiet": "dim",
+        "added": "green",
+        "removed": "red",
+        "hunk": "cyan",
+    }
+)
+_TRAILING = re.compile(r"(?:\x1b\[[0-9;]*m| )+$", re.MULTILINE)
+_BLANK_ENDS = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+|(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
+_SPACES = re.compile(r" +")
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs that lines begin with."""
+
+    user: str
+    call: str
+    result: str
+    dot: str
+    spinner: str
+
+
+UNICODE = Glyphs(user="›", call="●", result="⎿", dot="·", spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+ASCII = Glyphs(user=">", call="*", result="|", dot="-", spinner="|/-\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Something to show.
+
+    `soft_wrap` leaves breaking long lines to the terminal, so that they can be copied whole;
+    `trim` drops blank lines at both ends.
+    """
+
+    renderable: RenderableType
+    soft_wrap: bool = False
+    trim: bool = False
+
+
+BLANK_LINE = Piece("")
+
+
+class _Sink(StringIO):
+    """Memory that says which characters the real output can take."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - StringIO's is a plain attribute
+        return self._encoding
+
+
+class Painter:
+    """Turns renderables into text.
+
+    With `styled` False there is not one escape sequence in it; otherwise colours follow TERM,
+    COLORTERM and NO_COLOR.
+    """
+
+    def __init__(
+        self, *, styled: bool = True, encoding: str = "utf-8", code_theme: str = "ansi_dark"
+    ) -> None:
+        self.code_theme = code_theme
+        self.encoding = encoding
+        self.styled = styled
+        self.glyphs = UNICODE if encoding.lower().startswith("utf") else ASCII
+        self._console = Console(
+            file=_Sink(encoding),
+            force_terminal=styled,
+            color_system="auto" if styled else None,
+            theme=_THEME,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+        )
+
+    @property
+    def color_system(self) -> str | None:
+        """`standard`, `256` or `truecolor`; None for no colours."""
+        return None if self._console.no_color else self._console.color_system
+
+    def paint(self, piece: Piece, width: int) -> str:
+        """The piece as lines, each with its newline, without trailing spaces."""
+        self._console.width = max(10, width)
+        with self._console.capture() as capture:
+            self._console.print(piece.renderable, soft_wrap=piece.soft_wrap)
+        text = _TRAILING.sub(lambda m: _SPACES.sub("", m.group()), capture.get())
+        return _BLANK_ENDS.sub("", text) if piece.trim else text
+
+    def paint_all(self, pieces: Iterable[Piece], width: int) -> str:
+        """Several pieces, one below the other."""
+        return "".join(self.paint(p, width) for p in pieces)

@@ -1,0 +1,112 @@
+"""Where there is no terminal to draw on: lines in, lines out."""
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import RenderableType
+
+from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.repl.surface import Actions
+
+WIDTH = 100
+
+
+class PlainSurface:
+    """A `Surface` of plain text: nothing is redrawn and no escape sequence is sent."""
+
+    def __init__(
+        self,
+        painter: Painter,
+        actions: Actions,
+        source: TextIO | None = None,
+        target: TextIO | None = None,
+    ) -> None:
+        self.painter = painter
+        self._actions = actions
+        self._source = source or sys.stdin
+        self._target = target or sys.stdout
+        self.echoes = self._target.isatty()
+        self._waiting: asyncio.Future[str] | None = None
+        self._at_end = False
+        self._ended: asyncio.Event = asyncio.Event()
+
+    def show(self, *pieces: Piece) -> None:
+        """Print."""
+        self._print(self.painter.paint_all(pieces, WIDTH))
+
+    def refresh(self) -> None:
+        """Nothing here is live."""
+
+    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
+        """Print the question and wait for a line that begins with one of `keys`."""
+        self.show(Piece(question))
+        while not self._at_end:
+            line = (await self._next_line(f"[{'/'.join(keys)}] ")).strip().lower()
+            if line and line[0] in keys:
+                return line[0]
+        return keys[-1]
+
+    async def ask_text(self, label: str) -> str:
+        """Wait for a line."""
+        return await self._next_line(label)
+
+    def hint(self, text: str) -> None:
+        """Print it."""
+        if text:
+            self._print(f"({text})\n")
+
+    def idle(self) -> None:
+        """Ask for the next line."""
+        self._print("> ")
+
+    def restore(self, text: str) -> None:
+        """Say what was not sent."""
+        self._print(f"(not sent: {text})\n")
+
+    async def run(self) -> None:
+        """Take lines until their end or until `leave`."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            for line in self._source:
+                loop.call_soon_threadsafe(self._take, line.rstrip("\n"))
+            loop.call_soon_threadsafe(self._end)
+
+        threading.Thread(target=read, daemon=True, name="shepherd-stdin").start()
+        loop.add_signal_handler(signal.SIGINT, self._actions.stop)
+        try:
+            await self._ended.wait()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def leave(self) -> None:
+        """End `run`."""
+        self._ended.set()
+
+    def _take(self, line: str) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(line)
+        else:
+            self._actions.submit(line)
+
+    def _end(self) -> None:
+        self._at_end = True
+        self._take("")
+        self._actions.submit("/exit")
+
+    async def _next_line(self, label: str) -> str:
+        self._print(label)
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            return await self._waiting
+        finally:
+            self._waiting = None
+
+    def _print(self, text: str) -> None:
+        encoding = self._target.encoding or "utf-8"
+        self._target.write(text.encode(encoding, "replace").decode(encoding))
+        self._target.flush()

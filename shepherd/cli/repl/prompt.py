@@ -1,0 +1,94 @@
+"""The line where the user types."""
+
+import os
+import time
+from pathlib import Path
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindingsBase
+from prompt_toolkit.layout import BufferControl, Dimension, Window
+from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
+
+MAX_ROWS = 10
+QUIET_SECONDS = 0.6
+"""After so long without typing, a key is meant for a question that has come up."""
+
+
+def open_history(path: Path) -> History:
+    """The history kept in `path`, which only the user can read; in memory if it can't be kept."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+class Prompt:
+    """Text being typed, with history and completion; `placeholder` is shown while it is empty."""
+
+    def __init__(self, history: History, completer: Completer, sign: str) -> None:
+        self.placeholder = ""
+        self._sign = sign
+        self._typed_at = 0.0
+        self.buffer = Buffer(
+            history=history,
+            completer=ThreadedCompleter(completer),
+            complete_while_typing=True,
+            multiline=True,
+            on_text_insert=self._note_typing,
+        )
+
+    @property
+    def text(self) -> str:
+        """What is typed and not sent."""
+        return self.buffer.text
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether the user typed a moment ago."""
+        return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
+
+    def take(self) -> str:
+        """The text, which then is in the history and no longer here."""
+        text = self.buffer.text
+        self.buffer.reset(append_to_history=bool(text.strip()))
+        return text
+
+    def restore(self, text: str) -> None:
+        """Put `text` before what is typed."""
+        joined = "\n".join(t for t in (text, self.buffer.text) if t)
+        self.buffer.reset()
+        self.buffer.insert_text(joined)
+        self._typed_at = 0.0
+
+    def window(self, key_bindings: KeyBindingsBase) -> Window:
+        """The window that shows it."""
+        hint = ConditionalProcessor(
+            AfterInput(lambda: self.placeholder, style="class:placeholder"),
+            Condition(lambda: not self.buffer.text),
+        )
+        return Window(
+            BufferControl(
+                self.buffer, input_processors=[hint], key_bindings=key_bindings, focusable=True
+            ),
+            height=Dimension(min=1, max=MAX_ROWS),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
+
+    def _prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
+        sign = self._sign if line == wrap == 0 else " "
+        return [("class:prompt", f"{sign} ")]
+
+    def _note_typing(self, buffer: Buffer) -> None:
+        self._typed_at = time.monotonic()

@@ -1,0 +1,36 @@
+"""A resumed conversation's last exchanges, as they looked."""
+
+from shepherd.cli.repl.attach import without_attachments
+from shepherd.cli.repl.render import Renderer
+from shepherd.events import CallbackEvent
+from shepherd.messages import Message, Role
+
+EXCHANGES = 3
+
+
+def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
+    """Show the last exchanges, and say how much there is before them."""
+    starts = [i for i, m in enumerate(messages) if m.role is Role.USER]
+    begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
+    if begin:
+        renderer.notice(f"{begin} earlier messages")
+    for message in messages[begin:]:
+        _show(message, renderer)
+    renderer.turn_over()
+
+
+def _show(message: Message, renderer: Renderer) -> None:
+    match message.role:
+        case Role.USER:
+            renderer.settle()
+            renderer.user(without_attachments(message.content))
+        case Role.ASSISTANT:
+            if message.content:
+                renderer(CallbackEvent.CONTENT, message.content, "", "")
+            renderer.settle()
+            for call in message.tool_calls:
+                renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+        case Role.TOOL:
+            renderer(CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id)
+        case Role.SYSTEM:
+            pass

@@ -1,0 +1,51 @@
+"""Keeping the live area in place when the terminal's width changes."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.layout.screen import Screen as Cells
+
+_REFLOWING = frozenset(
+    {"TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_LOG"}
+)
+_REFLOWING_PROGRAMS = frozenset(
+    {"iTerm.app", "Apple_Terminal", "WezTerm", "ghostty", "vscode", "tmux"}
+)
+
+
+def reflows(env: Mapping[str, str]) -> bool:
+    """Whether the terminal is known to break long lines anew when it becomes narrower."""
+    return bool(_REFLOWING & env.keys()) or env.get("TERM_PROGRAM", "") in _REFLOWING_PROGRAMS
+
+
+def rows_added(cells: Cells, cursor_row: int, columns: int) -> int:
+    """How many rows more the rows above the cursor take when they are broken at `columns`."""
+    added = 0
+    for row in range(cursor_row):
+        used = max((x for x, c in cells.data_buffer[row].items() if c.char.strip()), default=0)
+        added += used // max(1, columns)
+    return added
+
+
+class ResizingApplication(Application[None]):
+    """Erases the live area as the terminal shows it after a resize, not as it was drawn."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._reflows = reflows(os.environ)
+        self._drawn: Size | None = None
+        self.after_render += self._note_size
+
+    def _note_size(self, app: Application[None]) -> None:
+        self._drawn = app.output.get_size()
+
+    def _on_resize(self) -> None:
+        cells = self.renderer.last_rendered_screen
+        columns = self.output.get_size().columns
+        if self._reflows and cells and self._drawn and columns < self._drawn.columns:
+            cursor = cells.get_cursor_position(self.layout.current_window)
+            self.output.cursor_up(rows_added(cells, cursor.y, columns))
+        super()._on_resize()

@@ -1,0 +1,260 @@
+"""The terminal: output that scrolls away untouched, and below it a live area that is redrawn."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import (
+    BufferControl,
+    CompletionsMenu,
+    ConditionalContainer,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    VerticalAlign,
+    Window,
+)
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from rich.console import RenderableType
+
+from shepherd.cli.repl.keys import global_keys, prompt_keys, question_keys
+from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.repl.prompt import Prompt
+from shepherd.cli.repl.resize import ResizingApplication
+from shepherd.cli.repl.surface import Actions
+
+REDRAW_SECONDS = 0.04
+ESCAPE_SECONDS = 0.08
+"""How long to wait for the rest of a sequence that begins with Esc."""
+LIVE_SHARE = 0.6
+"""How much of the screen's height the live text may take."""
+
+_BEGIN_UPDATE, _END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold ansicyan",
+        "placeholder": "ansibrightblack",
+        "status": "ansibrightblack",
+        "completion-menu": "noinherit",
+        "completion-menu.completion": "noinherit",
+        "completion-menu.completion.current": "noinherit reverse",
+        "completion-menu.meta.completion": "noinherit ansibrightblack",
+        "completion-menu.meta.completion.current": "noinherit reverse",
+        "scrollbar.background": "noinherit",
+        "scrollbar.button": "noinherit reverse",
+    }
+)
+_DEPTHS = {
+    None: ColorDepth.MONOCHROME,
+    "standard": ColorDepth.DEFAULT,
+    "256": ColorDepth.DEPTH_8_BIT,
+    "truecolor": ColorDepth.TRUE_COLOR,
+}
+
+
+def terminal_output(painter: Painter) -> Output:
+    """Standard output as a terminal; the cursor's position is never asked for."""
+    size = Vt100_Output.from_pty(sys.stdout).get_size
+    depth = _DEPTHS.get(painter.color_system, ColorDepth.DEPTH_4_BIT)
+    return Vt100_Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)
+
+
+class Screen:
+    """A `Surface` on a terminal.
+
+    `live` gives what is above the prompt and `status` the line below it; both are asked at every
+    redraw.
+    """
+
+    def __init__(
+        self,
+        painter: Painter,
+        prompt: Prompt,
+        actions: Actions,
+        *,
+        output: Output | None = None,
+        input: Input | None = None,
+        vi_mode: bool = False,
+    ) -> None:
+        self.painter = painter
+        self.prompt = prompt
+        self.echoes = False
+        self.live: Callable[[], Sequence[Piece]] = tuple
+        self.status: Callable[[int], str] = lambda _width: ""
+        self._pending: list[Piece] = []
+        self._question: RenderableType | None = None
+        self._accepted: Sequence[str] = ()
+        self._answer: asyncio.Future[str] | None = None
+        self._label = ""
+        self._reply = Buffer(multiline=False)
+        self._build_windows(actions)
+        keys = global_keys(prompt, actions, lambda: self._answer is not None)
+        self.app: Application[None] = ResizingApplication(
+            layout=Layout(self._root(), focused_element=self._prompt_window),
+            key_bindings=keys,
+            style=_STYLE,
+            erase_when_done=True,
+            min_redraw_interval=REDRAW_SECONDS,
+            editing_mode=EditingMode.VI if vi_mode else EditingMode.EMACS,
+            output=output or terminal_output(painter),
+            input=input,
+        )
+        self.app.ttimeoutlen = ESCAPE_SECONDS
+        self.app.before_render += self._write_pending
+        self.app.after_render += self._end_update
+
+    def show(self, *pieces: Piece) -> None:
+        """Write above the prompt, for good."""
+        self._pending.extend(pieces)
+        if self.app.is_running:
+            self.refresh()
+        else:
+            self._write_pending(self.app)
+
+    def refresh(self) -> None:
+        """Redraw soon."""
+        self.app.invalidate()
+
+    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
+        """Show `question` in place of the live area until one of `keys` is pressed."""
+        self._question, self._accepted = question, keys
+        return await self._wait_in(self._question_window)
+
+    async def ask_text(self, label: str) -> str:
+        """Read one line behind `label`."""
+        self._label = label
+        self._reply.reset()
+        return await self._wait_in(self._reply_window)
+
+    def hint(self, text: str) -> None:
+        """Show `text` where the user types, until they do."""
+        self.prompt.placeholder = text
+        self.refresh()
+
+    def idle(self) -> None:
+        """The prompt is always there."""
+
+    def restore(self, text: str) -> None:
+        """Put text back before what is being typed."""
+        self.prompt.restore(text)
+
+    async def run(self) -> None:
+        """Read keys until `leave`."""
+        try:
+            await self.app.run_async(set_exception_handler=False)
+        except EOFError:
+            return  # the terminal is gone
+        finally:
+            self._write_pending(self.app)
+
+    def leave(self) -> None:
+        """End `run`."""
+        if self.app.is_running and not self.app.is_done:
+            self.app.exit()
+
+    async def _wait_in(self, window: Window) -> str:
+        self._answer = asyncio.get_running_loop().create_future()
+        self.app.layout.focus(window)
+        self.refresh()
+        try:
+            return await self._answer
+        finally:
+            self._answer = self._question = None
+            self._label = ""
+            self.app.layout.focus(self._prompt_window)
+            self.refresh()
+
+    def _settle(self, answer: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _take_key(self, key: str) -> None:
+        if key in self._accepted:
+            self._settle(key)
+
+    def _build_windows(self, actions: Actions) -> None:
+        self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions.submit))
+        self._question_window = Window(
+            FormattedTextControl(
+                self._question_text,
+                focusable=True,
+                show_cursor=False,
+                key_bindings=question_keys(self.prompt, self._take_key),
+            ),
+            dont_extend_height=True,
+        )
+        self._reply_window = Window(
+            BufferControl(self._reply, key_bindings=self._reply_keys()),
+            height=1,
+            get_line_prefix=self._reply_prefix,
+        )
+
+    def _reply_prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
+        return [("class:prompt", self._label)]
+
+    def _reply_keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(_event: KeyPressEvent) -> None:
+            self._settle(self._reply.text)
+
+        return keys
+
+    def _root(self) -> HSplit:
+        asking = Condition(lambda: self._question is not None)
+        replying = Condition(lambda: bool(self._label))
+        drafting = Condition(lambda: bool(self.prompt.text))
+        idle = ~asking & ~replying
+        live = FormattedTextControl(self._live_text)
+        status = FormattedTextControl(self._status_text)
+        return HSplit(
+            [
+                ConditionalContainer(Window(live, dont_extend_height=True), idle),
+                ConditionalContainer(self._question_window, asking),
+                ConditionalContainer(self._reply_window, replying),
+                Window(height=1),
+                ConditionalContainer(self._prompt_window, idle | drafting),
+                CompletionsMenu(max_height=8),
+                Window(status, height=1),
+            ],
+            align=VerticalAlign.TOP,
+        )
+
+    def _live_text(self) -> ANSI | StyleAndTextTuples:
+        size = self.app.output.get_size()
+        lines = self.painter.paint_all(self.live(), size.columns).splitlines()
+        most = max(2, int(size.rows * LIVE_SHARE))
+        return ANSI("\n".join(lines[-most:])) if lines else []
+
+    def _status_text(self) -> StyleAndTextTuples:
+        return [("class:status", self.status(self.app.output.get_size().columns))]
+
+    def _question_text(self) -> ANSI:
+        columns = self.app.output.get_size().columns
+        question = Piece(self._question or "")
+        return ANSI(self.painter.paint(question, columns).rstrip("\n"))
+
+    def _write_pending(self, app: Application[None]) -> None:
+        """Write what is to stay, just before the live area is drawn anew below it."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        text = self.painter.paint_all(pending, app.output.get_size().columns)
+        app.output.write_raw(_BEGIN_UPDATE)
+        app.renderer.erase()
+        app.output.write_raw(text)
+        app.output.flush()
+
+    def _end_update(self, app: Application[None]) -> None:
+        app.output.write_raw(_END_UPDATE)
+        app.output.flush()

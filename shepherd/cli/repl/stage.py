@@ -1,0 +1,38 @@
+"""Choosing and building the surface: a live screen, or plain lines where there is none."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from shepherd.cli.assemble import Assembly
+from shepherd.cli.repl.commands import CommandTable
+from shepherd.cli.repl.complete import PromptCompleter
+from shepherd.cli.repl.paint import Painter
+from shepherd.cli.repl.plain import PlainSurface
+from shepherd.cli.repl.prompt import Prompt, open_history
+from shepherd.cli.repl.screen import Screen
+from shepherd.cli.repl.surface import Actions
+
+
+def can_redraw(env: Mapping[str, str]) -> bool:
+    """Whether both ends are a terminal that understands cursor movements."""
+    if env.get("TERM", "") in ("", "dumb", "unknown"):
+        return False
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def build_surface(
+    assembly: Assembly, actions: Actions, table: CommandTable
+) -> Screen | PlainSurface:
+    """The surface that fits the terminal at hand; `table` may still be empty."""
+    encoding = sys.stdout.encoding or "utf-8"
+    terminal = assembly.config.terminal
+    if not can_redraw(os.environ):
+        return PlainSurface(Painter(styled=False, encoding=encoding), actions)
+    painter = Painter(encoding=encoding, code_theme=terminal.code_theme)
+    prompt = Prompt(
+        open_history(assembly.paths.history_file),
+        PromptCompleter(table, assembly.cwd),
+        painter.glyphs.user,
+    )
+    return Screen(painter, prompt, actions, vi_mode=terminal.edit_mode == "vi")

@@ -1,0 +1,66 @@
+"""What the rest of the terminal needs from the place where it is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import RenderableType
+
+from shepherd.cli.repl.paint import Painter, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What keys do: `submit` takes a message, `stop` ends the work, `leave` ends the program.
+
+    `busy` tells whether there is work to stop.
+    """
+
+    submit: Callable[[str], None]
+    stop: Callable[[], None]
+    leave: Callable[[], None]
+    busy: Callable[[], bool]
+
+
+class Surface(Protocol):
+    """A screen with a live area, or plain output."""
+
+    painter: Painter
+    echoes: bool
+    """Whether the user sees what they typed without our showing it."""
+
+    def show(self, *pieces: Piece) -> None:
+        """Write for good: what was shown is never redrawn."""
+        ...
+
+    def refresh(self) -> None:
+        """The live area or the status has changed."""
+        ...
+
+    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
+        """Wait for one of `keys`, the last of which is the answer when nobody can answer."""
+        ...
+
+    async def ask_text(self, label: str) -> str:
+        """Wait for a line of text."""
+        ...
+
+    def hint(self, text: str) -> None:
+        """A word to the user that goes away when they type."""
+        ...
+
+    def idle(self) -> None:
+        """Everything is done: the user's turn."""
+        ...
+
+    def restore(self, text: str) -> None:
+        """Put text that was not sent back where it can be edited, before what is there."""
+        ...
+
+    async def run(self) -> None:
+        """Read keys until `leave`; the terminal's mode is restored however it ends."""
+        ...
+
+    def leave(self) -> None:
+        """End `run`."""
+        ...

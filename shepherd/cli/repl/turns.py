@@ -1,0 +1,90 @@
+"""One message from the prompt to its answer."""
+
+from dataclasses import dataclass, replace
+
+from shepherd.backends.base import Backend
+from shepherd.cli.assemble import Assembly
+from shepherd.cli.repl.attach import Attached, attach_files, mentioned_paths
+from shepherd.cli.repl.render import Renderer
+from shepherd.cli.repl.status import Status
+from shepherd.errors import ShepherdError
+from shepherd.messages import ToolCall
+from shepherd.tools.base import ToolResult
+from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.registry import default_registry
+from shepherd.turn import ToolExecutor, run_turn
+
+
+class NotSentError(ShepherdError):
+    """The message did not reach the model; it belongs back into the prompt."""
+
+
+@dataclass(slots=True)
+class ShownExecutor:
+    """Runs calls and tells the renderer when they begin and what they changed."""
+
+    inner: ToolExecutor
+    renderer: Renderer
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """The call's result."""
+        self.renderer.tool_started(call)
+        result = await self.inner.run(call)
+        self.renderer.tool_finished(call, result)
+        return result
+
+
+class Turns:
+    """Sends messages to the model and shows what comes back."""
+
+    def __init__(
+        self, assembly: Assembly, renderer: Renderer, status: Status, approver: Approver
+    ) -> None:
+        self._assembly = assembly
+        self._renderer = renderer
+        self._status = status
+        self._approver = approver
+        self._tools = ShownExecutor(assembly.tool_runner(approver), renderer)
+
+    async def send(self, text: str) -> None:
+        """Show `text`, answer it; raises NotSentError if the model never saw it."""
+        self._renderer.user(text)
+        backend = await self._backend()
+        attached = await self._attach(text)
+        self._renderer.activity.start("waiting for the model")
+        try:
+            await run_turn(
+                self._assembly.session,
+                attached.prompt,
+                backend,
+                self._tools,
+                self._renderer,
+                self._assembly.limits,
+            )
+        except ShepherdError:
+            return  # the ERROR event has told it
+        self._status.totals.turns += 1
+        self._renderer.turn_over()
+
+    async def _backend(self) -> Backend:
+        self._renderer.activity.start(f"loading {self._assembly.model_name}")
+        try:
+            backend = await self._assembly.backend()
+            if not backend.alive:
+                backend = await self._assembly.switch_model(self._assembly.config.model.name)
+        except ShepherdError as error:
+            raise NotSentError(str(error)) from error
+        self._status.loaded(backend.info)
+        return backend
+
+    async def _attach(self, text: str) -> Attached:
+        if not mentioned_paths(text, self._assembly.cwd):
+            return Attached(text)
+        self._renderer.activity.start("reading files")
+        registry = default_registry()  # reading for the user does not depend on what is offered
+        runner = replace(self._assembly, registry=registry).tool_runner(self._approver)
+        attached = await attach_files(text, self._assembly.cwd, runner)
+        if attached.problems:
+            raise NotSentError("; ".join(attached.problems))
+        self._renderer.notice(f"attached: {', '.join(attached.paths)}")
+        return attached
