@@ -8,7 +8,8 @@ from pathlib import Path
 from shepherd.backends.base import Backend
 from shepherd.cli.notices import Notices
 from shepherd.cli.permissions import build_policy
-from shepherd.cli.resume import SessionStart, begin_session
+from shepherd.cli.request import SessionStart
+from shepherd.cli.resume import begin_session
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.errors import ShepherdError

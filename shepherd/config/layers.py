@@ -84,7 +84,7 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
 
 def flag_layer(overrides: Mapping[str, object]) -> Layer:
     """The settings given as flags, by `section.key`."""
-    sources = {key: Source(LayerName.FLAG, f"--set {key}") for key in overrides}
+    sources = {key: Source(LayerName.FLAG, "command line") for key in overrides}
     return _checked(Layer(LayerName.FLAG, dict(overrides), sources))
 
 

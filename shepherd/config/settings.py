@@ -39,7 +39,7 @@ class Source:
     path: Path | None = None
 
     def __str__(self) -> str:
-        return str(self.path) if self.path else f"{self.layer} {self.origin}".rstrip()
+        return str(self.path) if self.path else self.origin or str(self.layer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged
 
 def header_line(header: Header) -> bytes:
     """The header as a line with its newline."""
-    return _line({"type": "session", **asdict(header)})
+    return json_line({"type": "session", **asdict(header)})
 
 
 def change_line(change: Change) -> bytes:
@@ -73,7 +73,7 @@ def change_line(change: Change) -> bytes:
             data = {"type": "cleared"}
         case SettingChanged(name, value):
             data = {"type": "changed", "name": name, "value": value}
-    return _line(data | {"time": now()})
+    return json_line(data | {"time": now()})
 
 
 def parse_header(line: bytes) -> Header:
@@ -106,7 +106,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _line(data: JsonObject) -> bytes:
+def json_line(data: JsonObject) -> bytes:
+    """An object as a line of JSON with its newline."""
     text = json.dumps(data, ensure_ascii=False)
     try:
         return text.encode() + b"\n"

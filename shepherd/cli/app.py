@@ -1,0 +1,52 @@
+"""The program's entry point; loads as little as the command line allows."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from shepherd import __version__
+from shepherd.cli.errors import UsageError
+from shepherd.errors import ShepherdError
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main() -> int:
+    """Run `shepherd` with the process's arguments and return its exit code.
+
+    0 done, 1 error, 2 usage, 130 interrupted, 128 + N ended by signal N.
+    """
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        sys.stdout.write(f"shepherd {__version__}\n")
+        return 0
+    try:
+        return _entry(arguments)()
+    except ShepherdError as error:
+        if "--debug" in arguments:
+            raise
+        sys.stderr.write(f"shepherd: {error}\n")
+        return USAGE if isinstance(error, UsageError) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _nobody_reads()
+
+
+def _entry(arguments: list[str]) -> Callable[[], int]:
+    """What to run; a bare `shepherd` does without the parser of options."""
+    if not arguments:
+        from shepherd.cli.launch import launch
+        from shepherd.cli.request import Launch
+
+        return lambda: launch(Launch())
+    from shepherd.cli.options import run_command_line
+
+    return lambda: run_command_line(arguments)
+
+
+def _nobody_reads() -> int:
+    """Keep the interpreter from complaining about a closed stdout when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return FAILED

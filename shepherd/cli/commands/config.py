@@ -1,0 +1,93 @@
+"""`shepherd config`: what is set, where it came from, and changing it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from shepherd.cli.errors import UsageError
+from shepherd.config.fields import all_fields, parse_text, unknown_key
+from shepherd.config.load import load_config
+from shepherd.config.paths import Paths, project_file
+from shepherd.config.settings import Config
+from shepherd.config.show import show_config, show_value
+
+config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
+Key = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="The setting.")]
+
+
+@config.command("show")
+def show(
+    context: typer.Context,
+    section: Annotated[str, typer.Argument(help="Only this section.")] = "",
+) -> None:
+    """All settings that count here, as TOML, each with its source."""
+    loaded = _load(context)
+    if section and section not in Config.model_fields:
+        raise UsageError(f"unknown section {section}; there are {', '.join(Config.model_fields)}")
+    typer.echo(show_config(loaded, [section] if section else list(Config.model_fields)))
+
+
+@config.command("get")
+def get(context: typer.Context, key: Key) -> None:
+    """The value of one setting."""
+    _check(key)
+    section, _, name = key.partition(".")
+    value = cast(object, getattr(_load(context).section(section), name))
+    typer.echo(value if isinstance(value, str) else show_value(value))
+
+
+@config.command("set")
+def set_(
+    key: Key, value: Annotated[str, typer.Argument(help="The value; lists as in TOML.")]
+) -> None:
+    """Change a setting in your own file; its comments stay."""
+    from shepherd.config.edit import set_value  # loads tomlkit
+
+    _check(key)
+    path = Paths.from_env(os.environ).user_file
+    set_value(path, key, parse_text(key, value))
+
+
+@config.command("unset")
+def unset(key: Key) -> None:
+    """Take a setting out of your own file."""
+    from shepherd.config.edit import unset_value  # loads tomlkit
+
+    _check(key)
+    path = Paths.from_env(os.environ).user_file
+    if not unset_value(path, key):
+        sys.stderr.write(f"{key} is not set in {path}.\n")
+
+
+@config.command("path")
+def path() -> None:
+    """The files and directories that Shepherd uses here."""
+    paths = Paths.from_env(os.environ)
+    project = project_file(Path.cwd())
+    entries = {
+        "settings": paths.user_file,
+        "project": project or "(none)",
+        "permissions": paths.permissions_file,
+        "keys": paths.keys_file,
+        "sessions": paths.sessions,
+        "models": paths.models,
+        "spill": paths.spill,
+    }
+    for name, place in entries.items():
+        typer.echo(f"{name:<12} {place}")
+
+
+def _load(context: typer.Context) -> Config:
+    loaded = load_config(Path.cwd(), os.environ, cast(Mapping[str, object], context.obj))
+    for warning in loaded.warnings:
+        sys.stderr.write(f"shepherd: {warning}\n")
+    return loaded
+
+
+def _check(key: str) -> None:
+    if key not in all_fields():
+        raise UsageError(unknown_key(key))

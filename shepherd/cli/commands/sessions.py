@@ -1,0 +1,62 @@
+"""`shepherd sessions`: conversations that were saved."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from shepherd.cli.repl.clean import clean, one_line
+from shepherd.config.paths import Paths
+from shepherd.messages import Message, Role
+from shepherd.transcript import SessionStore
+
+TITLE_WIDTH = 60
+LINE_WIDTH = 200
+
+sessions = typer.Typer(name="sessions", help="Saved conversations.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(help="The session's id, or its beginning.")]
+
+
+@sessions.command("list")
+def list_sessions() -> None:
+    """All saved sessions, the newest first."""
+    summaries, problems = _store().summaries()
+    for item in summaries:
+        when = item.updated.astimezone().strftime("%Y-%m-%d %H:%M")
+        title = one_line(item.title, TITLE_WIDTH)
+        where = one_line(item.cwd, LINE_WIDTH)
+        typer.echo(f"{item.id}  {when}  {item.messages:>4} messages  {where}  {title}")
+    for problem in problems:
+        sys.stderr.write(f"shepherd: {problem}\n")
+
+
+@sessions.command("show")
+def show_session(id: Id) -> None:
+    """The conversation as text."""
+    saved = _store().read(id)
+    for warning in saved.warnings:
+        sys.stderr.write(f"shepherd: {warning}\n")
+    typer.echo(f"{saved.id}  {saved.model}  {clean(saved.header.cwd)}")
+    for message in saved.messages:
+        typer.echo(_as_text(message))
+
+
+@sessions.command("delete")
+def delete_session(id: Id) -> None:
+    """Delete a session for good."""
+    deleted = _store().delete(id)
+    sys.stderr.write(f"Session {deleted} is deleted.\n")
+
+
+def _store() -> SessionStore:
+    return SessionStore(Paths.from_env(os.environ).sessions)
+
+
+def _as_text(message: Message) -> str:
+    calls = [f"→ {c.name} {one_line(c.arguments_json, LINE_WIDTH)}" for c in message.tool_calls]
+    if message.role is Role.TOOL:
+        return f"  {one_line(message.content, LINE_WIDTH)}"
+    sign = "> " if message.role is Role.USER else ""
+    text = f"\n{sign}{clean(message.content)}" if message.content else ""
+    return "\n".join([part for part in (text, *calls) if part])

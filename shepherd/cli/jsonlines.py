@@ -1,0 +1,108 @@
+"""A conversation as JSON lines: users on stdin, everything that happens on stdout.
+
+In: `{"type": "user", "content": "…"}`, or a line of plain text; `{"type": "interrupt"}` ends the
+turn that runs. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`, `stats` and `error`
+as they happen, `end_turn` behind each turn. Inputs wait for their turn in order.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+
+from shepherd.cli.assemble import Assembly
+from shepherd.cli.jsonprotocol import EventWriter, InputError, Interrupt, UserInput, parse_input
+from shepherd.cli.lines import read_lines
+from shepherd.cli.oneshot import EXIT_CODES
+from shepherd.errors import ShepherdError
+from shepherd.events import FinishReason
+from shepherd.turn import run_turn
+
+STDIN = 0
+
+
+async def run_json_lines(assembly: Assembly, prompt: str | None = None) -> int:
+    """Answer each input until stdin ends, or just `prompt`; returns the exit code.
+
+    Raises ShepherdError, behind an `error` object, when the backend can't be loaded, and
+    BrokenPipeError when nobody reads.
+    """
+    writer = EventWriter(sys.stdout.buffer)
+    assembly.notices.listen(writer.notice)
+    conversation = _Conversation(assembly, writer)
+    try:
+        await assembly.backend()
+    except ShepherdError as error:
+        writer.error(type(error).__name__, str(error))
+        raise
+    if prompt is not None:
+        return EXIT_CODES.get(await conversation.turn(prompt), 0)
+    await conversation.run()
+    return 0
+
+
+@dataclass(slots=True)
+class _Conversation:
+    assembly: Assembly
+    writer: EventWriter
+    _prompts: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue[str | None])
+    _turn: asyncio.Task[FinishReason] | None = None
+    _interrupted: bool = False
+
+    async def run(self) -> None:
+        """Answer until the input ends."""
+        reader = asyncio.create_task(self._read())
+        try:
+            while (prompt := await self._prompts.get()) is not None:
+                await self.turn(prompt)
+        finally:
+            reader.cancel()
+
+    async def turn(self, prompt: str) -> FinishReason:
+        """Answer one prompt; raises BrokenPipeError when nobody reads."""
+        reason = FinishReason.CANCELLED
+        self._interrupted = False
+        self._turn = asyncio.create_task(self._answer(prompt))
+        try:
+            reason = await self._turn
+        except asyncio.CancelledError:
+            if not self._interrupted:
+                raise
+        finally:
+            self._turn = None
+            self.writer.end_turn(reason, self.assembly.session.id)
+        if self.writer.broken:
+            raise BrokenPipeError
+        return reason
+
+    async def _answer(self, prompt: str) -> FinishReason:
+        assembly = self.assembly
+        backend = await assembly.backend()
+        tools = assembly.tool_runner()
+        try:
+            outcome = await run_turn(
+                assembly.session, prompt, backend, tools, self.writer.receive, assembly.limits
+            )
+        except ShepherdError:
+            return FinishReason.ERROR  # the ERROR event has told it
+        return outcome.finish_reason
+
+    async def _read(self) -> None:
+        lines = read_lines(STDIN)
+        number = 0
+        while (line := await lines.get()) is not None:
+            number += 1
+            try:
+                self._take(parse_input(line))
+            except InputError as error:
+                self.writer.bad_input(number, line, error)
+        self._prompts.put_nowait(None)
+
+    def _take(self, given: UserInput | Interrupt | None) -> None:
+        match given:
+            case UserInput(content):
+                self._prompts.put_nowait(content)
+            case Interrupt() if self._turn is not None:
+                self._interrupted = True
+                self._turn.cancel()
+            case _:
+                pass

@@ -1,0 +1,114 @@
+"""The objects of the JSON lines conversation: what is read, and how events are written."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.transcript.records import json_line
+
+INTERRUPTED = "Error: interrupted by the user"
+ECHOED_CHARACTERS = 200
+
+
+class InputError(Exception):
+    """A line that can't be understood; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserInput:
+    """A prompt."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """End the turn that runs."""
+
+
+def parse_input(line: bytes) -> UserInput | Interrupt | None:
+    """What a line asks for, None if it is blank; raises InputError."""
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8") from error
+    if not text.startswith("{"):
+        return UserInput(text) if text else None
+    try:
+        data = cast(dict[str, Any], json.loads(text))
+    except ValueError as error:
+        raise InputError(f"begins with {{ and is not JSON: {error}") from error
+    match data:
+        case {"type": "user", "content": str(content)} if content.strip():
+            return UserInput(content)
+        case {"type": "user"}:
+            raise InputError('a "user" needs a non-empty text as its "content"')
+        case {"type": "interrupt"}:
+            return Interrupt()
+        case _:
+            raise InputError('"type" must be "user" or "interrupt"')
+
+
+@dataclass(slots=True)
+class EventWriter:
+    """Writes one object a line, each flushed; `broken` is True when nobody reads any more."""
+
+    file: BinaryIO
+    broken: bool = False
+    _open_calls: dict[str, str] = field(default_factory=dict[str, str])
+
+    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Write an event; the callback of a turn."""
+        if event in TEXT_EVENTS:
+            kind = "thinking" if event is CallbackEvent.THINKING else "text"
+            return self.write({"type": kind, "content": content})
+        match event:
+            case CallbackEvent.TOOL_CALL:
+                self._open_calls[id] = name
+                return self.write(
+                    {"type": "tool_use", "id": id, "name": name, "input": json.loads(content)}
+                )
+            case CallbackEvent.TOOL_RESULT:
+                return self._result(id, name, content)
+            case CallbackEvent.STATS:
+                return self.write({"type": "stats", **json.loads(content)})
+            case CallbackEvent.ERROR:
+                return self.error(name, content)
+            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
+                return self.write({"type": "system", "topic": name, "content": content})
+            case _:
+                return not self.broken
+
+    def notice(self, text: str) -> None:
+        """A sentence for the user."""
+        self.write({"type": "system", "topic": Topic.NOTICE, "content": text})
+
+    def error(self, kind: str, message: str, **more: object) -> bool:
+        """Something went wrong; the conversation goes on."""
+        return self.write({"type": "error", "error": kind, "message": message, **more})
+
+    def bad_input(self, number: int, line: bytes, error: InputError) -> None:
+        """Line `number` was not understood; its beginning is sent back."""
+        shown = line.decode("utf-8", "replace")[:ECHOED_CHARACTERS]
+        self.error("InputError", f"line {number}: {error}", line=number, input=shown)
+
+    def end_turn(self, reason: str, session: str) -> None:
+        """The turn is over; calls that got no result get one."""
+        for call_id, name in list(self._open_calls.items()):
+            self._result(call_id, name, INTERRUPTED)
+        self.write({"type": "end_turn", "reason": reason, "session": session})
+
+    def write(self, data: dict[str, object]) -> bool:
+        """Write an object; False when nobody reads any more."""
+        if not self.broken:
+            try:
+                self.file.write(json_line(data))
+                self.file.flush()
+            except BrokenPipeError:
+                self.broken = True
+        return not self.broken
+
+    def _result(self, id: str, name: str, content: str) -> bool:
+        self._open_calls.pop(id, None)
+        return self.write({"type": "tool_result", "id": id, "name": name, "content": content})

@@ -1,0 +1,91 @@
+"""Starts the frontend that was asked for."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from shepherd.backends.base import Backend
+from shepherd.cli.assemble import Assembly, assemble
+from shepherd.cli.errors import UsageError
+from shepherd.cli.request import Launch
+from shepherd.config.load import load_config
+from shepherd.config.settings import Config
+
+
+def launch(request: Launch) -> int:
+    """Run a frontend to its end and return the exit code; raises ShepherdError."""
+    cwd = Path.cwd()
+    config = load_config(cwd, os.environ, request.overrides)
+    if request.server:
+        from shepherd.cli.serve import serve_config
+
+        return asyncio.run(serve_config(config, cwd, insecure=request.insecure))
+    return asyncio.run(_converse(config, cwd, request))
+
+
+async def _converse(config: Config, cwd: Path, request: Launch) -> int:
+    assembly = assemble(config, os.environ, cwd, request.start, _open_backend)
+    try:
+        with _signals_cancel() as received:
+            try:
+                return await _frontend(assembly, request)
+            except asyncio.CancelledError:
+                if not received:
+                    raise
+                return 128 + received[0]
+    finally:
+        await assembly.aclose()
+
+
+async def _frontend(assembly: Assembly, request: Launch) -> int:
+    if request.json_lines:
+        from shepherd.cli.jsonlines import run_json_lines
+
+        return await run_json_lines(assembly, request.prompt)
+    if request.prompt is not None or not sys.stdin.isatty():
+        return await _answer(assembly, request.prompt or "")
+    from shepherd.cli.repl.app import run_repl
+
+    return await run_repl(assembly)
+
+
+async def _answer(assembly: Assembly, question: str) -> int:
+    from shepherd.cli.oneshot import read_piped, run_oneshot, with_context
+
+    prompt = with_context(question, read_piped())
+    if not prompt:
+        raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
+    return await run_oneshot(assembly, prompt)
+
+
+async def _open_backend(config: Config) -> Backend:
+    from shepherd.backends.registry import open_backend
+
+    return await open_backend(config)
+
+
+@contextmanager
+def _signals_cancel() -> Generator[list[int]]:
+    """SIGTERM and SIGHUP cancel the task, so that tools and session end in order."""
+    received: list[int] = []
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+
+    def cancel(number: int) -> None:
+        received.append(number)
+        if task is not None:
+            task.cancel()
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, partial(cancel, number))
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

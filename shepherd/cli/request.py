@@ -1,0 +1,24 @@
+"""What a command line asks for, as data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """Which conversation to go on with: the latest of this directory, or one by id, or none."""
+
+    latest: bool = False
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Which frontend to start and how; `overrides` are settings by `section.key`."""
+
+    overrides: Mapping[str, object] = field(default_factory=dict[str, object])
+    prompt: str | None = None
+    json_lines: bool = False
+    start: SessionStart = field(default_factory=SessionStart)
+    server: bool = False
+    insecure: bool = False
