@@ -1,0 +1,103 @@
+"""A tiny grammar for requests: `[a|b]` is a choice, `{name}` a value filled in afterwards."""
+
+import random
+import re
+from dataclasses import dataclass
+
+from training.lists import sections
+
+CHOICE = re.compile(r"\[([^\[\]]*)\]")
+QUESTION = re.compile(
+    r"(what|which|who|where|why|how|is|are|do|does|did|has|have|when|whose)\b", re.IGNORECASE
+)
+OPENERS = (
+    *("please ", "can you ", "could you ", "now ", "would you ", "I want you to ", "ok, "),
+    *("hey, ", "then ", "pup, ", "you should ", "I need you to ", "go and ", "hi! ", "next, "),
+)
+HELD_OPENERS = (
+    *("be so kind to ", "would you please ", "well, ", "I would like you to ", "hey pup, "),
+)
+ASKERS = ("please tell me: ", "ok, ", "hey, ", "and ", "so ", "pup, ", "now ", "hi, ")
+HELD_ASKERS = ("tell me, ", "well, ", "hey pup, ")
+CLOSERS = (" please", " for me", " now", ", please", " thanks", ", thanks")
+HELD_CLOSERS = (", would you", " right now", ", thank you")
+LAST = " (nothing may follow)"
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """The phrasings of one intent; `held` ones never occur in training."""
+
+    train: tuple[str, ...]
+    held: tuple[str, ...]
+    tail: bool = True  # whether a closing word or mark may follow
+
+    def pick(self, rng: random.Random, *, held: bool) -> str:
+        """One phrasing with its choices made, openers and closers added, values not filled in."""
+        text = expand(rng, rng.choice(self.held if held else self.train))
+        return dress(rng, text, held=held, tail=self.tail)
+
+    def bare(self, rng: random.Random, *, held: bool) -> str:
+        """One phrasing, undressed and no question, to be joined with another by "and"."""
+        choices = self.held if held else self.train
+        for _ in range(20):
+            text = expand(rng, rng.choice(choices))
+            if not QUESTION.match(text) and not text.endswith(("?", ":")):
+                return text
+        return expand(rng, self.train[0])
+
+
+def load(file: str) -> dict[str, Phrases]:
+    """The phrasings in `lists/FILE.txt`, by intent."""
+    lines = sections(file)
+    return {
+        name.removesuffix(LAST): Phrases(
+            train, lines[name.removesuffix(LAST) + " held out"], tail=not name.endswith(LAST)
+        )
+        for name, train in lines.items()
+        if not name.endswith(" held out")
+    }
+
+
+def expand(rng: random.Random, text: str) -> str:
+    """Replaces every `[a|b]` by one of its choices, inner ones first."""
+    while match := CHOICE.search(text):
+        text = text[: match.start()] + rng.choice(match[1].split("|")) + text[match.end() :]
+    return text
+
+
+def dress(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:
+    """Adds politeness, capitals and marks at random."""
+    ask = bool(QUESTION.match(text))
+    if not ask and tail and rng.random() < 0.15 and not text.endswith(("?", "!", ":")):
+        text += rng.choice(HELD_CLOSERS if held else CLOSERS)
+    if rng.random() < 0.25 and text[0].isalpha() and text[0].islower():
+        if ask:
+            text = rng.choice(HELD_ASKERS if held else ASKERS) + text
+        else:
+            text = rng.choice(HELD_OPENERS if held else OPENERS) + text
+    if tail:
+        text = _mark(rng, text, ask=ask)
+    if text[0].isalpha() and rng.random() < 0.35:
+        text = text[0].upper() + text[1:]
+    return text
+
+
+def _mark(rng: random.Random, text: str, *, ask: bool) -> str:
+    if text.endswith("?"):
+        return text[:-1] if rng.random() < 0.3 else text
+    if text.endswith((".", "!", ":")):
+        return text
+    kind = rng.random()
+    if ask and kind < 0.5:
+        return text + "?"
+    if kind < 0.1:
+        return text + "."
+    return text + "!" if kind > 0.97 else text
+
+
+def fill(text: str, **values: str) -> str:
+    """Puts the values in place of their `{name}`."""
+    for key, value in values.items():
+        text = text.replace("{" + key + "}", value)
+    return text

@@ -1,0 +1,96 @@
+"""Scenes without tools: small talk, facts told before, and everything beyond Pup."""
+
+import re
+
+from training import answers, lists
+from training.dialogue import Scene
+from training.phrasing import fill, load
+
+TALK = load("talk")
+SMALL_TALK = {
+    "greeting": (answers.GREETING, 3),
+    "identity": (answers.IDENTITY, 3),
+    "help": (answers.HELP, 3),
+    "bigger": (answers.BIGGER, 2),
+    "shepherd": (answers.SHEPHERD, 1),
+    "leave": (answers.LEAVE, 1),
+    "thanks": (answers.THANKS, 2),
+    "bye": (answers.BYE, 1),
+}
+
+
+def outside_text(s: Scene) -> str:
+    """A request beyond Pup."""
+    rng, words = s.rng, s.words
+    text = TALK["outside"].pick(rng, held=s.held)
+    while "{t}" in text:
+        topic = words.word() if rng.random() < 0.7 else words.words(2, 2)
+        text = text.replace("{t}", topic.capitalize() if rng.random() < 0.15 else topic, 1)
+    return fill(
+        text,
+        n=str(rng.randint(2, 999)),
+        m=str(rng.randint(2, 99)),
+        y=str(rng.randint(1500, 2030)),
+        f=words.path(),
+        q=f"'{words.words(1, 5)}'",
+    )
+
+
+def beyond(s: Scene) -> None:
+    """A request beyond Pup and its honest answer."""
+    text = outside_text(s)
+    client = any(not tool.kind for tool in s.tools)
+    if client and set(re.findall(r"[a-z]+|[+*]", text.lower())) & set(lists.words("client topics")):
+        return  # an offered tool may be meant
+    s.user(text)
+    s.say(answers.BEYOND, "That is beyond a tiny model. I say so.", "beyond")
+
+
+def chat(s: Scene) -> None:
+    """Greetings, thanks, questions about Pup and Shepherd."""
+    rng = s.rng
+    intent = rng.choices(list(SMALL_TALK), [weight for _, weight in SMALL_TALK.values()])[0]
+    answer = SMALL_TALK[intent][0]
+    s.user(TALK[intent].pick(rng, held=s.held))
+    s.say(answer, "This is about me or small talk. I answer it.", "small talk")
+
+
+def where(s: Scene) -> None:
+    """The working directory, where the system message names it."""
+    if s.folder:
+        s.user(TALK["where"].pick(s.rng, held=s.held))
+        s.say(f"The working directory is {s.folder}", "The system message says it.", "where")
+
+
+def tell(s: Scene) -> None:
+    """The user tells a fact."""
+    rng, words = s.rng, s.words
+    key = rng.choice(lists.sections("texts")["facts"]) if rng.random() < 0.75 else words.words(1, 2)
+    if rng.random() < 0.4:
+        key = "name"
+    value = words.word().capitalize() if rng.random() < 0.6 else words.name()
+    if key != "name" and rng.random() < 0.3:
+        value = rng.choice([words.words(2, 3), f"{words.word()} {rng.randint(1, 31)}"])
+    s.facts[key] = value
+    named = key == "name" and rng.random() < 0.85
+    s.user(fill(TALK["tell_name" if named else "tell"].pick(rng, held=s.held), k=key, v=value))
+    answer = f"Nice to meet you, {value}." if key == "name" else f"Your {key} is {value}. Noted."
+    s.say(answer, "The user tells me something. I note it.", "told")
+
+
+def ask(s: Scene) -> None:
+    """The user asks for a fact told before, or never told."""
+    rng = s.rng
+    if not s.facts and rng.random() < 0.7:
+        tell(s)
+    key = (
+        rng.choice(list(s.facts))
+        if s.facts and rng.random() < 0.85
+        else rng.choice(lists.sections("texts")["facts"])
+    )
+    named = key == "name" and rng.random() < 0.85
+    s.user(fill(TALK["ask_name" if named else "ask"].pick(rng, held=s.held), k=key))
+    if key in s.facts:
+        s.say(f"Your {key} is {s.facts[key]}.", "The user told me before.", "remembered")
+    else:
+        s.say(f"You have not told me your {key}.", "The user has not told me.", "never told")
