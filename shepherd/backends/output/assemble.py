@@ -8,7 +8,7 @@ from shepherd.backends.output.candidate import Candidate
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead, Opener, Prose
-from shepherd.backends.output.style import OutputStyle, ThinkMarkers
+from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.backends.output.thinking import Thinking
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolSpec
@@ -24,12 +24,13 @@ def build_machine(
     for markers in style.think:
         at_line[markers.open] = _think_opener(machine, markers)
         at_line[markers.close] = _stray_close(machine, markers)
+    fenced = catalog if CallFormat.FENCED in style.formats else None
     for fence in FENCE_MARKERS:
-        at_line[fence] = lambda lead, marker: FenceOpening(machine, lead.text, marker)
+        at_line[fence] = lambda lead, marker: FenceOpening(machine, lead, marker, fenced)
     anywhere: dict[str, Opener] = {}
     if catalog:
-        at_line |= _candidates(machine, line_markers(style, catalog))
-        anywhere |= _candidates(machine, call_markers(style, catalog))
+        at_line |= _candidates(machine, catalog, line_markers(style.formats, catalog.names))
+        anywhere |= _candidates(machine, catalog, call_markers(style.formats, catalog.names))
     prose = Prose(machine, anywhere, at_line, ORPHANS if catalog else ())
     machine.prose = prose
     machine.mode = _first_thought(machine, style, prompt_tail, thinking=thinking) or prose
@@ -67,8 +68,10 @@ def _stray_close(machine: Machine, markers: ThinkMarkers) -> Opener:
     return drop_or_show
 
 
-def _candidates(machine: Machine, readers: dict[str, ReaderFactory]) -> dict[str, Opener]:
+def _candidates(
+    machine: Machine, catalog: ToolCatalog, readers: dict[str, ReaderFactory]
+) -> dict[str, Opener]:
     def opener(factory: ReaderFactory) -> Opener:
-        return lambda lead, marker: Candidate(machine, factory(), lead, marker)
+        return lambda lead, marker: Candidate(machine, factory(catalog, marker), lead, marker)
 
     return {marker: opener(factory) for marker, factory in readers.items()}

@@ -5,9 +5,24 @@ from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead
 from shepherd.events import CallbackEvent
 
+_LONG = 4096
+_MAX_LONG_FAILURES = 32
+
+
+def without_separator(machine: Machine, lead: Lead) -> str:
+    """The blank text before a call, less what the template writes there itself."""
+    if lead.behind_call or not machine.sink.has_content:
+        return ""
+    return lead.text.rstrip(" \t\r").removesuffix(machine.separator)
+
 
 class Candidate(Mode):
-    """Text held back while a reader decides: a call, or content after all."""
+    """Text held back while a reader decides: a call, or content after all.
+
+    If it is no call, only the marker is certain to be text: what follows is read afresh, as a
+    call may begin in it. An output that keeps failing at length loses that second reading, or
+    its cost would grow with the square of its length.
+    """
 
     def __init__(self, machine: Machine, reader: CallReader, lead: Lead, marker: str) -> None:
         self._machine = machine
@@ -24,21 +39,17 @@ class Candidate(Mode):
 
     def _settle(self, verdict: Verdict) -> str:
         if verdict.calls:
-            self._machine.calls.extend(verdict.calls)
-            self._put(self._without_separator())
-            self._machine.resume(after_call=True)
-        else:
-            text = self._lead.text + self._marker + verdict.text
-            self._put(text)
-            self._machine.resume(line_start=text.endswith("\n"))
-        return verdict.rest
-
-    def _without_separator(self) -> str:
-        """The blank text before the call, less what the template writes there itself."""
-        if self._lead.behind_call or not self._machine.sink.has_content:
-            return ""
-        text = self._lead.text.rstrip(" \t\r")
-        return text.removesuffix(self._machine.separator)
+            before = without_separator(self._machine, self._lead)
+            self._machine.accept(verdict.calls, before)
+            return verdict.rest
+        self._put(self._lead.text + self._marker)
+        self._machine.resume()
+        if len(verdict.text) > _LONG:
+            self._machine.long_failures += 1
+            if self._machine.long_failures > _MAX_LONG_FAILURES:
+                self._put(verdict.text)
+                return verdict.rest
+        return verdict.text + verdict.rest
 
     def _put(self, text: str) -> None:
         self._machine.sink.put(CallbackEvent.CONTENT, text)

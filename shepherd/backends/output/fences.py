@@ -1,30 +1,56 @@
 """Code fences."""
 
 import re
+from typing import NamedTuple
 
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.fenced import FENCED_LANGUAGES, FencedCallReader
+from shepherd.backends.output.calls.reader import Verdict
+from shepherd.backends.output.candidate import without_separator
 from shepherd.backends.output.modes import Machine, Mode
+from shepherd.backends.output.prose import Lead
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
 _MAX_INFO = 200
-_REST_OF_FENCE = {c: re.compile(rf"{re.escape(c)}*") for c in "`~"}
-_BLANK_LINE = re.compile(r"[ \t]*\r?\n?")
+_FENCE = {c: re.compile(f"{c}*") for c in "`~"}
+
+
+class Opening(NamedTuple):
+    """The opening line of a code block, and the blank text before it."""
+
+    lead: Lead
+    line: str
+    language: str
+
+    def show(self, machine: Machine) -> None:
+        """Put it out: its own indent is part of the block."""
+        blank = self.lead.text
+        indent = blank.rfind("\n") + 1
+        machine.sink.put(CallbackEvent.CONTENT, blank[:indent])
+        machine.sink.put(CallbackEvent.CODEBLOCK, blank[indent:] + self.line, self.language)
 
 
 class FenceOpening(Mode):
-    """The rest of a line that begins with a fence: a code block, if it is an info string."""
+    """The rest of a line that begins with a fence: a code block, if it is an info string.
 
-    def __init__(self, machine: Machine, lead: str, marker: str) -> None:
+    With a catalog, the block may turn out to be nothing but a call.
+    """
+
+    def __init__(
+        self, machine: Machine, lead: Lead, marker: str, catalog: ToolCatalog | None
+    ) -> None:
         self._machine = machine
         self._lead = lead
         self._line = marker
+        self._catalog = catalog
 
     def feed(self, text: str) -> str:
         end = text.find("\n")
         line = self._line + (text if end < 0 else text[: end + 1])
         bad = self._not_info(line)
         if bad is not None:
-            self._machine.sink.put(CallbackEvent.CONTENT, self._lead + line[:bad])
+            self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text + line[:bad])
             self._machine.resume()
             return line[bad:] + ("" if end < 0 else text[end + 1 :])
         self._line = line
@@ -38,28 +64,23 @@ class FenceOpening(Mode):
         return ""
 
     def _open(self) -> None:
-        fence = self._line[0] * self._fence_length(self._line)
+        fence = self._line[0] * _fence_length(self._line)
         info = self._line[len(fence) :].split()
-        language = info[0] if info else ""
-        newlines = self._lead.rfind("\n") + 1
-        self._machine.sink.put(CallbackEvent.CONTENT, self._lead[:newlines])
-        self._machine.mode = CodeBlock(self._machine, fence, language)
-        self._machine.sink.put(
-            CallbackEvent.CODEBLOCK, self._lead[newlines:] + self._line, language
-        )
+        opening = Opening(self._lead, self._line, info[0] if info else "")
+        block = CodeBlock(self._machine, fence, opening.language)
+        if self._catalog and opening.language in FENCED_LANGUAGES:
+            reader = FencedCallReader(self._catalog, fence)
+            self._machine.mode = FencedCandidate(self._machine, reader, opening, block)
+        else:
+            opening.show(self._machine)
+            self._machine.mode = block
 
     def _not_info(self, line: str) -> int | None:
         """Where the line turns out not to open a block: at a backtick behind, or far too long."""
-        start = self._fence_length(line)
-        found = line.find("`", start) if line[0] == "`" else -1
+        found = line.find("`", _fence_length(line)) if line[0] == "`" else -1
         if 0 <= found < _MAX_INFO:
             return found
         return _MAX_INFO if len(line) > _MAX_INFO else None
-
-    @staticmethod
-    def _fence_length(line: str) -> int:
-        found = _REST_OF_FENCE[line[0]].match(line)
-        return found.end() if found else 0
 
 
 class CodeBlock(Mode):
@@ -68,10 +89,9 @@ class CodeBlock(Mode):
     def __init__(self, machine: Machine, fence: str, language: str) -> None:
         self._machine = machine
         self._language = language
-        self._closing = re.compile(
-            rf"[ \t]{{0,64}}{re.escape(fence)}{re.escape(fence[0])}*[ \t]*(?=\r?\n|\Z)"
-        )
-        self._possible = re.compile(rf"[ \t]{{0,64}}{re.escape(fence[0])}*[ \t]*\r?\Z")
+        char, least = fence[0], len(fence)
+        self._closing = re.compile(rf"[ \t]{{0,64}}{char}{{{least},}}[ \t]*(?=\r?\n|\Z)")
+        self._possible = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
         self._line_start = True
         self._held = ""
 
@@ -102,3 +122,36 @@ class CodeBlock(Mode):
 
     def _put(self, text: str) -> None:
         self._machine.sink.put(CallbackEvent.CODEBLOCK, text, self._language)
+
+
+class FencedCandidate(Mode):
+    """A code block held back while it can still be nothing but a call."""
+
+    def __init__(
+        self, machine: Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock
+    ) -> None:
+        self._machine = machine
+        self._reader = reader
+        self._opening = opening
+        self._block = block
+
+    def feed(self, text: str) -> str:
+        verdict = self._reader.feed(text)
+        return "" if verdict is None else self._settle(verdict)
+
+    def finish(self, *, truncated: bool) -> str:
+        return self._settle(self._reader.finish(truncated=truncated))
+
+    def _settle(self, verdict: Verdict) -> str:
+        if verdict.calls:
+            before = without_separator(self._machine, self._opening.lead)
+            self._machine.accept(verdict.calls, before)
+            return verdict.rest
+        self._opening.show(self._machine)
+        self._machine.mode = self._block
+        return verdict.text + verdict.rest
+
+
+def _fence_length(line: str) -> int:
+    found = _FENCE[line[0]].match(line)
+    return found.end() if found else 0

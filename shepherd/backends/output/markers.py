@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -27,6 +28,12 @@ class MarkerSet:
         never = "(?!)"
         self._match = re.compile("|".join(map(re.escape, ordered)) or never)
         self._start = re.compile("|".join(map(re.escape, sorted(self.first))) or never)
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(*markers: str) -> "MarkerSet":
+        """The set of `markers`, made once for all who ask for the same ones."""
+        return MarkerSet(markers)
 
     def at(self, text: str, pos: int, *, final: bool = False) -> Hit | None:
         """The marker that begins at `pos`, if any can."""

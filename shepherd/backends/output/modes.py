@@ -1,9 +1,11 @@
 """What the parser can be in the middle of."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from shepherd.backends.output.calls.catalog import FoundCall
 from shepherd.backends.output.text import TextSink
+from shepherd.events import CallbackEvent
 
 
 class Mode(ABC):
@@ -33,8 +35,15 @@ class Machine:
         self.sink = TextSink()
         self.separator = separator
         self.calls: list[FoundCall] = []
+        self.long_failures = 0
         self.mode: Mode
         self.prose: Resumable
+
+    def accept(self, calls: Iterable[FoundCall], text: str) -> None:
+        """Take `calls`; `text` is content that stood before them."""
+        self.sink.put(CallbackEvent.CONTENT, text)
+        self.calls.extend(calls)
+        self.resume(after_call=True)
 
     def resume(
         self, *, line_start: bool = False, after_call: bool = False, newlines: int = 0

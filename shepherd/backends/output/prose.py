@@ -41,9 +41,9 @@ class Prose(Resumable):
     ) -> None:
         self._machine = machine
         self._openers = {**at_line, **anywhere}
-        self._anywhere = MarkerSet(anywhere)
-        self._at_line = MarkerSet(self._openers)
-        self._after_call = MarkerSet({*self._openers, *orphans})
+        self._anywhere = MarkerSet.of(*anywhere)
+        self._at_line = MarkerSet.of(*self._openers)
+        self._after_call = MarkerSet.of(*self._openers, *orphans)
         self._trigger = re.compile("[" + re.escape("\n" + "".join(self._anywhere.first)) + "]")
         self._held = ""
         self._line_start = True

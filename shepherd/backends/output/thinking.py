@@ -15,7 +15,7 @@ class Thinking(Mode):
     def __init__(self, machine: Machine, markers: ThinkMarkers, *, newline: bool = True) -> None:
         self._machine = machine
         self._after = markers.after
-        self._close = MarkerSet((markers.close, "\n" + markers.close))
+        self._close = MarkerSet.of(markers.close, "\n" + markers.close)
         self._newline = newline
         self._held = ""
 

@@ -1,19 +1,99 @@
 """The bodies that may stand between the tags of a call."""
 
+import json
+import re
+
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.element import parse_element
+from shepherd.backends.output.calls.pythonic import parse_pythonic
+from shepherd.backends.output.calls.sections import CALL_TOKENS, parse_section
+from shepherd.backends.output.calls.xml import (
+    FUNCTION,
+    Scope,
+    parse_children,
+    parse_functions,
+    skip_space,
+)
 from shepherd.backends.output.markers import MarkerSet
+
+_Calls = tuple[FoundCall, ...]
+
+_NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
+_ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
+_NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
+_GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
+_GEMMA_STRING = re.compile(r"<\|\"\|>(.*?)<\|\"\|>", re.DOTALL)
+_STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
+_NAME_STARTS = (
+    "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
+    '<invoke name="{}"', '<｜DSML｜invoke name="{}"', "function<｜tool▁sep｜>{}",
+)  # fmt: skip
 
 
 def body_starts(names: tuple[str, ...]) -> MarkerSet:
     """How a body that is not JSON can begin."""
-    return MarkerSet(())
+    return MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
 
 
-def parse_body(
-    body: str, catalog: ToolCatalog, *, final: bool = False
-) -> tuple[FoundCall, ...] | None:
-    """The calls in `body`; empty if it is something else, None if its end is still to come.
+def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+    """The calls in `body`; empty if it is something else, None if its end is still to come."""
+    body = body.strip()
+    for tokens in CALL_TOKENS:
+        if body.startswith(tokens.begin):
+            return parse_section(body, tokens, catalog)
+    if body.startswith("call:"):
+        return _gemma(body, catalog)
+    if body.startswith(("{", "[")):
+        return catalog.from_json_text(body) or parse_pythonic(body, catalog)
+    if body.startswith("<"):
+        return _xml(body, catalog, scope)
+    name = _NAME.match(body)
+    if name is None or body.startswith("(", name.end()):
+        return parse_pythonic(body, catalog)
+    return _named(name[1], body[name.end() :], catalog, scope)
 
-    `final`: nothing is to come, and closing tags may be missing.
-    """
-    return catalog.from_json_text(body.strip())
+
+def _xml(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+    if FUNCTION.match(body):
+        return parse_functions(body, catalog, scope)
+    named = _NAME_ELEMENT.match(body)
+    if named:
+        return _named(named[2], body[named.end() :], catalog, scope)
+    return _elements(body, catalog, scope)
+
+
+def _named(name: str, rest: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+    """A name, then its arguments: as JSON, or as elements (GLM writes keys and values)."""
+    tool = catalog.known(name)
+    if tool is None:
+        return ()
+    wrapped = _ARGUMENTS_ELEMENT.fullmatch(rest)
+    rest = wrapped[2].strip() if wrapped else rest
+    if rest.startswith("{"):
+        return catalog.from_arguments_text(tool, rest)
+    children = parse_children(rest, 0, "", catalog.argument_names(tool), scope)
+    if children is None:
+        return ()
+    return None if children.end is None else (catalog.from_texts(tool, children.values),)
+
+
+def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+    calls: _Calls = ()
+    while body:
+        found = parse_element(body, catalog, scope)
+        if found is None:
+            return None
+        if not found[0]:
+            return ()
+        calls += found[0]
+        body = body[skip_space(body, found[1]) :]
+    return calls
+
+
+def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
+    """Gemma 4: JSON with bare keys and with a token of its own as the quote."""
+    found = _GEMMA.fullmatch(body)
+    if found is None:
+        return ()
+    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[1]), found[2])
+    return catalog.from_arguments_text(found[1], text)

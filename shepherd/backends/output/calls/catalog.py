@@ -18,7 +18,7 @@ class FoundCall(NamedTuple):
 
 NAME_KEYS = ("name", "function", "tool_name", "tool")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
-_OTHER_KEYS = ("id", "type", "call_id")
+_OTHER_KEYS = ("id", "type", "call_id", "tool_call_id")
 _DECORATION = re.compile(r"(?:functions?\.)?([^\s:]+?)(?::\d+)?")
 
 
@@ -43,25 +43,26 @@ class ToolCatalog:
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self._parameters[tool]))
 
-    def from_json_text(self, text: str) -> tuple[FoundCall, ...]:
+    def from_json_text(self, text: str, *, explicit: bool = False) -> tuple[FoundCall, ...]:
         """The calls that `text` holds: an object or a list of them; empty if it is anything else.
 
-        JSON that had to be mended counts only if the arguments fit the tool's schema.
+        `explicit`: the arguments must be under a key of their own. JSON that had to be mended
+        counts only if the arguments fit the tool's schema.
         """
         try:
-            return self.from_value(loads(text))
+            return self.from_value(loads(text), explicit=explicit)
         except ValueError:
             pass
         try:
-            calls = self.from_value(loads_lenient(text))
+            calls = self.from_value(loads_lenient(text), explicit=explicit)
         except ValueError:
             return ()
         return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
 
-    def from_value(self, value: Any) -> tuple[FoundCall, ...]:
+    def from_value(self, value: Any, *, explicit: bool = False) -> tuple[FoundCall, ...]:
         """As `from_json_text`, for what was parsed already."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
-        calls = [self._from_object(item) for item in items]
+        calls = [self._from_object(item, explicit=explicit) for item in items]
         found = tuple(c for c in calls if c is not None)
         return found if len(found) == len(items) else ()
 
@@ -80,7 +81,7 @@ class ToolCatalog:
         known = properties(root)
         return FoundCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
 
-    def _from_object(self, value: Any) -> FoundCall | None:
+    def _from_object(self, value: Any, *, explicit: bool) -> FoundCall | None:
         if not isinstance(value, dict):
             return None
         data = cast(JsonObject, value)
@@ -89,6 +90,8 @@ class ToolCatalog:
         name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
         tool = self.known(data[name_key]) if name_key else None
         if name_key is None or tool is None:
+            return None
+        if explicit and not any(k in data for k in ARGUMENT_KEYS):
             return None
         arguments = self._arguments(tool, data, name_key)
         return None if arguments is None else FoundCall(tool, arguments)

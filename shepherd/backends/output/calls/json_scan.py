@@ -33,7 +33,7 @@ class JsonScanner:
         self.key = ""
         self.word = ""
         self._outer = 1
-        self._at_key = True
+        self.at_key = True
         self._escaped = False
 
     def scan(self, text: str, pos: int) -> tuple[Stop, int]:
@@ -58,12 +58,17 @@ class JsonScanner:
                 return stop, pos
         return Stop.MORE, len(text)
 
+    @property
+    def in_outer_string(self) -> bool:
+        """Whether it is inside a key or a string value of the outer object: `word` so far."""
+        return bool(self.quote) and self.depth == self._outer
+
     def skip_angle(self) -> None:
         """Take the `<` of the last pause as an ordinary character."""
         self._show("<")
 
     def _show(self, text: str) -> None:
-        if self.quote and self.depth == self._outer and len(self.word) < _SHOWN:
+        if self.in_outer_string and len(self.word) < _SHOWN:
             self.word += text[: _SHOWN - len(self.word)]
 
     def _in_string(self, char: str) -> Stop | None:
@@ -76,7 +81,7 @@ class JsonScanner:
         self.quote = ""
         if self.depth != self._outer:
             return None
-        if self._at_key:
+        if self.at_key:
             self.key = self.word
             return Stop.KEY
         return Stop.VALUE
@@ -93,7 +98,7 @@ class JsonScanner:
             self.depth -= 1
             return Stop.CLOSED if self.depth == 0 else None
         elif self.depth == self._outer:
-            self._at_key = char == ","
+            self.at_key = char == ","
         return None
 
     def _open(self, char: str) -> Stop | None:
@@ -101,5 +106,5 @@ class JsonScanner:
             self._outer = 1 if char == "{" else 2
         self.depth += 1
         if self.depth == self._outer:
-            self._at_key = True
+            self.at_key = True
         return Stop.TOO_DEEP if self.depth > MAX_DEPTH else None

@@ -2,31 +2,85 @@
 
 from collections.abc import Callable
 
+from shepherd.backends.output.calls.bare_json import BareJsonReader
 from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.element import ElementReader
+from shepherd.backends.output.calls.function import FunctionReader
+from shepherd.backends.output.calls.mistral import MistralReader
 from shepherd.backends.output.calls.reader import CallReader
+from shepherd.backends.output.calls.sections import CALL_TOKENS
 from shepherd.backends.output.calls.tagged import TaggedReader
-from shepherd.backends.output.style import CallFormat, OutputStyle
+from shepherd.backends.output.style import CallFormat
 
-ReaderFactory = Callable[[], CallReader]
+ReaderFactory = Callable[[ToolCatalog, str], CallReader]
+"""`factory(catalog, marker)`: the reader of what follows the marker."""
 
 _TAGS = {
     "<tool_call>": "</tool_call>",
+    "<tool_calls>": "</tool_calls>",
+    "<tools>": "</tools>",
+    "<function_calls>": "</function_calls>",
+    "<function_call>": "</function_call>",
+    "<minimax:tool_call>": "</minimax:tool_call>",
+    "<seed:tool_call>": "</seed:tool_call>",
+    "<｜DSML｜function_calls>": "</｜DSML｜function_calls>",
+    "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
+    "<TOOLCALL>": "</TOOLCALL>",
+    "<|tool_call>": "<tool_call|>",
+    "<|tool_call_start|>": "<|tool_call_end|>",
+    "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|action_start|><|plugin|>": "<|action_end|>",
 }
+_PREFIXES = {
+    "<|python_tag|>": "<|eom_id|>",
+    "<|tool_call|>": "<|/tool_call|>",
+}
+_SECTIONS = {
+    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
+    "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
+    "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
+} | {t.begin: t.end for t in CALL_TOKENS}
+_FUNCTIONS = ("<function={}>", '<invoke name="{}">', '<｜DSML｜invoke name="{}">')
+
+ORPHANS = frozenset(
+    {*_TAGS.values(), *_PREFIXES.values(), *_SECTIONS.values(), "</function>", "</invoke>", ";"}
+)
+"""What means nothing behind a call: closing tags that some models write once too often, and
+the semicolon between the bare calls of Llama."""
 
 
-def call_markers(style: OutputStyle, catalog: ToolCatalog) -> dict[str, ReaderFactory]:
+def call_markers(
+    formats: frozenset[CallFormat], names: tuple[str, ...]
+) -> dict[str, ReaderFactory]:
     """The markers that begin a call anywhere in a line."""
     table: dict[str, ReaderFactory] = {}
-    if CallFormat.TAGGED in style.formats:
-        for opening, closing in _TAGS.items():
-            table[opening] = lambda closing=closing: TaggedReader(catalog, (closing,))
+    for format_, tags in (
+        (CallFormat.TAGGED, _TAGS),
+        (CallFormat.PREFIXED, _PREFIXES),
+        (CallFormat.SECTION, _SECTIONS),
+    ):
+        if format_ in formats:
+            table |= {opening: _tagged(closing) for opening, closing in tags.items()}
+    if CallFormat.PREFIXED in formats:
+        table["[TOOL_CALLS]"] = MistralReader
+    if CallFormat.XML in formats:
+        table |= {f.format(n): FunctionReader for f in _FUNCTIONS for n in names}
     return table
 
 
-def line_markers(style: OutputStyle, catalog: ToolCatalog) -> dict[str, ReaderFactory]:
+def line_markers(
+    formats: frozenset[CallFormat], names: tuple[str, ...]
+) -> dict[str, ReaderFactory]:
     """The markers that begin a call only at the start of a line."""
-    return {}
+    table: dict[str, ReaderFactory] = {}
+    if CallFormat.JSON in formats:
+        table |= {"{": BareJsonReader, "[": BareJsonReader}
+    if CallFormat.PREFIXED in formats:
+        table["functools["] = BareJsonReader
+    if CallFormat.ELEMENT in formats:
+        table |= {f"<{name}": ElementReader for name in names}
+    return table
 
 
-ORPHANS = frozenset(_TAGS.values())
-"""Closing tags that some models write once too often behind a call."""
+def _tagged(closing: str) -> ReaderFactory:
+    return lambda catalog, _marker: TaggedReader(catalog, closing)

@@ -8,11 +8,13 @@ from shepherd.backends.output.calls.bodies import body_starts, parse_body
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
 
 _BLANK = re.compile(r"\s*(?:`{3,}[\w-]*(?=\s)\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")
 _MAX_HEAD = 256
+_CLOSED = Scope(closed=True)
 
 
 class _State(Enum):
@@ -29,10 +31,10 @@ class TaggedReader(CallReader):
     then the string was left open. Without closing tag the body ends with its JSON or the output.
     """
 
-    def __init__(self, catalog: ToolCatalog, closes: tuple[str, ...]) -> None:
+    def __init__(self, catalog: ToolCatalog, closing: str) -> None:
         super().__init__()
         self._catalog = catalog
-        self._closes = MarkerSet(closes)
+        self._closes = MarkerSet.of(closing)
         self._state = _State.HEAD
         self._scanner = JsonScanner()
         self._scanned = 0  # how much of the pending text the JSON scanner has seen
@@ -63,12 +65,12 @@ class TaggedReader(CallReader):
         self._take(len(self._pending))
         if self._fallback is not None:
             return self._finish_at(*self._fallback)
-        calls = parse_body(self._value, self._catalog, final=True)
+        calls = parse_body(self._value, self._catalog, Scope(final=True))
         return self._accept(self._calls + calls) if calls else self._reject()
 
     def _finish_at(self, start: int, end: int) -> Verdict:
         text = self._read
-        calls = parse_body(text[:start], self._catalog, final=True) or ()
+        calls = parse_body(text[:start], self._catalog, Scope(final=True)) or ()
         return Verdict(text[:end], calls, text[end:])
 
     @property
@@ -123,7 +125,7 @@ class TaggedReader(CallReader):
         return True
 
     def _value_closed(self) -> bool:
-        calls = parse_body(self._value, self._catalog) or ()
+        calls = parse_body(self._value, self._catalog, _CLOSED) or ()
         self._calls += calls
         self._state = _State.TAIL if calls else _State.RAW
         return True
@@ -174,7 +176,7 @@ class TaggedReader(CallReader):
 
     def _close(self, start: int, end: int) -> Verdict | bool:
         self._take(start)
-        calls = parse_body(self._value, self._catalog)
+        calls = parse_body(self._value, self._catalog, _CLOSED)
         self._take(end - start)
         if calls is None:
             return True

@@ -1,0 +1,114 @@
+"""Calls as JSON with nothing around it."""
+
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
+from shepherd.backends.output.calls.pythonic import parse_pythonic
+from shepherd.backends.output.calls.reader import CallReader, Verdict
+
+CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
+_MAX_HEAD = 64
+
+
+class CallScanner:
+    """Follows JSON for as long as it can still be a call to a tool on offer."""
+
+    def __init__(self, catalog: ToolCatalog, keys: tuple[str, ...] = CALL_KEYS) -> None:
+        self._catalog = catalog
+        self._keys = keys
+        self._scanner = JsonScanner()
+        self.possible = True
+
+    def scan(self, text: str) -> int | None:
+        """The index behind the JSON, once it ends in `text`; see whether it is `possible`."""
+        pos = 0
+        while self.possible:
+            stop, pos = self._scanner.scan(text, pos)
+            if stop is Stop.CLOSED:
+                return pos
+            if stop is Stop.MORE:
+                self.possible = self._may_go_on()
+                return None
+            if stop is Stop.ANGLE:
+                self._scanner.skip_angle()
+                self.possible = bool(self._scanner.quote)
+                pos += 1
+            else:
+                self.possible = stop is not Stop.TOO_DEEP and self._fits(stop)
+        return None
+
+    def _fits(self, stop: Stop) -> bool:
+        scanner = self._scanner
+        if stop is Stop.KEY:
+            return scanner.word in self._keys
+        if scanner.key == "type":
+            return scanner.word == "function"
+        return scanner.key not in ("name", "function") or bool(self._catalog.known(scanner.word))
+
+    def _may_go_on(self) -> bool:
+        """Whether the word that is being written can become one that fits."""
+        scanner = self._scanner
+        if not scanner.in_outer_string:
+            return True
+        if scanner.at_key:
+            return any(key.startswith(scanner.word) for key in self._keys)
+        if scanner.key not in ("name", "function"):
+            return True
+        written = scanner.word.removeprefix("functions.")
+        return any(n.startswith(written) for n in (*self._catalog.names, "functions."))
+
+
+class BareJsonReader(CallReader):
+    """Reads behind `{` or `[`: an object with a tool's name and arguments, or a list of them.
+
+    Also a list of calls in Python's notation. An object without arguments is only an object.
+    """
+
+    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._bracket = marker[-1]
+        self._scanner = CallScanner(catalog)
+        self._scanner.scan(self._bracket)
+        self._started = False
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        if not self._started:
+            started = self._starts()
+            if started is None:
+                return None
+            if not started:
+                return self._reject()
+            self._started = True
+        end = self._scanner.scan(self._pending)
+        if not self._scanner.possible:
+            return self._reject()
+        if end is None:
+            self._use(len(self._pending))
+            return None
+        self._use(end)
+        return self._settle()
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        return self._reject() if truncated or not self._started else self._settle()
+
+    def _settle(self) -> Verdict:
+        text = self._bracket + self._read
+        calls = self._catalog.from_json_text(text, explicit=True)
+        if not calls and self._bracket == "[":
+            calls = parse_pythonic(text, self._catalog)
+        return self._accept(calls) if calls else self._reject()
+
+    def _starts(self) -> bool | None:
+        """Whether it begins like a call; None if more text is needed."""
+        head = self._pending.lstrip()
+        if not head:
+            return None if len(self._pending) < _MAX_HEAD else False
+        if self._bracket == "{":
+            return head[0] in "\"'"
+        if head[0] == "{":
+            return True
+        names = [f"{name}(" for name in self._catalog.names]
+        if any(head.startswith(name) for name in names):
+            return True
+        return None if any(name.startswith(head) for name in names) else False

@@ -1,0 +1,57 @@
+"""Waiting for a closing tag, then looking whether a call is complete."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.xml import Scope
+from shepherd.backends.output.markers import MarkerSet
+
+_MAX_HEAD = 256
+
+
+class ClosingReader(CallReader):
+    """Reads up to a `closing` tag with which the call is complete.
+
+    The first thing behind the opening tag must be one of `starts` or the closing tag.
+    """
+
+    def __init__(self, closing: str, starts: Iterable[str]) -> None:
+        super().__init__()
+        self._closing = MarkerSet.of(closing)
+        self._starts = MarkerSet.of(closing, *starts)
+        self._started = False
+
+    @abstractmethod
+    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+        """The calls in what was read; empty if there are none, None if more text is needed."""
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        if not self._started:
+            start = len(self._pending) - len(self._pending.lstrip())
+            hit = self._starts.at(self._pending, start) if start < len(self._pending) else None
+            if start > _MAX_HEAD or (hit is None and start < len(self._pending)):
+                return self._reject()
+            if hit is None or hit.marker is None:
+                return None
+            self._started = True
+        return self._search()
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        self._use(len(self._pending))
+        calls = None if truncated or not self._started else self._parse(Scope(final=True))
+        return self._accept(calls) if calls else self._reject()
+
+    def _search(self) -> Verdict | None:
+        while hit := self._closing.search(self._pending):
+            if hit.marker is None:
+                self._use(hit.start)
+                return None
+            self._use(hit.start + len(hit.marker))
+            calls = self._parse(Scope())
+            if calls is not None:
+                return self._accept(calls) if calls else self._reject()
+        self._use(len(self._pending))
+        return None

@@ -1,0 +1,78 @@
+"""Mistral's calls: `[TOOL_CALLS]name[ARGS]{…}` and `[TOOL_CALLS][{…}, …]`."""
+
+import re
+
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
+from shepherd.backends.output.calls.reader import CallReader, Verdict
+
+_NAME = re.compile(r"[^\s\[\]{}]*")
+_BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
+_MAX_HEAD = 256
+
+
+class MistralReader(CallReader):
+    """Reads behind `[TOOL_CALLS]`; the name is empty if a list or an object follows at once."""
+
+    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._name: str | None = None
+        self._scanner = JsonScanner()
+        self._start = 0
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        if self._name is None:
+            if not self._head_possible():
+                return self._reject()
+            if self._name is None:
+                return None
+        stop, pos = Stop.MORE, 0
+        while pos < len(self._pending):
+            stop, pos = self._scanner.scan(self._pending, pos)
+            if stop is Stop.TOO_DEEP:
+                return self._reject()
+            if stop is Stop.CLOSED:
+                self._use(pos)
+                return self._settle()
+            if stop is Stop.ANGLE:
+                self._scanner.skip_angle()
+                pos += 1
+        self._use(len(self._pending))
+        return None
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        return self._reject() if truncated or self._name is None else self._settle()
+
+    def _settle(self) -> Verdict:
+        text = "".join(self._parts[self._start :])
+        if self._name:
+            calls = self._catalog.from_arguments_text(self._name, text)
+        else:
+            calls = self._catalog.from_json_text(text)
+        return self._accept(calls) if calls else self._reject()
+
+    def _head_possible(self) -> bool:
+        """Whether what was read can begin a call; past the head, the name is set."""
+        head = self._pending.lstrip()
+        found = _NAME.match(head)
+        name = found.group() if found else ""
+        rest = head[len(name) :]
+        if not rest:
+            return len(self._pending) < _MAX_HEAD and self._begins_known(name)
+        if name and self._catalog.known(name) is None:
+            return False
+        before = _BEFORE_ARGUMENTS.match(rest)
+        arguments = rest[before.end() :] if before else ""
+        if arguments.startswith("{") or (not name and arguments.startswith("[")):
+            self._use(len(self._pending) - len(arguments))
+            self._name, self._start = name, len(self._parts)
+            return True
+        return len(rest) < _MAX_HEAD and any(
+            m.startswith(arguments) for m in ("[CALL_ID]", "[ARGS]")
+        )
+
+    def _begins_known(self, name: str) -> bool:
+        bare = name.removeprefix("functions.")
+        return any(n.startswith(bare) for n in (*self._catalog.names, "functions."))

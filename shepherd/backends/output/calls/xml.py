@@ -1,0 +1,142 @@
+"""Calls as XML: a function element with a child for each argument."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+
+_NAMESPACE = r"(?:[\w-]+:|｜DSML｜)?"
+_SPACE = re.compile(r"\s*")
+FUNCTION = re.compile(
+    rf"<(?P<tag>{_NAMESPACE}(?:function|invoke))(?:=|\s+name\s*=\s*)"
+    r"[\"']?(?P<name>[^\"'<>\s]+)[\"']?\s*>"
+)
+_NAMED_CHILD = re.compile(
+    rf"<(?P<tag>{_NAMESPACE}(?:parameter|param|argument|arg))(?P<form>=|\s+name\s*=\s*)"
+    r"[\"']?(?P<key>[^\"'<>]+?)[\"']?(?:\s[^<>]*)?>"
+)
+_KEYED_CHILD = re.compile(r"<arg_key>\s*(?P<key>[^<>]+?)\s*</arg_key>\s*<(?P<tag>arg_value)>")
+_PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
+
+
+class Scope(NamedTuple):
+    """What the text of a body is known to be.
+
+    `closed`: an outer closing tag follows it. `final`: nothing follows, tags may be missing.
+    """
+
+    closed: bool = False
+    final: bool = False
+
+
+class Children(NamedTuple):
+    """Arguments as text, and the index behind them; `end` None if more text must decide."""
+
+    values: dict[str, str]
+    end: int | None
+
+
+def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[FoundCall, ...] | None:
+    """The calls of a body of nothing but function elements.
+
+    Empty if it is something else, None if the last one has not ended yet.
+    """
+    calls: list[FoundCall] = []
+    pos = skip_space(body, 0)
+    while pos < len(body):
+        opening = FUNCTION.match(body, pos)
+        tool = catalog.known(opening["name"]) if opening else None
+        if opening is None or tool is None:
+            return ()
+        found = _function(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
+        if found is None or not found[0]:
+            return found and ()
+        calls += found[0]
+        pos = skip_space(body, found[1])
+    return tuple(calls)
+
+
+def parse_children(
+    body: str, pos: int, closing: str, keys: tuple[str, ...], scope: Scope
+) -> Children | None:
+    """The child elements from `pos` to the `closing` tag; None if there is anything else.
+
+    Without closing tag they end with the body.
+    """
+    values: dict[str, str] = {}
+    while True:
+        pos = skip_space(body, pos)
+        if closing and body.startswith(closing, pos):
+            return Children(values, pos + len(closing))
+        if pos == len(body):
+            done = scope.final or not closing
+            return Children(values, pos if done else None)
+        child = next((m for p in _CHILDREN if (m := p.match(body, pos))), None)
+        if child is None:
+            return None
+        end = _value_end(child["tag"], closing, keys, scope).search(body, child.end())
+        if end is None:
+            return None if scope.final else Children(values, None)
+        values[child["key"]] = _trimmed(body[child.end() : end.start()], child)
+        pos = end.end()
+
+
+def child_starts(prefix: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """How the content of a function element can begin; `prefix` is its namespace."""
+    named = (f"<{prefix}{word}" for word in ("parameter", "param", "argument", "arg"))
+    return ("{", *named, *(f"<{key}>" for key in keys))
+
+
+def skip_space(text: str, pos: int) -> int:
+    found = _SPACE.match(text, pos)
+    return found.end() if found else pos
+
+
+_CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
+_Function = tuple[tuple[FoundCall, ...], int]
+
+
+def _function(
+    body: str, pos: int, closing: str, tool: str, catalog: ToolCatalog, scope: Scope
+) -> _Function | None:
+    start = skip_space(body, pos)
+    if body.startswith("{", start):
+        end = body.find(closing, start)
+        if end < 0 and not scope.final:
+            return None
+        arguments = body[start : end if end >= 0 else len(body)]
+        behind = end + len(closing) if end >= 0 else len(body)
+        return catalog.from_arguments_text(tool, arguments), behind
+    children = parse_children(body, pos, closing, catalog.argument_names(tool), scope)
+    if children is None:
+        return (), pos
+    if children.end is None:
+        return None
+    return (catalog.from_texts(tool, children.values),), children.end
+
+
+@lru_cache(maxsize=256)
+def _value_end(tag: str, closing: str, keys: tuple[str, ...], scope: Scope) -> re.Pattern[str]:
+    """Where a value ends: at its closing tag if a tag or nothing follows that; or, if the model
+    forgot it, before the next argument or the end of the function."""
+    ends = [rf"</{re.escape(tag)}>(?=\s*(?:<|\Z))"]
+    if tag != "arg_value" and keys:
+        names = "|".join(map(re.escape, keys))
+        ends.append(rf"(?<=\n)(?=<{re.escape(tag)}(?:=|\s+name=)[\"']?(?:{names})[\"']?>)")
+    if closing:
+        behind = r"</tool_call>|<tool_call>|<function="
+        if scope.closed or scope.final:
+            behind += r"|\Z"
+        ends.append(rf"(?={re.escape(closing)}\s*(?:{behind}))")
+    return re.compile("|".join(ends))
+
+
+def _trimmed(value: str, child: re.Match[str]) -> str:
+    """The value without the line breaks that belong to the syntax."""
+    form = child.groupdict().get("form")
+    if form is None:
+        return value
+    if form != "=" and not (value.startswith("\n") and value.endswith("\n")):
+        return value
+    return value.removeprefix("\n").removesuffix("\n")
