@@ -1,0 +1,1 @@
+"""Side-by-side measurements; each prints a table with ratios."""

@@ -1,0 +1,90 @@
+"""How long a user waits: for the version, for the first prompt, for the first answer."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from bench.table import markdown, median_seconds, milliseconds, ratio
+
+SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
+RUNS = 7
+
+BARE_PROMPT = """
+from prompt_toolkit import PromptSession
+PromptSession().prompt("> ")
+"""
+BARE_ANSWER = """
+import sys
+from llama_cpp import Llama
+llm = Llama(sys.argv[1], n_ctx=4096, verbose=False)
+messages = [{"role": "user", "content": "hello"}]
+print(llm.create_chat_completion(messages, temperature=0)["choices"][0]["message"]["content"])
+"""
+
+
+def main() -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as home:
+        env = {"PATH": os.environ["PATH"], "HOME": home, "TERM": "xterm-256color"}
+        print(markdown(("what", "Shepherd", "beside", "time", "ratio"), _rows(env)))
+
+
+def _rows(env: dict[str, str]) -> list[tuple[str, ...]]:
+    from shepherd.models import builtin_model
+
+    python = sys.executable
+    model = str(builtin_model())
+    version = _run_time([SHEPHERD, "--version"], env)
+    nothing = _run_time([python, "-c", "pass"], env)
+    prompt = _prompt_time([SHEPHERD], env)
+    bare_prompt = _prompt_time([python, "-c", BARE_PROMPT], env)
+    answer = _run_time([SHEPHERD, "-e", "hello", "--set", "sampling.temperature=0.0"], env)
+    bare_answer = _run_time([python, "-c", BARE_ANSWER, model], env)
+    return [
+        _row("`shepherd --version`", version, "`python -c pass`", nothing),
+        _row("first prompt", prompt, "a bare prompt-toolkit prompt", bare_prompt),
+        _row('`shepherd -e "hello"`', answer, "a bare llama-cpp-python script", bare_answer),
+    ]
+
+
+def _row(what: str, ours: float, peer: str, theirs: float) -> tuple[str, ...]:
+    return what, milliseconds(ours), peer, milliseconds(theirs), ratio(ours, theirs)
+
+
+def _run_time(command: list[str], env: dict[str, str]) -> float:
+    def work() -> None:
+        subprocess.run(
+            command, env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+
+    return median_seconds(work, RUNS)
+
+
+def _prompt_time(command: list[str], env: dict[str, str]) -> float:
+    return median_seconds(lambda: _until_prompt(command, env), RUNS)
+
+
+def _until_prompt(command: list[str], env: dict[str, str]) -> None:
+    """Run `command` on a pty until it shows a prompt character, then kill it."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, env)
+    seen, deadline = b"", perf_counter() + 30
+    try:
+        while b"> " not in seen and "❯".encode() not in seen:
+            if not select.select([fd], [], [], deadline - perf_counter())[0]:
+                raise TimeoutError(f"no prompt from {command[0]} within 30 s")
+            seen += os.read(fd, 4096)
+            if b"\x1b[6n" in seen:
+                os.write(fd, b"\x1b[1;1R")
+                seen = seen.replace(b"\x1b[6n", b"")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(fd)

@@ -1,0 +1,46 @@
+"""Tables of measurements, and the machine that they were taken on."""
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+
+def median_seconds(work: Callable[[], object], runs: int, warm_up: int = 1) -> float:
+    """The median duration of `work` in seconds."""
+    for _ in range(warm_up):
+        work()
+    durations: list[float] = []
+    for _ in range(runs):
+        started = perf_counter()
+        work()
+        durations.append(perf_counter() - started)
+    return statistics.median(durations)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
+
+
+def ratio(value: float, base: float) -> str:
+    return f"{value / base:.2f} ×" if base > 0 else "–"
+
+
+def machine() -> str:
+    """One line on processor, cores, load and Python."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
+        cpu = names[0].partition(":")[2].strip() if names else cpu
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = f"{os.getloadavg()[0]:.1f}"
+    return f"{cpu}, {cores} cores, load {load} at the start, Python {platform.python_version()}"
