@@ -66,6 +66,7 @@ class DrainingServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )

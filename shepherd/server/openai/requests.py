@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from shepherd.messages import JsonObject
-from shepherd.sampling import RANGES
+from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.openai.arguments import arguments_object
 from shepherd.server.openai.content import text_of
 
@@ -156,9 +156,9 @@ class ChatRequest(Wire):
     presence_penalty: float | None = _ranged("penalty_present", "Presence penalty; 0: off.")
     seed: Annotated[int | None, Field(description="Random seed; taken modulo 2^32.")] = None
     stop: Annotated[
-        list[str] | None,
+        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
         BeforeValidator(_stop_strings),
-        Field(max_length=16, description="A text, or up to 16, that end the answer."),
+        Field(description=f"A text, or up to {MAX_STOP_STRINGS}, that end the answer."),
     ] = None
     reasoning_effort: Annotated[
         str | None, Field(description="`none`: the model does not reason; anything else: it does.")

@@ -1,0 +1,172 @@
+"""Who is let in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.guard import names_this_machine
+from shepherd.server.keys import KeyStore
+from shepherd.server.settings import ServerSettings
+from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask, scripted
+
+OPEN = ServerSettings(port=0)
+LOCKED = ServerSettings(port=0, auth_mode="json")
+
+
+def backend() -> ScriptedBackend:
+    return ScriptedBackend(parse_script("text: come in"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "keys.json")
+
+
+@pytest.fixture
+def locked(store: KeyStore) -> Iterator[Scripted]:
+    # the server has a store of its own: keys come and go as `shepherd apikey` changes them
+    with RunningServer(backend(), LOCKED, KeyStore(store.path)) as server:
+        yield server
+
+
+def status(server: Scripted, **headers: str) -> int:
+    return httpx.get(f"{server.url}/v1/models", headers=headers).status_code
+
+
+def test_keys_open_the_door_from_the_moment_they_exist(locked: Scripted, store: KeyStore) -> None:
+    with locked.client("sk-shep-wrong") as client, pytest.raises(openai.AuthenticationError):
+        ask(client)
+    key = store.add("laptop")
+    with locked.client(key) as client:
+        assert ask(client).choices[0].message.content == "come in"
+        store.remove("laptop")
+        with pytest.raises(openai.AuthenticationError) as caught:
+            ask(client)
+    assert caught.value.code == "invalid_api_key"
+    assert caught.value.response.headers["www-authenticate"] == "Bearer"
+
+
+def test_key_may_come_in_either_header(locked: Scripted, store: KeyStore) -> None:
+    key = store.add("laptop")
+    assert status(locked, Authorization=f"Bearer {key}") == 200
+    assert status(locked, Authorization=f"bearer  {key}") == 200
+    assert status(locked, **{"x-api-key": key}) == 200
+    assert status(locked, Authorization=f"Basic {key}") == 401
+    assert status(locked, Authorization=key) == 401
+    assert status(locked, Authorization="Bearer") == 401
+    assert status(locked) == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/models", CHAT, "/v1/nothing", "/", "/HEALTH", "//health"])
+def test_no_path_but_health_answers_without_a_key(locked: Scripted, path: str) -> None:
+    assert httpx.get(locked.url + path).status_code == 401
+    assert httpx.post(locked.url + path, json={"messages": HI}).status_code == 401
+    assert httpx.get(f"{locked.url}/health").status_code == 200
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1, "keys": 5}', "\x00"])
+def test_damaged_key_file_closes_the_door(locked: Scripted, store: KeyStore, content: str) -> None:
+    key = store.add("laptop")
+    assert status(locked, Authorization=f"Bearer {key}") == 200
+    store.path.write_text(content)
+    response = httpx.get(f"{locked.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "keys_unavailable"
+    assert str(store.path) not in response.text
+
+
+def test_key_file_that_others_may_read_closes_the_door(locked: Scripted, store: KeyStore) -> None:
+    key = store.add("laptop")
+    store.path.chmod(0o644)
+    assert status(locked, Authorization=f"Bearer {key}") == 503
+    store.path.chmod(0o600)
+    assert status(locked, Authorization=f"Bearer {key}") == 200
+    store.path.unlink()
+    assert status(locked, Authorization=f"Bearer {key}") == 401
+
+
+def test_nothing_said_and_no_key_is_logged(
+    store: KeyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = store.add("laptop")
+    caplog.set_level("DEBUG", logger="shepherd")
+    with RunningServer(backend(), LOCKED, store) as server, server.client(key) as client:
+        ask(client, messages=[{"role": "user", "content": "my secret"}])
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("shepherd")]
+    assert any("POST /v1/chat/completions 200" in line for line in lines)
+    assert not any(key in line or "secret" in line or "come in" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", 200),
+        ("localhost:8000", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8000", 200),
+        ("app.localhost", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:8000", 403),
+        ("[::1", 403),
+        ("", 403),
+    ],
+)
+def test_without_keys_only_this_machine_s_names_are_served(host: str, expected: int) -> None:
+    with scripted("text: hi", OPEN) as server:
+        assert status(server, Host=host) == expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("http://localhost:3000", 200),
+        ("http://127.0.0.1", 200),
+        ("https://evil.example", 403),
+        ("http://localhost.evil.example", 403),
+        ("null", 403),
+        ("https://friend.example", 200),
+    ],
+)
+def test_without_keys_only_known_pages_may_call(origin: str, expected: int) -> None:
+    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+    with scripted("text: hi", settings) as server:
+        assert status(server, Origin=origin) == expected
+
+
+def test_pages_may_read_answers_only_if_named() -> None:
+    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+    asked = {"Access-Control-Request-Method": "POST", "Origin": "https://friend.example"}
+    with scripted("text: hi", settings) as server:
+        preflight = httpx.options(server.url + CHAT, headers=asked)
+    assert preflight.headers["access-control-allow-origin"] == "https://friend.example"
+    with scripted("text: hi", OPEN) as server:
+        assert "access-control-allow-origin" not in httpx.options(server.url, headers=asked).headers
+
+
+def test_keys_make_the_names_irrelevant(locked: Scripted, store: KeyStore) -> None:
+    bearer = {"Authorization": f"Bearer {store.add('laptop')}"}
+    assert status(locked, Host="my.server.example", **bearer) == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("notlocalhost", False),
+        ("127.0.0.1.nip.example", False),
+        ("2130706433", False),
+        ("", False),
+    ],
+)
+def test_what_names_this_machine(host: str, *, expected: bool) -> None:
+    assert names_this_machine(host) is expected

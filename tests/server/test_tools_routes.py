@@ -1,0 +1,90 @@
+"""The server's own tools over HTTP, under the permission rules."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import default_registry
+from shepherd.tools.runner import ToolRunner
+from tests.server.harness import RunningServer, Scripted
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Scripted]:
+    (tmp_path / "notes.txt").write_text("remember the milk\n")
+    context = ToolContext(cwd=tmp_path, spill_dir=tmp_path / "spill")
+    runner = ToolRunner(default_registry(), PermissionPolicy(tmp_path), DenyingApprover(), context)
+    backend = ScriptedBackend(parse_script("text: hi"))
+    with RunningServer(backend, tools=runner) as running:
+        yield running
+
+
+def execute(server: Scripted, name: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    body = {"name": name, "arguments": arguments} | more
+    response = httpx.post(f"{server.url}/v1/tools/execute", json=body)
+    assert response.status_code == 200
+    return response.json()
+
+
+def test_tools_are_listed_with_their_schemas(server: Scripted) -> None:
+    tools = httpx.get(f"{server.url}/v1/tools").json()["tools"]
+    by_name = {tool["name"]: tool for tool in tools}
+    assert {"read_file", "execute_command", "get_time"} <= set(by_name)
+    assert by_name["read_file"]["description"]
+    assert "path" in by_name["read_file"]["parameters"]["properties"]
+
+
+def test_an_allowed_call_runs(server: Scripted) -> None:
+    answer = execute(server, "read_file", {"path": "notes.txt"}, tool_call_id="call_7")
+    assert answer == {"tool_call_id": "call_7", "success": True, "content": "remember the milk"}
+
+
+def test_arguments_may_come_as_text_and_the_id_is_made_up(server: Scripted) -> None:
+    answer = execute(server, "read_file", '{"path": "notes.txt"}')
+    assert answer["success"]
+    assert answer["tool_call_id"].startswith("call_")
+    assert execute(server, "get_date", None)["success"]
+
+
+def test_what_would_ask_is_denied(server: Scripted, tmp_path: Path) -> None:
+    written = execute(server, "write_file", {"path": "new.txt", "content": "x"})
+    shell = execute(server, "execute_command", {"command": "touch made"})
+    for answer in (written, shell):
+        assert not answer["success"]
+        assert answer["content"].startswith("Error: denied: approval needed and no terminal")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt"]
+
+
+def test_failed_calls_are_answers(server: Scripted) -> None:
+    unknown = execute(server, "fly", {})
+    missing = execute(server, "read_file", {"path": "none.txt"})
+    wrong = execute(server, "read_file", {"height": 3})
+    assert unknown["content"] == "Error: unknown tool: fly"
+    assert missing["content"] == "Error: no such file: none.txt"
+    assert wrong["content"].startswith("Error: bad arguments for read_file")
+    assert not any(answer["success"] for answer in (unknown, missing, wrong))
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"name": ""}, {"name": "get_time", "arguments": "{"}, {"name": 1}, {"name": None}]
+)
+def test_requests_that_are_none_are_400(server: Scripted, body: Any) -> None:
+    response = httpx.post(f"{server.url}/v1/tools/execute", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_web_page_can_t_post_without_asking(server: Scripted) -> None:
+    body = '{"name": "read_file", "arguments": {"path": "notes.txt"}}'
+    kinds = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+    for kind in kinds:
+        headers = {"Content-Type": kind}
+        response = httpx.post(f"{server.url}/v1/tools/execute", content=body, headers=headers)
+        assert response.status_code == 415
