@@ -2,9 +2,32 @@
 
 from shepherd.tools.clock import GetDate, GetTime
 from shepherd.tools.environment import GetEnvironmentVariable
+from shepherd.tools.files.delete import DeleteFile
+from shepherd.tools.files.edit import EditFile
+from shepherd.tools.files.listing import ListDirectory
+from shepherd.tools.files.read import ReadFile
+from shepherd.tools.files.write import WriteFile
 from shepherd.tools.registry import AnyTool
+from shepherd.tools.search.glob import Glob
+from shepherd.tools.search.grep import Grep
+from shepherd.tools.shell.execute import ExecuteCommand
+from shepherd.tools.web.http import HttpGet, HttpRequest
 
 
 def builtin_tools() -> list[AnyTool]:
     """One of each."""
-    return [GetTime(), GetDate(), GetEnvironmentVariable()]
+    return [
+        ListDirectory(),
+        ReadFile(),
+        WriteFile(),
+        EditFile(),
+        DeleteFile(),
+        Glob(),
+        Grep(),
+        ExecuteCommand(),
+        HttpGet(),
+        HttpRequest(),
+        GetTime(),
+        GetDate(),
+        GetEnvironmentVariable(),
+    ]

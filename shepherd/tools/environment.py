@@ -12,7 +12,7 @@ from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext
 class VariableArguments(Arguments):
     """Which variable."""
 
-    name: Annotated[str, Field(min_length=1, max_length=255)]
+    name: Annotated[str, Field(min_length=1)]
 
 
 class GetEnvironmentVariable(Tool[VariableArguments]):

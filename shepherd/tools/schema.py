@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from shepherd.messages import JsonObject
 
-_NOISE = frozenset({"title", "default", "additionalProperties", "$defs"})
+_NOISE = frozenset({"title", "default", "additionalProperties", "$defs", "minLength"})
 _NAMED_PARTS = frozenset({"properties"})
 
 
@@ -19,8 +19,7 @@ def compact_schema(model: type[BaseModel]) -> JsonObject:
     definitions = cast(JsonObject, full.get("$defs", {}))
     schema = cast(JsonObject, _compact(full, definitions))
     schema.pop("description", None)
-    schema.setdefault("properties", {})
-    return schema
+    return {"type": "object", "properties": schema.pop("properties", {})} | schema
 
 
 def _compact(node: object, definitions: JsonObject) -> object:

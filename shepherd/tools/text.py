@@ -14,6 +14,8 @@ _ESCAPES = re.compile(
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
+_NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 def valid_text(text: str) -> str:
     """`text` without lone surrogates, which no UTF-8 can hold."""
@@ -40,6 +42,11 @@ def plain_text(text: str) -> str:
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return _CONTROLS.sub("", text)
+
+
+def one_line(name: str) -> str:
+    """A file's name on one line: control characters are written as escapes."""
+    return _NOT_ONE_LINE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
 
 
 def cap_text(text: str, limit: int, spill_dir: Path) -> str:

@@ -1,0 +1,56 @@
+"""Listing directories."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.files.opening import file_errors, open_directory
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.text import one_line
+from shepherd.tools.threads import in_thread
+
+MAX_ENTRIES = 500
+
+
+class ListArguments(Arguments):
+    """Which directory."""
+
+    path: Annotated[str, Field(description="default: working directory")] = "."
+
+
+class ListDirectory(Tool[ListArguments]):
+    """The names in a directory."""
+
+    name = "list_directory"
+    description = "List a directory."
+    arguments = ListArguments
+
+    def accesses(self, arguments: ListArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
+
+    async def run(self, arguments: ListArguments, context: ToolContext) -> ToolResult:
+        path = resolve_path(arguments.path or ".", context.cwd)
+        names = await in_thread(lambda _: _names(path, arguments.path))
+        shown = names[:MAX_ENTRIES]
+        if len(names) > MAX_ENTRIES:
+            shown.append(f"[{len(names) - MAX_ENTRIES} more entries]")
+        return ToolResult("\n".join(shown) or "(empty)")
+
+
+def _names(path: Path, shown: str) -> list[str]:
+    if not path.exists():
+        raise ToolError(f"no such directory: {shown}")
+    if not path.is_dir():
+        raise ToolError(f"not a directory: {shown}")
+    with file_errors(shown):
+        directory = open_directory(path)
+        try:
+            with os.scandir(directory) as entries:
+                found = sorted((entry.name, entry.is_dir()) for entry in entries)
+        finally:
+            os.close(directory)
+    return [one_line(name) + ("/" if is_dir else "") for name, is_dir in found]

@@ -1,0 +1,88 @@
+"""Reading text files, huge ones too."""
+
+import os
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.files.encoding import HEAD_BYTES, Encoding, detect
+from shepherd.tools.files.lines import Slice, read_slice
+from shepherd.tools.files.opening import file_errors, open_regular
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.threads import Stopped, in_thread
+
+MAX_LINES = 2000
+_UTF16_LIMIT = 32 << 20
+
+
+class ReadArguments(Arguments):
+    """What to read."""
+
+    path: str
+    offset: Annotated[int, Field(ge=0, description="first line, from 1")] = 1
+    limit: Annotated[int, Field(ge=0, description="number of lines")] = 0
+
+
+class ReadFile(Tool[ReadArguments]):
+    """The text of a file, or of a slice of its lines."""
+
+    name = "read_file"
+    description = "Read a text file."
+    arguments = ReadArguments
+
+    def accesses(self, arguments: ReadArguments, context: ToolContext) -> list[Access]:
+        path = resolve_path(arguments.path, context.cwd)
+        return [Access(AccessKind.READ, str(path))]
+
+    async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
+        path = resolve_path(arguments.path, context.cwd)
+        content = await in_thread(
+            lambda stopped: _read(path, arguments, context.output_bytes, stopped)
+        )
+        return ToolResult(content)
+
+
+def _read(path: Path, arguments: ReadArguments, max_bytes: int, stopped: Stopped) -> str:
+    with file_errors(arguments.path), os.fdopen(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
+        if not head:
+            return "(empty file)"
+        encoding = detect(head)
+        if encoding is None or (encoding.codec.startswith("utf-16") and size > _UTF16_LIMIT):
+            raise ToolError(f"binary file: {arguments.path} ({size} bytes)")
+        return _slice_text(file, encoding, arguments, max_bytes, stopped)
+
+
+def _slice_text(
+    file: BinaryIO,
+    encoding: Encoding,
+    arguments: ReadArguments,
+    max_bytes: int,
+    stopped: Stopped,
+) -> str:
+    from io import BytesIO
+
+    if encoding.codec.startswith("utf-16"):
+        text = encoding.decode(file.read())
+        file, encoding = BytesIO(text.encode("utf-8", "replace")), Encoding("utf-8", "replace")
+    first = max(arguments.offset, 1)
+    part = read_slice(file, first, arguments.limit or MAX_LINES, max_bytes, stopped)
+    if not part.data:
+        raise ToolError(f"offset {first} is past the end: {arguments.path} has {part.total} lines")
+    shown = part.data.decode(encoding.codec, "replace").removeprefix("\ufeff")
+    shown = shown.replace("\r\n", "\n").removesuffix("\n")
+    note = "" if part.complete else _note(part)
+    return f"{shown}\n{note}" if note else shown
+
+
+def _note(part: Slice) -> str:
+    total = f"{part.total}+" if part.uncounted else str(part.total)
+    if part.cut:
+        cut = f"line {part.last} cut at {len(part.data)} bytes"
+        more = f"; read on with offset={part.last + 1}" if part.last < part.total else ""
+        return f"[lines {part.first}-{part.last} of {total}; {cut}{more}]"
+    return f"[lines {part.first}-{part.last} of {total}; read on with offset={part.last + 1}]"

@@ -1,0 +1,69 @@
+"""The two programs that search: ripgrep, and our own where there is none."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from shepherd.tools.base import ToolContext
+from shepherd.tools.search.glob import name_matcher
+from shepherd.tools.search.matches import MatchCollector
+from shepherd.tools.search.query import Query
+from shepherd.tools.search.walk import SKIPPED, walk
+from shepherd.tools.shell.output import CappedOutput
+from shepherd.tools.shell.process import Program, run_program
+from shepherd.tools.threads import Stopped, in_thread
+
+_WORKER = Path(__file__).with_name("worker.py")
+_BAD_PATTERN = 3
+_RIPGREP = """
+--no-config --no-ignore --hidden --no-messages --null --line-number --with-filename --no-heading
+--color=never --crlf --encoding=none --sort=path
+"""
+
+
+class BadPatternError(Exception):
+    """The regular expression is wrong; the message says how."""
+
+
+async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
+    """Search with ripgrep; False if it does not understand the pattern."""
+    argv = [program, *_RIPGREP.split()]
+    if query.glob:
+        argv.append(f"--glob={query.glob}")
+    argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
+    argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
+    exit_ = await run_program(Program(argv, query.root), matches.feed, _ignore, _FOR_EVER)
+    return exit_.stopped or exit_.code in (0, 1)
+
+
+async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
+    """Search with Python's regular expressions; raises BadPatternError."""
+    paths = await in_thread(lambda stopped: _files(query, context, stopped))
+    argv = [sys.executable, "-I", "-S", str(_WORKER)]
+    errors = CappedOutput(1000, context.spill_dir)
+    with tempfile.TemporaryFile() as stdin:
+        parts = [query.pattern, *paths, ""]
+        stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
+        stdin.seek(0)
+        program = Program(argv, query.root, stdin=stdin)
+        exit_ = await run_program(program, matches.feed, errors.feed, _FOR_EVER)
+    if exit_.code == _BAD_PATTERN and not exit_.stopped:
+        raise BadPatternError(errors.text().strip())
+
+
+_FOR_EVER = 86_400.0  # seconds; the runner's deadline cancels the call long before
+
+
+def _ignore(data: bytes) -> bool:
+    return bool(data)
+
+
+def _files(query: Query, context: ToolContext, stopped: Stopped) -> list[str]:
+    if query.single:
+        return [query.single]
+    matcher = name_matcher(query.glob) if query.glob else None
+    return [
+        entry.path
+        for entry in walk(query.root, context, stopped)
+        if entry.is_file and (matcher is None or matcher.fullmatch(entry.path))
+    ]

@@ -1,0 +1,84 @@
+"""Finding files by name."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.pathglob import glob_regex, has_magic
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.search.walk import SKIPPED, walk
+from shepherd.tools.text import one_line
+from shepherd.tools.threads import Stopped, in_thread
+
+MAX_MATCHES = 500
+
+
+class GlobArguments(Arguments):
+    """Which names, where."""
+
+    pattern: Annotated[str, Field(min_length=1)]
+    path: str = "."
+
+
+class Glob(Tool[GlobArguments]):
+    """Paths that match a glob."""
+
+    name = "glob"
+    description = "Find files by name, as *.py or src/**/*.ts."
+    arguments = GlobArguments
+
+    def accesses(self, arguments: GlobArguments, context: ToolContext) -> list[Access]:
+        root, _, _ = _split(arguments, context)
+        return [Access(AccessKind.READ, str(root))]
+
+    async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
+        root, prefix, pattern = _split(arguments, context)
+        if not root.is_dir():
+            raise ToolError(f"no such directory: {prefix or arguments.path}")
+        found = await in_thread(lambda stopped: _find(root, pattern, context, stopped))
+        shown = [one_line(prefix + path) for path in found[:MAX_MATCHES]]
+        if len(found) > MAX_MATCHES:
+            shown.append(f"[{len(found) - MAX_MATCHES} more]")
+        return ToolResult("\n".join(shown) or "(no matches)")
+
+
+def name_matcher(pattern: str) -> re.Pattern[str]:
+    """The expression that whole relative paths meet; without a slash `pattern` is for names."""
+    anchored = pattern.rstrip("/").lstrip("/")
+    if "/" not in pattern.rstrip("/"):
+        anchored = f"**/{anchored}"
+    return re.compile(glob_regex(anchored), re.DOTALL)
+
+
+def _find(root: Path, pattern: str, context: ToolContext, stopped: Stopped) -> list[str]:
+    matcher = name_matcher(pattern)
+    skip = frozenset(name for name in SKIPPED if name not in pattern.split("/"))
+    only_directories = pattern.endswith("/")
+    return [
+        entry.path + ("/" if entry.is_dir else "")
+        for entry in walk(root, context, stopped, skip)
+        if (entry.is_dir or not only_directories) and matcher.fullmatch(entry.path)
+    ]
+
+
+def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, str]:
+    """The directory to search, what stands before its paths in the result, and the glob in it."""
+    pattern = arguments.pattern.removeprefix("./")
+    base = resolve_path(arguments.path or ".", context.cwd)
+    if not pattern.startswith(("/", "~", "../")):
+        if ".." in pattern.split("/"):
+            raise ToolError("bad pattern: .. is allowed at its start only")
+        return base, "", pattern
+    parts = pattern.split("/")
+    fixed = 0
+    while fixed < len(parts) - 1 and not has_magic(parts[fixed]):
+        fixed += 1
+    prefix, rest = "/".join(parts[:fixed]) + "/", "/".join(parts[fixed:])
+    if ".." in rest.split("/") or not rest:
+        raise ToolError("bad pattern: .. is allowed at its start only")
+    return resolve_path(os.path.join(base, os.path.expanduser(prefix)), base), prefix, f"/{rest}"  # noqa: PTH111, PTH118

@@ -1,0 +1,70 @@
+"""Searching in the text of files."""
+
+import os
+import shutil
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
+from shepherd.tools.search.matches import MatchCollector
+from shepherd.tools.search.query import Query
+
+
+class GrepArguments(Arguments):
+    """What to look for, where, in which files."""
+
+    pattern: Annotated[str, Field(min_length=1, description="regular expression")]
+    path: str = "."
+    glob: Annotated[str, Field(description="files to search, as *.py")] = ""
+
+
+class Grep(Tool[GrepArguments]):
+    """Lines that match, by ripgrep if it is there."""
+
+    name = "grep"
+    description = "Search text in files."
+    arguments = GrepArguments
+
+    def __init__(self, *, use_ripgrep: bool = True) -> None:
+        self._use_ripgrep = use_ripgrep
+
+    def accesses(self, arguments: GrepArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
+
+    async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
+        query = _query(arguments, context)
+        collector = MatchCollector(partial(_shown, arguments, query), query.root, context)
+        ripgrep = shutil.which("rg") if self._use_ripgrep else None
+        try:
+            if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
+                await search_python(query, context, collector)
+        except BadPatternError as error:
+            raise ToolError(f"bad pattern: {error}") from error
+        return ToolResult(collector.text() or "(no matches)")
+
+
+def _query(arguments: GrepArguments, context: ToolContext) -> Query:
+    path = resolve_path(arguments.path or ".", context.cwd)
+    if "\0" in arguments.pattern or "\n" in arguments.pattern:
+        raise ToolError("bad pattern: it must be one line")
+    if arguments.glob.startswith("!"):
+        raise ToolError("bad pattern: glob can't start with !")
+    if path.is_file():
+        return Query(arguments.pattern, path.parent, single=path.name)
+    if not path.is_dir():
+        kind = "not a regular file" if path.exists() else "no such file"
+        raise ToolError(f"{kind}: {arguments.path}")
+    return Query(arguments.pattern, path, glob=arguments.glob)
+
+
+def _shown(arguments: GrepArguments, query: Query, path: str) -> str:
+    """A path relative to the root as one that the model can hand to other tools."""
+    if query.single:
+        return arguments.path
+    given = os.path.normpath(arguments.path or ".")
+    return path if given == "." else f"{given.rstrip('/')}/{path}"

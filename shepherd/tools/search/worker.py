@@ -1,0 +1,62 @@
+"""Searches files for a regular expression; a program of its own, so that it can be killed.
+
+A regular expression may run for ever and holds the interpreter's lock while it does. Standard
+input: the pattern, then paths, each ended by NUL. Standard output: `path NUL line:text` lines.
+Exit code 3: the pattern is wrong, the reason is on standard error. Imports nothing of ours.
+"""
+
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+_HEAD = 8192
+_MAX_LINE = 1 << 20
+
+
+def main() -> int:
+    """Search all files and print their matches."""
+    pattern, *paths = sys.stdin.buffer.read().split(b"\0")
+    try:
+        regex = re.compile(pattern.decode("utf-8", "replace"))
+    except (re.error, OverflowError, RecursionError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the program's output
+        return 3
+    for path in paths:
+        if path:
+            _search(regex, path)
+    return 0
+
+
+def _search(regex: re.Pattern[str], path: bytes) -> None:
+    name = Path(path.decode(sys.getfilesystemencoding(), "surrogateescape"))
+    try:
+        if not stat.S_ISREG(name.lstat().st_mode):
+            return
+        with name.open("rb") as file:
+            _search_open(regex, path, file)
+    except OSError:
+        return  # gone or closed to us: as if it had no matches
+
+
+def _search_open(regex: re.Pattern[str], path: bytes, file: BinaryIO) -> None:
+    head = file.read(_HEAD)
+    if b"\0" in head:
+        return
+    file.seek(0)
+    out = sys.stdout.buffer
+    number, start = 1, True
+    while line := file.readline(_MAX_LINE):
+        ended = line.endswith(b"\n")
+        if start:
+            text = line.rstrip(b"\n").removesuffix(b"\r")
+            if regex.search(text.decode("utf-8", "replace")):
+                out.write(b"%b\0%d:%b\n" % (path, number, text))
+        start = ended
+        number += ended
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

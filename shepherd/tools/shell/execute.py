@@ -1,0 +1,114 @@
+"""Running commands."""
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.paths import reason, resolve_path
+from shepherd.tools.shell.accesses import argv_accesses, line_accesses
+from shepherd.tools.shell.output import CappedOutput
+from shepherd.tools.shell.process import Exit, Program, run_program
+
+MAX_TIMEOUT = 3600.0
+_ENVIRONMENT = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+}
+
+
+class ExecuteArguments(Arguments):
+    """What to run; a string goes to a shell, a list is run as it is."""
+
+    command: str | list[str]
+    cwd: str = "."
+    timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT, description="seconds")] = 0
+
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, command: str | list[str]) -> str | list[str]:
+        program = command if isinstance(command, str) else (command or [""])[0]
+        if not program.strip():
+            raise ValueError("empty")
+        if any("\0" in part for part in ([command] if isinstance(command, str) else command)):
+            raise ValueError("has a NUL character")
+        return command
+
+
+class ExecuteCommand(Tool[ExecuteArguments]):
+    """A shell line, or a program with its arguments."""
+
+    name = "execute_command"
+    description = "Run a shell command."
+    arguments = ExecuteArguments
+
+    def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
+        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        if not cwd.is_dir():
+            raise ToolError(f"no such directory: {arguments.cwd}")
+        elsewhere = [Access(AccessKind.READ, str(cwd))] if cwd != context.cwd else []
+        if isinstance(arguments.command, str):
+            return elsewhere + line_accesses(arguments.command, cwd)
+        return elsewhere + argv_accesses(arguments.command, cwd)
+
+    def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
+        command = arguments.command
+        line = command if isinstance(command, str) else shlex.join(command)
+        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        return line if cwd == context.cwd else f"{line}\n(in {cwd})"
+
+    def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
+        return None  # it stops the process itself and still returns the output
+
+    async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
+        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        timeout = arguments.timeout or context.timeout
+        out = CappedOutput(context.output_bytes * 3 // 4, context.spill_dir)
+        err = CappedOutput(context.output_bytes // 4, context.spill_dir)
+        environment = {**os.environ, **_ENVIRONMENT, **context.environment, "PWD": str(cwd)}
+        program = Program(_argv(arguments.command), cwd, environment)
+        try:
+            exit_ = await run_program(program, out.feed, err.feed, timeout)
+        except OSError as error:
+            raise _start_error(error, program.argv[0], cwd) from error
+        finally:
+            texts = out.text(), err.text()
+        ok = exit_.code == 0 and not exit_.timed_out
+        return ToolResult(_result(*texts, exit_, timeout), ok=ok)
+
+
+def _argv(command: str | list[str]) -> list[str]:
+    if isinstance(command, list):
+        return command
+    shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
+    return [shell, "-c", command]
+
+
+def _start_error(error: OSError, program: str, cwd: Path) -> ToolError:
+    if not cwd.is_dir():
+        return ToolError(f"no such directory: {cwd}")
+    if isinstance(error, FileNotFoundError):
+        return ToolError(f"command not found: {program}")
+    return ToolError(f"can't run {program}: {reason(error)}")
+
+
+def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:
+    parts: list[str] = []
+    if out.strip("\n"):
+        parts.append(out.rstrip("\n"))
+    if err.strip("\n"):
+        parts += ["[stderr]", err.rstrip("\n")]
+    parts = parts or ["(no output)"]
+    if exit_.timed_out:
+        parts.append(f"[timed out after {timeout:g} s]")
+    elif exit_.code != 0:
+        parts.append(f"[exit code {exit_.code}]")
+    return "\n".join(parts)

@@ -1,0 +1,69 @@
+"""The output of a command: its head and tail in memory, the whole of it on disk if it is long."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from shepherd.tools.text import join_cut, new_spill_file, plain_text
+
+_SPILL_LIMIT = 64 << 20
+
+
+class CappedOutput:
+    """Takes bytes without end and keeps at most about `limit` of them for the model.
+
+    The rest goes to a file in `spill_dir`, up to 64 MiB.
+    """
+
+    def __init__(self, limit: int, spill_dir: Path) -> None:
+        self._head_limit = limit // 3
+        self._tail_limit = limit - self._head_limit
+        self._spill_dir = spill_dir
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+        self._spill: int | None = None
+        self._spilled: Path | None = None
+        self._problem = ""
+
+    def feed(self, data: bytes) -> bool:
+        """Take more; always True, as a `Sink` is asked for."""
+        before = self._total
+        self._total += len(data)
+        if self._spilled is None and self._total > self._head_limit + self._tail_limit:
+            self._open_spill()
+        self._write(data, before)
+        room = self._head_limit - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        if len(self._tail) > 2 * self._tail_limit:
+            del self._tail[: -self._tail_limit]
+        return True
+
+    def text(self) -> str:
+        """What the model reads; closes the file."""
+        if self._spill is not None:
+            os.close(self._spill)
+            self._spill = None
+        missing = self._total - len(self._head) - self._tail_limit
+        if missing <= 0 or self._spilled is None:
+            return plain_text((self._head + self._tail).decode("utf-8", "replace"))
+        tail = bytes(self._tail[-self._tail_limit :])
+        return plain_text(join_cut(bytes(self._head), tail, missing, self._spilled)) + self._problem
+
+    def _open_spill(self) -> None:
+        try:
+            self._spill, self._spilled = new_spill_file(self._spill_dir)
+        except OSError as error:
+            self._spilled, self._problem = self._spill_dir, f"\n[output not kept: {error}]"
+            return
+        self._write(bytes(self._head + self._tail), 0)
+
+    def _write(self, data: bytes, position: int) -> None:
+        if self._spill is None or position >= _SPILL_LIMIT:
+            return
+        try:
+            with contextlib.closing(os.fdopen(os.dup(self._spill), "ab")) as file:
+                file.write(data)
+        except OSError as error:
+            self._problem = f"\n[output not kept whole: {error}]"

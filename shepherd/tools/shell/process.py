@@ -1,0 +1,163 @@
+"""Running a program in a process group of its own that never outlives its welcome."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+Sink: TypeAlias = Callable[[bytes], bool]
+"""Takes output as it comes; False ends the program."""
+
+_PIPE_GRACE = 0.3  # for output that is still in the pipe, or in the hands of background children
+_TERM_GRACE = 1.5
+_LONGEST_NAP = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a program ended; `code` is 128 + the signal's number if one killed it."""
+
+    code: int
+    timed_out: bool = False
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run and where; without `stdin` it reads from /dev/null."""
+
+    argv: Sequence[str]
+    cwd: Path
+    environment: Mapping[str, str] | None = None
+    stdin: BinaryIO | None = None
+
+
+class _Drain(asyncio.Protocol):
+    def __init__(self, sink: Sink, stop: Callable[[], None]) -> None:
+        self._sink = sink
+        self._stop = stop
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._sink(data):
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+async def run_program(program: Program, out: Sink, err: Sink, timeout: float) -> Exit:
+    """Run to the end, or until `timeout` seconds have passed or a sink has had enough.
+
+    Then, and when the task is cancelled, the whole process group gets SIGTERM and soon SIGKILL.
+    A child left in the background does not keep the call waiting. Raises OSError if the program
+    can't be started.
+    """
+    # asyncio's own would wait for the pipes of background children
+    process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
+        program.argv,
+        cwd=program.cwd,
+        env=program.environment,
+        stdin=program.stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+    return await _Running(process).finish(out, err, timeout)
+
+
+class _Running:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._stopped = False
+        self._transports: list[asyncio.ReadTransport] = []
+        self._drains: list[_Drain] = []
+
+    async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
+        done = False
+        try:
+            await self._drain(self._process.stdout, out)
+            await self._drain(self._process.stderr, err)
+            in_time = await self._exited(timeout)
+            if not in_time or self._stopped:
+                await self._terminate()
+            await self._pipes_closed()
+            done = True
+        finally:
+            if not done:
+                await self._abandon()
+            for transport in self._transports:
+                transport.close()
+            for pipe in (self._process.stdout, self._process.stderr):
+                if pipe is not None and not self._transports:
+                    pipe.close()
+        code = self._process.returncode
+        return Exit(
+            128 - code if code < 0 else code,
+            timed_out=not in_time and not self._stopped,
+            stopped=self._stopped,
+        )
+
+    async def _drain(self, pipe: object, sink: Sink) -> None:
+        loop = asyncio.get_running_loop()
+        transport, drain = await loop.connect_read_pipe(lambda: _Drain(sink, self._stop), pipe)
+        self._transports.append(transport)
+        self._drains.append(drain)
+
+    def _stop(self) -> None:
+        self._stopped = True
+
+    async def _exited(self, seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline, nap = loop.time() + seconds, 0.001
+        while self._process.poll() is None:
+            if self._stopped or loop.time() >= deadline:
+                return False
+            await asyncio.sleep(nap)
+            nap = min(nap * 1.5, _LONGEST_NAP)
+        return True
+
+    async def _pipes_closed(self) -> None:
+        waits = [asyncio.ensure_future(drain.ended.wait()) for drain in self._drains]
+        try:
+            await asyncio.wait(waits, timeout=_PIPE_GRACE)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _TERM_GRACE
+        while self._group_alive() and loop.time() < deadline:  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(_LONGEST_NAP)
+        self._kill()
+
+    async def _abandon(self) -> None:
+        """Terminate while being cancelled; if cancelled again, kill at once."""
+        try:
+            await self._terminate()
+        finally:
+            self._kill()
+
+    def _group_alive(self) -> bool:
+        self._process.poll()
+        return self._signal(0)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1)
+
+    def _signal(self, number: int) -> bool:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True

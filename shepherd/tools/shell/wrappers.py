@@ -1,0 +1,48 @@
+"""Programs that run other programs: what they run is looked at as well, by rules that deny."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+_WRAPPER_NAMES = """
+sudo doas su env nice nohup time timeout xargs exec command builtin setsid stdbuf ionice chrt
+taskset watch strace ltrace unshare nsenter chroot flock parallel find fd busybox toybox entr
+script systemd-run runuser pkexec
+"""
+_WRAPPERS = frozenset(_WRAPPER_NAMES.split())
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "su"})
+_CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "awk", "gawk"})
+_CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
+
+
+def runs_code(words: Sequence[str]) -> bool:
+    """Whether the words may hold a program's text, in which file names hide between others."""
+    if any(_name(word) in _SHELLS or word == "eval" for word in words):
+        return True
+    return any(_name(w) in _CODE for w in words) and (
+        _name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
+    )
+
+
+def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
+    """What a command runs in turn: words, or a line for a shell."""
+    if not words:
+        return
+    if _name(words[0]) in _WRAPPERS:
+        for start in range(1, len(words)):
+            yield list(words[start:])
+            yield from _script(words[start:])
+    if words[0] == "eval":
+        yield " ".join(words[1:])
+    yield from _script(words)
+
+
+def _script(words: Sequence[str]) -> Iterator[str]:
+    if _name(words[0]) not in _SHELLS:
+        return
+    for index, word in enumerate(words[1:-1], 1):
+        if word.startswith("-") and not word.startswith("--") and "c" in word:
+            yield words[index + 1]
+
+
+def _name(program: str) -> str:
+    return os.path.basename(program).rstrip("0123456789.")  # noqa: PTH119 - any word
