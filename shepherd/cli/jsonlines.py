@@ -15,7 +15,7 @@ from shepherd.cli.lines import read_lines
 from shepherd.cli.oneshot import EXIT_CODES
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
-from shepherd.turn import run_turn
+from shepherd.turn import ToolExecutor, run_turn
 
 STDIN = 0
 
@@ -28,7 +28,7 @@ async def run_json_lines(assembly: Assembly, prompt: str | None = None) -> int:
     """
     writer = EventWriter(sys.stdout.buffer)
     assembly.notices.listen(writer.notice)
-    conversation = _Conversation(assembly, writer)
+    conversation = _Conversation(assembly, writer, assembly.tool_runner())
     try:
         await assembly.backend()
     except ShepherdError as error:
@@ -44,6 +44,7 @@ async def run_json_lines(assembly: Assembly, prompt: str | None = None) -> int:
 class _Conversation:
     assembly: Assembly
     writer: EventWriter
+    tools: ToolExecutor
     _prompts: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue[str | None])
     _turn: asyncio.Task[FinishReason] | None = None
     _interrupted: bool = False
@@ -77,10 +78,9 @@ class _Conversation:
     async def _answer(self, prompt: str) -> FinishReason:
         assembly = self.assembly
         backend = await assembly.backend()
-        tools = assembly.tool_runner()
         try:
             outcome = await run_turn(
-                assembly.session, prompt, backend, tools, self.writer.receive, assembly.limits
+                assembly.session, prompt, backend, self.tools, self.writer.receive, assembly.limits
             )
         except ShepherdError:
             return FinishReason.ERROR  # the ERROR event has told it

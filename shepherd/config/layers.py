@@ -59,8 +59,8 @@ def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     bare = Layer(name, path=path, text=text)
+    values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
     _check(bare, data)
-    values = _canonical(bare, cast(dict[str, Table], data))
     source = Source(name, path=path)
     return Layer(name, values, dict.fromkeys(values, source), path, text)
 

@@ -1,0 +1,89 @@
+"""Changing settings files."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shepherd.config.edit import set_value, unset_value
+from shepherd.config.fields import parse_text
+from shepherd.config.files import write_private
+from shepherd.config.show import show_config, show_value
+from shepherd.errors import ConfigError
+from tests.config.places import Places
+from tests.config.values import OTHER_VALUES
+
+COMMENTED = "# mine\n[server] # here\nport = 1 # one\n\n# two\nhost = 'x'\n"
+
+
+@pytest.mark.parametrize("key", [k for k in OTHER_VALUES if k != "permissions.rules"])
+def test_what_was_set_is_loaded_and_shown(places: Places, key: str) -> None:
+    value = OTHER_VALUES[key]
+    text = value if isinstance(value, str) else show_value(value)
+    set_value(places.user_file, key, parse_text(key, text))
+    config = places.load()
+    section, name = key.split(".")
+    assert getattr(config.section(section), name) == value
+    assert f"{name} = {show_value(value)}  # " in show_config(config, [section])
+
+
+def test_what_is_shown_can_be_loaded_again(places: Places) -> None:
+    for key in OTHER_VALUES:
+        if key != "permissions.rules":
+            set_value(places.user_file, key, OTHER_VALUES[key])
+    config = places.load()
+    places.user_file.write_text(show_config(config, list(type(config).model_fields)))
+    assert places.load().model_dump() == config.model_dump()
+
+
+def test_comments_stay(places: Places) -> None:
+    places.user_file.write_text(COMMENTED)
+    set_value(places.user_file, "server.port", 2)
+    assert places.user_file.read_text() == COMMENTED.replace("= 1", "= 2")
+    assert unset_value(places.user_file, "server.host")
+    assert "# two" in places.user_file.read_text()
+    assert not unset_value(places.user_file, "server.host")
+
+
+@pytest.mark.parametrize(("key", "value"), [("server.port", -1), ("server.prot", 1)])
+def test_nothing_wrong_is_written(places: Places, key: str, value: object) -> None:
+    places.user_file.write_text(COMMENTED)
+    with pytest.raises(ConfigError, match=key):
+        set_value(places.user_file, key, value)
+    assert places.user_file.read_text() == COMMENTED
+
+
+def test_a_broken_file_is_left_alone(places: Places) -> None:
+    places.user_file.write_text("[server\n")
+    with pytest.raises(ConfigError, match="can't be changed"):
+        set_value(places.user_file, "server.port", 1)
+    assert places.user_file.read_text() == "[server\n"
+
+
+def test_a_link_stays_a_link(places: Places, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles" / "shepherd.toml"
+    real.parent.mkdir()
+    real.write_text(COMMENTED)
+    places.user_file.symlink_to(real)
+    set_value(places.user_file, "server.port", 5)
+    assert places.user_file.is_symlink()
+    assert "port = 5" in real.read_text()
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_private(tmp_path / "new" / "file", "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new" / "file").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_private(file, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_private(file, "\ud800")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["before"]

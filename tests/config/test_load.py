@@ -1,0 +1,141 @@
+"""Layers of settings, and what is said about wrong ones."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from shepherd.config.fields import all_fields
+from shepherd.config.settings import Config, LayerName
+from shepherd.errors import ConfigError
+from tests.config.places import Places
+
+KEY, VARIABLE = "sampling.top_k", "SHEPHERD_SAMPLING__TOP_K"
+
+
+@pytest.mark.parametrize("given", list(product([False, True], repeat=4)))
+def test_the_highest_layer_that_sets_a_value_wins(
+    places: Places, given: tuple[bool, bool, bool, bool]
+) -> None:
+    user, project, environment, flag = given
+    if user:
+        places.user_file.write_text("[sampling]\ntop_k = 1\n")
+    if project:
+        places.project_file.write_text("[sampling]\ntop_k = 2\n")
+    env = {VARIABLE: "3"} if environment else {}
+    config = places.load(env, {KEY: 4} if flag else {})
+    highest = max((n for n, is_given in enumerate(given, start=1) if is_given), default=None)
+    assert config.sampling.top_k == highest
+    assert config.source(KEY).layer is list(LayerName)[highest or 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("[server]\n# x\nport = 70000", 3, "server.port must be a whole number from 0 to 65535"),
+        ("[server]\nport = '80'", 2, 'got "80"'),
+        ("[server]\nprot = 1", 2, "unknown setting server.prot; did you mean server.port?"),
+        ("[serer]\nport = 1", 1, "unknown section [serer]; did you mean [server]?"),
+        ("port = 1", 1, "did you mean server.port?"),
+        ("server = 1", 1, "server is a section"),
+        ("[sampling]\n\ntemperature = 11", 3, "a number from 0.0 to 10.0"),
+        ("[sampling]\nstop = ['a', 1]", 2, "sampling.stop.1"),
+        ("[model]\nthinking = 1", 2, "true or false"),
+        ("[llamacpp]\nflash_attention = 'x'", 2, 'one of "auto", "on", "off"'),
+        ("[llamacpp]\npp = 0", 2, "llamacpp.pp must be a whole number from 1 to 64"),
+        ("[llamacpp]\npp = 2\npipeline_parallel = 2", 2, "another name of"),
+        ("[[permissions.rules]]\ntool = 'x'\npattern = '*'\ndecision = 'no'", 4, '"allow"'),
+        ("[[permissions.rules]]\ntool = 'x'\ndecision = 'ask'", 1, "pattern is missing"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_line(
+    places: Places, text: str, line: int, said: str
+) -> None:
+    places.user_file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        places.load()
+    assert f"{places.user_file}:{line}: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_every_problem_of_a_file_is_named(places: Places) -> None:
+    places.user_file.write_text("[server]\nport = -1\nhots = ''\n[model]\nthinking = 3\n")
+    with pytest.raises(ConfigError) as caught:
+        places.load()
+    assert [int(line.split(":")[1]) for line in str(caught.value).splitlines()] == [5, 2, 3]
+
+
+def test_broken_toml_is_named_with_its_line(places: Places) -> None:
+    places.project_file.write_text("[server]\nport = = 1\n")
+    with pytest.raises(ConfigError, match=r"shepherd\.toml: not valid TOML.*line 2"):
+        places.load()
+
+
+def test_a_file_that_is_not_text_is_named(places: Places) -> None:
+    places.user_file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=str(places.user_file)):
+        places.load()
+
+
+def test_a_wrong_variable_is_named(places: Places) -> None:
+    with pytest.raises(ConfigError, match=r"^SHEPHERD_SERVER__PORT: server\.port must be"):
+        places.load({"SHEPHERD_SERVER__PORT": "http"})
+    with pytest.raises(ConfigError, match=r"^SHEPHERD_SERVER__PROT: unknown setting"):
+        places.load({"SHEPHERD_SERVER__PROT": "1"})
+
+
+def test_empty_variables_and_those_of_others_do_not_count(places: Places) -> None:
+    config = places.load({VARIABLE: "", "SHEPHERD_HOME": "x", "OTHER__KEY": "1"})
+    assert config.model_dump() == places.load().model_dump()
+
+
+def test_a_check_between_values_sees_all_layers(places: Places) -> None:
+    places.user_file.write_text("[llamacpp]\nn_batch = 2048\n")
+    assert places.load({"SHEPHERD_LLAMACPP__UBATCH": "2048"}).llamacpp.ubatch == 2048
+    with pytest.raises(ConfigError, match=r"config\.toml.*must not exceed n_batch"):
+        places.load(flags={"llamacpp.ubatch": 4096})
+
+
+def test_a_second_name_of_a_setting_overrides_its_first(places: Places) -> None:
+    places.user_file.write_text("[llamacpp]\npipeline_parallel = 2\n")
+    places.project.joinpath("sub").mkdir()
+    assert places.load(flags={"llamacpp.pipeline_parallel": 3}).llamacpp.pipeline_parallel == 3
+    places.user_file.write_text("[llamacpp]\npp = 4\n")
+    assert places.load().llamacpp.pipeline_parallel == 4
+    assert places.load().source("llamacpp.pipeline_parallel").layer is LayerName.USER
+
+
+def test_the_projects_file_is_looked_for_up_to_the_repository(places: Places) -> None:
+    places.project_file.write_text("[sampling]\ntop_k = 7\n")
+    deep = places.project / "a" / "b"
+    deep.mkdir(parents=True)
+    assert places.load(cwd=deep).sampling.top_k == 7
+    (places.project / "a" / ".git").write_text("gitdir: elsewhere")
+    assert places.load(cwd=deep).sampling.top_k is None
+
+
+def test_outside_a_repository_only_the_directory_itself_counts(tmp_path: Path) -> None:
+    places = Places(tmp_path, tmp_path / "x" / "y")
+    places.project.mkdir(parents=True)
+    (tmp_path / "x" / ".shepherd.toml").write_text("[sampling]\ntop_k = 7\n")
+    assert places.load().sampling.top_k is None
+    assert places.load(cwd=tmp_path / "x").sampling.top_k == 7
+
+
+def test_xdg_directories_are_used_when_absolute(places: Places, tmp_path: Path) -> None:
+    file = tmp_path / "xdg" / "shepherd" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("[sampling]\ntop_k = 9\n")
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "XDG_DATA_HOME": "relative"}
+    config = places.load(env)
+    assert config.sampling.top_k == 9
+    assert config.llamacpp.models_dir == str(places.home / ".local/share/shepherd/models")
+
+
+def test_every_setting_is_described() -> None:
+    assert [key for key, field in all_fields().items() if not field.description] == []
+
+
+def test_the_defaults_are_valid() -> None:
+    assert isinstance(Config.model_validate(Config().model_dump()), BaseModel)

@@ -1,0 +1,101 @@
+"""A project's file can tighten, never loosen."""
+
+import json
+from itertools import product
+
+import pytest
+
+from shepherd.config.fields import all_fields
+from shepherd.config.show import show_value
+from shepherd.config.trust import FREE, STRICTNESS
+from tests.config.places import Places
+from tests.config.values import OTHER_VALUES
+
+TIGHTENING = {
+    "model.tools": False,
+    "terminal.save_sessions": False,
+    "tools.allow_private_hosts": False,
+    "permissions.approve": "none",
+    "model.name": "some-model",
+}
+REFUSED = [
+    key
+    for key in all_fields()
+    if key not in FREE and not key.startswith("sampling.") and key not in TIGHTENING
+]
+
+
+def write(places: Places, key: str, value: object) -> None:
+    section, name = key.split(".")
+    places.project_file.write_text(f"# ours\n[{section}]\n{name} = {show_value(value)}\n")
+
+
+@pytest.mark.parametrize("key", sorted({*all_fields()} - {*REFUSED, *TIGHTENING}))
+def test_what_changes_answers_and_looks_is_taken(places: Places, key: str) -> None:
+    write(places, key, OTHER_VALUES[key])
+    section, name = key.split(".")
+    config = places.load()
+    assert (getattr(config.section(section), name), config.warnings) == (OTHER_VALUES[key], ())
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_all_else_is_ignored_with_a_warning_that_names_the_line(places: Places, key: str) -> None:
+    value = [{"tool": "shell", "pattern": "*", "decision": "allow"}]
+    before = places.load()
+    if key == "permissions.rules":
+        rule = ", ".join(f"{k} = {json.dumps(v)}" for k, v in value[0].items())
+        places.project_file.write_text(f"# ours\n[permissions]\nrules = [{{ {rule} }}]\n")
+    else:
+        write(places, key, OTHER_VALUES[key])
+    config = places.load()
+    assert config.model_dump() == before.model_dump()
+    assert config.project_rules == ()
+    (warning,) = config.warnings
+    assert warning.startswith(f"{places.project_file}:3: {key} ignored: ")
+
+
+@pytest.mark.parametrize(("key", "value"), TIGHTENING.items())
+def test_tightening_is_taken(places: Places, key: str, value: object) -> None:
+    write(places, key, value)
+    section, name = key.split(".")
+    assert getattr(places.load().section(section), name) == value
+
+
+@pytest.mark.parametrize(("user", "project"), list(product(STRICTNESS, repeat=2)))
+def test_approval_only_gets_stricter(places: Places, user: str, project: str) -> None:
+    places.user_file.write_text(f'[permissions]\napprove = "{user}"\n')
+    write(places, "permissions.approve", project)
+    stricter = max(user, project, key=STRICTNESS.index)
+    assert places.load().permissions.approve == stricter
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tools.allow_private_hosts", True),
+        ("model.tools", True),
+        ("model.name", "/tmp/evil.gguf"),
+        ("model.name", "./evil.gguf"),
+        ("model.name", "a/../../evil.gguf"),
+        ("model.name", "~/evil.gguf"),
+    ],
+)
+def test_loosening_is_ignored(places: Places, key: str, value: object) -> None:
+    places.user_file.write_text("[model]\ntools = false\n")
+    before = places.load()
+    write(places, key, value)
+    config = places.load()
+    assert config.model_dump() == before.model_dump()
+    assert len(config.warnings) == 1
+
+
+def test_a_projects_rules_are_kept_apart(places: Places) -> None:
+    places.user_file.write_text(
+        '[[permissions.rules]]\ntool = "read"\npattern = "a"\ndecision = "allow"\n'
+    )
+    places.project_file.write_text(
+        '[[permissions.rules]]\ntool = "read"\npattern = "b"\ndecision = "deny"\n'
+    )
+    config = places.load()
+    assert [rule.pattern for rule in config.permissions.rules] == ["a"]
+    assert [rule.pattern for rule in config.project_rules] == ["b"]

@@ -1,0 +1,30 @@
+"""A valid value, other than the default, for every setting."""
+
+from typing import Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
+
+from shepherd.config.fields import all_fields, bare_type
+
+RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
+
+
+def other_value(field: FieldInfo) -> object:
+    """A valid value that is not the field's default."""
+    kind = bare_type(field)
+    if get_origin(kind) is Literal:
+        return next(choice for choice in get_args(kind) if choice != field.default)
+    if kind is bool:
+        return not field.default
+    if kind is int or kind is float:
+        low = next(m.ge for m in field.metadata if isinstance(m, Ge))
+        high = next(m.le for m in field.metadata if isinstance(m, Le))
+        value = next(v for v in (low, high) if v != field.default)
+        return float(str(value)) if kind is float else value
+    if kind is str:
+        return "something"
+    return ["something"] if kind == list[str] else [RULE]
+
+
+OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()}
