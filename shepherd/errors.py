@@ -43,12 +43,16 @@ class InvalidRequestError(BackendError):
 class ContextFullError(BackendError):
     """The conversation does not fit into the context.
 
-    `tokens_over` is how many tokens must go, None if the backend can't tell.
+    `tokens_over` is how many tokens must go, room for an answer included; `prompt_tokens` is how
+    many there are. Either is None if the backend can't tell.
     """
 
-    def __init__(self, message: str, tokens_over: int | None = None) -> None:
+    def __init__(
+        self, message: str, tokens_over: int | None = None, prompt_tokens: int | None = None
+    ) -> None:
         super().__init__(message)
         self.tokens_over = tokens_over
+        self.prompt_tokens = prompt_tokens
 
 
 class BusyError(BackendError):

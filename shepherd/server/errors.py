@@ -96,12 +96,14 @@ def invalid_body(error: ValidationError) -> ApiError:
 
 
 def _context_message(error: ContextFullError, context_size: int) -> str:
-    if error.tokens_over is None or not context_size:
+    prompt = error.prompt_tokens
+    if prompt is None and error.tokens_over is not None:
+        prompt = context_size + error.tokens_over
+    if prompt is None or not context_size:
         return str(error)
     return (
         f"This model's maximum context length is {context_size} tokens. However, your messages "
-        f"resulted in {context_size + error.tokens_over} tokens. Please reduce the length of the "
-        "messages."
+        f"resulted in {prompt} tokens. Please reduce the length of the messages."
     )
 
 

@@ -56,7 +56,7 @@ def test_conversation_that_does_not_fit_is_a_400(server: Scripted, how: Any) -> 
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.param == "messages"
     assert "maximum context length is 100 tokens" in str(caught.value)
-    assert "resulted in 125 tokens" in str(caught.value)  # 120 words and 4, and 1 to generate
+    assert "resulted in 124 tokens" in str(caught.value)
 
 
 def test_unknown_model_is_not_found(server: Scripted) -> None:

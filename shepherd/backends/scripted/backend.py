@@ -104,6 +104,7 @@ class ScriptedBackend(Backend):
                 f"request ({tokens} tokens) exceeds the available context size "
                 f"({self.script.context_size} tokens)",
                 tokens - self.script.context_size + 1,
+                tokens,
             )
         full = self._peek()
         if full is not None:
