@@ -1,0 +1,58 @@
+"""Which backend answers, by the settings."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shepherd.backends.base import Backend
+from shepherd.config.settings import Config
+from shepherd.models import BUILTIN_NAME, builtin_model
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp import LlamaCppBackend
+
+
+SCRIPT_PREFIX = "script:"
+"""`script:FILE` as a model's name plays a script."""
+
+
+async def open_backend(config: Config, *, parallel: int = 1) -> Backend:
+    """Load the configured model; `parallel` is for settings that leave it open.
+
+    Raises ModelLoadError when the model can't be found or loaded, ConfigError for a bad setting.
+    """
+    name = config.model.name
+    if name.startswith(SCRIPT_PREFIX):
+        return await asyncio.to_thread(_open_script, name)
+    engine = await asyncio.to_thread(_import_llamacpp)
+    if name in ("", BUILTIN_NAME):
+        path, name = builtin_model(), BUILTIN_NAME
+    else:
+        path = await asyncio.to_thread(_locate, name, config.llamacpp.models_dir)
+        name = path.stem
+    return await engine.load(
+        path,
+        config.llamacpp,
+        config.sampling.to_sampling(),
+        parallel=config.llamacpp.parallel or parallel,
+        name=name,
+    )
+
+
+def _import_llamacpp() -> "type[LlamaCppBackend]":
+    from shepherd.backends.llamacpp import LlamaCppBackend
+
+    return LlamaCppBackend
+
+
+def _open_script(name: str) -> Backend:
+    from shepherd.backends.scripted import ScriptedBackend, load_script
+
+    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
+    return ScriptedBackend(load_script(path), name=path.stem)
+
+
+def _locate(name: str, models_dir: str) -> Path:
+    from shepherd.backends.llamacpp import locate_model
+
+    return locate_model(name, models_dir)
