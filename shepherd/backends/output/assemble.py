@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
-from shepherd.backends.output.calls.table import ORPHANS, ReaderFactory, call_markers, line_markers
+from shepherd.backends.output.calls.table import (
+    ORPHANS,
+    BoundFactory,
+    ReaderFactory,
+    call_markers,
+    line_markers,
+)
 from shepherd.backends.output.candidate import Candidate
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
+from shepherd.backends.output.harmony import Harmony
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead, Opener, Prose
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
-from shepherd.backends.output.thinking import Thinking
+from shepherd.backends.output.thinking import Reasoning, Thinking
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolSpec
 
@@ -20,38 +27,54 @@ def build_machine(
     """A parser at the start of its output."""
     machine = Machine(style.separator)
     catalog = ToolCatalog(tools)
-    at_line: dict[str, Opener] = {}
-    for markers in style.think:
-        at_line[markers.open] = _think_opener(machine, markers)
-        at_line[markers.close] = _stray_close(machine, markers)
-    fenced = catalog if CallFormat.FENCED in style.formats else None
-    for fence in FENCE_MARKERS:
-        at_line[fence] = lambda lead, marker: FenceOpening(machine, lead, marker, fenced)
-    anywhere: dict[str, Opener] = {}
-    if catalog:
-        at_line |= _candidates(machine, catalog, line_markers(style.formats, catalog.names))
-        anywhere |= _candidates(machine, catalog, call_markers(style.formats, catalog.names))
-    prose = Prose(machine, anywhere, at_line, ORPHANS if catalog else ())
-    machine.prose = prose
-    machine.mode = _first_thought(machine, style, prompt_tail, thinking=thinking) or prose
+    calls = _bound(catalog, call_markers(style.formats, catalog.names)) if catalog else {}
+    at_line = _bound(catalog, line_markers(style.formats, catalog.names)) if catalog else {}
+    orphans = ORPHANS if catalog else frozenset[str]()
+    reasoning = Reasoning(machine, calls, orphans)
+    anywhere = _candidates(machine, calls)
+    harmony = Harmony(machine, catalog) if CallFormat.HARMONY in style.formats else None
+    if harmony:
+        anywhere |= harmony.openers()
+    machine.prose = Prose(
+        machine,
+        anywhere,
+        _thoughts(reasoning, style)
+        | _fences(machine, catalog, style)
+        | _candidates(machine, at_line),
+        orphans,
+    )
+    machine.mode = (
+        _first_thought(reasoning, style, prompt_tail, thinking=thinking)
+        or (harmony and harmony.begin(prompt_tail))
+        or machine.prose
+    )
     return machine
 
 
 def _first_thought(
-    machine: Machine, style: OutputStyle, prompt_tail: str, *, thinking: bool
+    reasoning: Reasoning, style: OutputStyle, prompt_tail: str, *, thinking: bool
 ) -> Mode | None:
     tail = prompt_tail.rstrip()
     for markers in style.think:
         if tail.endswith(markers.open):
-            return Thinking(machine, markers, newline=tail == prompt_tail)
-    return Thinking(machine, style.think[0]) if thinking and style.think else None
+            return Thinking(reasoning, markers, newline=tail == prompt_tail)
+    return Thinking(reasoning, style.think[0]) if thinking and style.think else None
 
 
-def _think_opener(machine: Machine, markers: ThinkMarkers) -> Opener:
+def _thoughts(reasoning: Reasoning, style: OutputStyle) -> dict[str, Opener]:
+    openers: dict[str, Opener] = {}
+    for markers in style.think:
+        openers[markers.open] = _think_opener(reasoning, markers)
+        openers[markers.close] = _stray_close(reasoning.machine, markers)
+    return openers
+
+
+def _think_opener(reasoning: Reasoning, markers: ThinkMarkers) -> Opener:
     def open_thinking(lead: Lead, _marker: str) -> Mode:
-        if machine.sink.has_content and not lead.behind_call:
-            machine.sink.put(CallbackEvent.CONTENT, lead.text)
-        return Thinking(machine, markers)
+        sink = reasoning.machine.sink
+        if sink.has_content and not lead.behind_call:
+            sink.put(CallbackEvent.CONTENT, lead.text)
+        return Thinking(reasoning, markers)
 
     return open_thinking
 
@@ -68,10 +91,22 @@ def _stray_close(machine: Machine, markers: ThinkMarkers) -> Opener:
     return drop_or_show
 
 
-def _candidates(
-    machine: Machine, catalog: ToolCatalog, readers: dict[str, ReaderFactory]
-) -> dict[str, Opener]:
-    def opener(factory: ReaderFactory) -> Opener:
-        return lambda lead, marker: Candidate(machine, factory(catalog, marker), lead, marker)
+def _fences(machine: Machine, catalog: ToolCatalog, style: OutputStyle) -> dict[str, Opener]:
+    offered = catalog if CallFormat.FENCED in style.formats else None
+    return dict.fromkeys(
+        FENCE_MARKERS, lambda lead, marker: FenceOpening(machine, lead, marker, offered)
+    )
+
+
+def _bound(catalog: ToolCatalog, readers: dict[str, ReaderFactory]) -> dict[str, BoundFactory]:
+    def bind(marker: str, factory: ReaderFactory) -> BoundFactory:
+        return lambda: factory(catalog, marker)
+
+    return {marker: bind(marker, factory) for marker, factory in readers.items()}
+
+
+def _candidates(machine: Machine, readers: dict[str, BoundFactory]) -> dict[str, Opener]:
+    def opener(factory: BoundFactory) -> Opener:
+        return lambda lead, marker: Candidate(machine, factory(), lead, marker)
 
     return {marker: opener(factory) for marker, factory in readers.items()}

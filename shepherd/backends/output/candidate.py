@@ -5,9 +5,6 @@ from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead
 from shepherd.events import CallbackEvent
 
-_LONG = 4096
-_MAX_LONG_FAILURES = 32
-
 
 def without_separator(machine: Machine, lead: Lead) -> str:
     """The blank text before a call, less what the template writes there itself."""
@@ -20,8 +17,7 @@ class Candidate(Mode):
     """Text held back while a reader decides: a call, or content after all.
 
     If it is no call, only the marker is certain to be text: what follows is read afresh, as a
-    call may begin in it. An output that keeps failing at length loses that second reading, or
-    its cost would grow with the square of its length.
+    call may begin in it.
     """
 
     def __init__(self, machine: Machine, reader: CallReader, lead: Lead, marker: str) -> None:
@@ -44,12 +40,10 @@ class Candidate(Mode):
             return verdict.rest
         self._put(self._lead.text + self._marker)
         self._machine.resume()
-        if len(verdict.text) > _LONG:
-            self._machine.long_failures += 1
-            if self._machine.long_failures > _MAX_LONG_FAILURES:
-                self._put(verdict.text)
-                return verdict.rest
-        return verdict.text + verdict.rest
+        if self._machine.may_reread(verdict.text):
+            return verdict.text + verdict.rest
+        self._put(verdict.text)
+        return verdict.rest
 
     def _put(self, text: str) -> None:
         self._machine.sink.put(CallbackEvent.CONTENT, text)

@@ -7,6 +7,9 @@ from shepherd.backends.output.calls.catalog import FoundCall
 from shepherd.backends.output.text import TextSink
 from shepherd.events import CallbackEvent
 
+_LONG = 4096
+_MAX_LONG_FAILURES = 32
+
 
 class Mode(ABC):
     """One state of the parser: it takes text until another mode takes over."""
@@ -35,9 +38,17 @@ class Machine:
         self.sink = TextSink()
         self.separator = separator
         self.calls: list[FoundCall] = []
-        self.long_failures = 0
+        self._long_failures = 0
         self.mode: Mode
         self.prose: Resumable
+
+    def may_reread(self, text: str) -> bool:
+        """Whether `text`, which turned out not to be a call, may be searched for another one.
+
+        An output that keeps failing at length may not, or the cost would grow with its square.
+        """
+        self._long_failures += len(text) > _LONG
+        return len(text) <= _LONG or self._long_failures <= _MAX_LONG_FAILURES
 
     def accept(self, calls: Iterable[FoundCall], text: str) -> None:
         """Take `calls`; `text` is content that stood before them."""

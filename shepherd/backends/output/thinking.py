@@ -1,21 +1,45 @@
 """Reasoning between its markers."""
 
+from collections.abc import Collection, Mapping
+
+from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.table import BoundFactory
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import CallbackEvent
 
 
-class Thinking(Mode):
-    """Everything up to the closing marker is reasoning.
+class Reasoning:
+    """What the modes of reasoning share: the calls that may end it, and the orphans behind."""
 
+    def __init__(
+        self, machine: Machine, readers: Mapping[str, BoundFactory], orphans: Collection[str]
+    ) -> None:
+        self.machine = machine
+        self.readers = readers
+        self.call_lines = tuple("\n" + marker for marker in readers)
+        self.behind_call = MarkerSet.of(*readers, *orphans)
+
+    def put(self, text: str) -> None:
+        self.machine.sink.put(CallbackEvent.THINKING, text)
+
+
+class Thinking(Mode):
+    """Everything up to the closing marker is reasoning, drafts of calls included.
+
+    Only a call with which the output ends is one: the model forgot to close its reasoning.
     `newline`: whether one newline at the start still belongs to the opening marker.
     """
 
-    def __init__(self, machine: Machine, markers: ThinkMarkers, *, newline: bool = True) -> None:
-        self._machine = machine
+    def __init__(
+        self, reasoning: Reasoning, markers: ThinkMarkers, *, newline: bool = True
+    ) -> None:
+        self._reasoning = reasoning
         self._after = markers.after
-        self._close = MarkerSet.of(markers.close, "\n" + markers.close)
+        self._closes = (markers.close, "\n" + markers.close)
+        self._markers = MarkerSet.of(*self._closes, *reasoning.call_lines)
         self._newline = newline
         self._held = ""
 
@@ -29,7 +53,7 @@ class Thinking(Mode):
         self._held = ""
         if not text:
             return ""
-        hit = self._close.search(text, final=final)
+        hit = self._markers.search(text, final=final)
         if self._newline and text[0] == "\n" and (hit is None or hit.start > 0):
             self._newline = False
             return self._read(text[1:], final=final)
@@ -40,10 +64,72 @@ class Thinking(Mode):
         if hit.marker is None:
             self._held = text[hit.start :]
             return ""
-        self._machine.resume(line_start=True, newlines=self._after)
+        machine = self._reasoning.machine
+        if hit.marker in self._closes:
+            machine.resume(line_start=True, newlines=self._after)
+        else:
+            self._newline = False
+            machine.mode = DraftedCall(self._reasoning, self, hit.marker)
         return text[hit.start + len(hit.marker) :]
 
     def _put(self, text: str) -> None:
         if text:
             self._newline = False
-            self._machine.sink.put(CallbackEvent.THINKING, text)
+            self._reasoning.put(text)
+
+
+class DraftedCall(Mode):
+    """A call in the middle of reasoning: a call if nothing follows, else part of the reasoning."""
+
+    def __init__(self, reasoning: Reasoning, thinking: Thinking, marker: str) -> None:
+        self._reasoning = reasoning
+        self._thinking = thinking
+        self._raw = marker  # all that is reasoning if these are no calls
+        self._reader: CallReader | None = reasoning.readers[marker[1:]]()
+        self._calls: tuple[FoundCall, ...] = ()
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        if self._reader is None:
+            return self._behind(self._held + text)
+        verdict = self._reader.feed(text)
+        return "" if verdict is None else self._settle(verdict)
+
+    def finish(self, *, truncated: bool) -> str:
+        if self._reader is not None:
+            rest = self._settle(self._reader.finish(truncated=truncated))
+            if rest or self._reasoning.machine.mode is not self:
+                return rest
+        self._reasoning.machine.accept(self._calls, "")
+        return ""
+
+    def _settle(self, verdict: Verdict) -> str:
+        if not verdict.calls:
+            if self._reasoning.machine.may_reread(verdict.text):
+                return self._no_call(verdict.text + verdict.rest)
+            self._raw += verdict.text
+            return self._no_call(verdict.rest)
+        self._calls += verdict.calls
+        self._raw += verdict.text
+        self._reader = None
+        return verdict.rest
+
+    def _behind(self, text: str) -> str:
+        self._held = ""
+        start = len(text) - len(text.lstrip())
+        hit = self._reasoning.behind_call.at(text, start) if start < len(text) else None
+        if start == len(text) or (hit is not None and hit.marker is None):
+            self._held = text
+            return ""
+        if hit is None or hit.marker is None:
+            return self._no_call(text)
+        factory = self._reasoning.readers.get(hit.marker)
+        self._reader = factory() if factory else None
+        end = start + len(hit.marker)
+        self._raw += text[:end]
+        return text[end:]
+
+    def _no_call(self, rest: str) -> str:
+        self._reasoning.put(self._raw)
+        self._reasoning.machine.mode = self._thinking
+        return rest

@@ -15,6 +15,8 @@ from shepherd.backends.output.style import CallFormat
 ReaderFactory = Callable[[ToolCatalog, str], CallReader]
 """`factory(catalog, marker)`: the reader of what follows the marker."""
 
+BoundFactory = Callable[[], CallReader]
+
 _TAGS = {
     "<tool_call>": "</tool_call>",
     "<tool_calls>": "</tool_calls>",

@@ -1,0 +1,196 @@
+"""Harmony, the format of GPT-OSS: messages with a header that names channel and recipient."""
+
+import re
+
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.markers import MarkerSet
+from shepherd.backends.output.modes import Machine, Mode
+from shepherd.backends.output.prose import Lead, Opener
+from shepherd.events import CallbackEvent
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+_ENDS = ("<|end|>", "<|return|>", "<|call|>")
+_BOUNDARY = MarkerSet.of(*_ENDS, START, CHANNEL)
+_HEADER_END = MarkerSet.of(*_ENDS, START, MESSAGE)
+_MAX_HEADER = 256
+_CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w*)")
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_PLAIN = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.)", re.DOTALL)
+
+
+class Harmony:
+    """What the modes of this format share."""
+
+    def __init__(self, machine: Machine, catalog: ToolCatalog) -> None:
+        self.machine = machine
+        self.catalog = catalog
+        self.in_message = False
+
+    def openers(self) -> dict[str, Opener]:
+        """The markers that mean something in ordinary text."""
+        return dict.fromkeys((START, CHANNEL), self._header) | dict.fromkeys(_ENDS, self._end)
+
+    def begin(self, prompt_tail: str) -> Mode | None:
+        """The mode in which the prompt's end leaves off; None if it opens no message."""
+        start = prompt_tail.rfind(START)
+        if start < 0:
+            return None
+        head, message, _ = prompt_tail[start:].partition(MESSAGE)
+        self.machine.mode = Header(self, head, given=len(head))
+        self.machine.mode.feed(message)
+        return self.machine.mode
+
+    def _header(self, lead: Lead, marker: str) -> Mode:
+        self._put_lead(lead)
+        return Header(self, marker)
+
+    def _end(self, lead: Lead, marker: str) -> Mode:
+        self._put_lead(lead)
+        if not self.in_message:
+            self.machine.sink.put(CallbackEvent.CONTENT, marker)
+        self.in_message = False
+        self.machine.resume(line_start=True)
+        return self.machine.mode
+
+    def _put_lead(self, lead: Lead) -> None:
+        if self.in_message and self.machine.sink.has_content:
+            self.machine.sink.put(CallbackEvent.CONTENT, lead.text)
+
+
+class Header(Mode):
+    """Between `<|start|>` or `<|channel|>` and `<|message|>`.
+
+    A header that ends without a message is malformed; its words count as reasoning. The first
+    `given` characters come from the prompt.
+    """
+
+    def __init__(self, harmony: Harmony, text: str, given: int = 0) -> None:
+        self._harmony = harmony
+        self._text = text
+        self._given = given
+
+    def feed(self, text: str) -> str:
+        text = self._text + text
+        begin = len(START) if text.startswith(START) else 0
+        hit = _HEADER_END.search(text, begin)
+        header = text if hit is None else text[: hit.start]
+        if len(header) > _MAX_HEADER or _PLAIN.match(header):
+            return self._give_up(text)
+        if hit is None or hit.marker is None:
+            self._text = text
+            return ""
+        rest = text[hit.start + len(hit.marker) :]
+        if hit.marker == MESSAGE:
+            self._open(header)
+            return rest
+        self._malformed(header)
+        return text[hit.start :] if hit.marker == START else rest
+
+    def finish(self, *, truncated: bool) -> str:
+        if CHANNEL not in self._text:
+            return self._give_up(self._text)
+        self._malformed(self._text)
+        return ""
+
+    def _give_up(self, text: str) -> str:
+        self._harmony.machine.resume(line_start=True)
+        plain = text[self._given :].removeprefix(START + "assistant")
+        marker = plain[:1] if plain.startswith("<") else ""
+        self._harmony.machine.sink.put(CallbackEvent.CONTENT, marker)
+        return plain[len(marker) :]
+
+    def _malformed(self, header: str) -> None:
+        words = header.removeprefix(START + "assistant").replace(CHANNEL, "").replace(START, "")
+        self._harmony.machine.sink.put(CallbackEvent.THINKING, words)
+        self._harmony.in_message = False
+        self._harmony.machine.resume(line_start=True)
+
+    def _open(self, header: str) -> None:
+        machine = self._harmony.machine
+        channels = _CHANNEL_NAME.findall(header)
+        recipient = _RECIPIENT.search(header)
+        name = recipient[1] if recipient else ""
+        self._harmony.in_message = True
+        if self._harmony.catalog.known(name):
+            machine.mode = CallMessage(self._harmony, name, header[self._given :] + MESSAGE)
+            return
+        if channels and channels[-1] == "analysis":
+            machine.mode = Analysis(self._harmony)
+            return
+        if machine.sink.has_content:
+            machine.sink.put(CallbackEvent.CONTENT, "\n\n")
+        if name not in ("", "assistant", "all"):
+            machine.sink.put(CallbackEvent.CONTENT, header[self._given :] + MESSAGE)
+        machine.resume(line_start=True)
+
+
+class Analysis(Mode):
+    """The body of a message on the analysis channel."""
+
+    def __init__(self, harmony: Harmony) -> None:
+        self._harmony = harmony
+        self._held = ""
+        self._first = True
+
+    def feed(self, text: str) -> str:
+        return self._read(self._held + text, final=False)
+
+    def finish(self, *, truncated: bool) -> str:
+        return self._read(self._held, final=True)
+
+    def _read(self, text: str, *, final: bool) -> str:
+        self._held = ""
+        hit = _BOUNDARY.search(text, final=final)
+        self._put(text if hit is None else text[: hit.start])
+        if hit is None:
+            return ""
+        if hit.marker is None:
+            self._held = text[hit.start :]
+            return ""
+        self._harmony.machine.resume(line_start=True)
+        return text[hit.start :]
+
+    def _put(self, text: str) -> None:
+        sink = self._harmony.machine.sink
+        if text and self._first:
+            self._first = False
+            sink.put(CallbackEvent.THINKING, "\n\n" if sink.reasoning else "")
+        sink.put(CallbackEvent.THINKING, text)
+
+
+class CallMessage(Mode):
+    """The body of a message to a tool on offer."""
+
+    def __init__(self, harmony: Harmony, name: str, header: str) -> None:
+        self._harmony = harmony
+        self._name = name
+        self._header = header
+        self._parts: list[str] = []
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        text = self._held + text
+        hit = _BOUNDARY.search(text)
+        end = len(text) if hit is None else hit.start
+        self._parts.append(text[:end])
+        self._held = text[end:]
+        if hit is None or hit.marker is None:
+            return ""
+        self._settle(complete=True)
+        return self._held.removeprefix(hit.marker) if hit.marker in _ENDS else self._held
+
+    def finish(self, *, truncated: bool) -> str:
+        self._parts.append(self._held)
+        self._settle(complete=not truncated)
+        return ""
+
+    def _settle(self, *, complete: bool) -> None:
+        machine = self._harmony.machine
+        self._harmony.in_message = False
+        body = "".join(self._parts)
+        calls = self._harmony.catalog.from_arguments_text(self._name, body) if complete else ()
+        if calls:
+            machine.accept(calls, "")
+        else:
+            machine.sink.put(CallbackEvent.CONTENT, self._header + body)
+            machine.resume(line_start=True)
