@@ -28,6 +28,8 @@ SHEPHERD = (
 LEAVE = "Type /exit or press Ctrl+D."
 THANKS = "You are welcome!"
 BYE = "Goodbye!"
+WHAT = "What shall I do?"
+CANNED = (GREETING, IDENTITY, HELP, BIGGER, SHEPHERD, LEAVE, THANKS, BYE, WHAT)
 WHICH_FILE = "Which file do you mean?"
 REMINDER = (
     "[This exact call was made {n} times; its result does not change. "

@@ -16,6 +16,7 @@ SCENES: dict[SceneMaker, float] = {
     scenes.write_then: 2.5,
     scenes.list_then_read: 2.5,
     scenes.vague: 1.5,
+    scenes.append: 0.6,
     scenes.client: 30,
     talk.beyond: 9,
     talk.chat: 3,

@@ -16,10 +16,12 @@ from typing import Any
 
 import llama_cpp
 
-from training.answers import BEYOND, MORE, NO_TOOL, SHOWN_LINES
+from training import lists
+from training.answers import BEYOND, CANNED, MORE, NO_TOOL, SHOWN_LINES
 from training.chat import Template
-from training.dialogue import Message
-from training.dialogues import Dialogue, dialogue
+from training.dialogue import Call, Message
+from training.dialogues import SYSTEM, Dialogue, dialogue
+from training.toolbox import OWN
 
 MODEL = Path(__file__).parent.parent / "shepherd" / "models" / "pup.gguf"
 FIRST_SEED = 700_000_000
@@ -169,6 +171,36 @@ def held_out(engine: Engine, count: int, sizes: tuple[int, ...]) -> Iterator[Dia
         yield dialogue(FIRST_SEED + i, engine.measure, size, held=True)
 
 
+def probes(engine: Engine) -> list[tuple[str, str, str, bool]]:
+    """The requests written by hand: request, what was wanted, what came, whether it is right."""
+    system = SYSTEM.replace("{folder}", "/home/ada/project")
+    asked: list[tuple[str, str, str, bool]] = []
+    for line in lists.sections("probes")["requests"]:
+        request, wanted = line.split(" => ", 1)
+        message = Message("user", request)
+        got = engine.reply(engine.tokens(engine.template.render(system, list(OWN), [message])))
+        asked.append((request, wanted, got, _as_wanted(wanted, got)))
+    return asked
+
+
+def _as_wanted(wanted: str, got: str) -> bool:
+    if wanted == "beyond":
+        return got == BEYOND
+    if wanted == "talk":
+        return got in CANNED
+    name, args = wanted.split(" ", 1)
+    return _same_call(Message("assistant", call=Call(name, json.loads(args))), got)
+
+
+def _print_probes(engine: Engine) -> None:
+    asked = probes(engine)
+    right = sum(good for *_, good in asked)
+    print(f"\nHand-written requests, REPL's tools: {right} of {len(asked)} right. Wrong:\n")
+    for request, wanted, got, good in asked:
+        if not good:
+            print(f"- {request} → wanted `{wanted}`, got `{got[:120]!r}`")
+
+
 def main() -> None:
     """Reads the arguments, evaluates, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -193,6 +225,7 @@ def main() -> None:
     print(f"{args.dialogues} dialogues, {len(scores)} replies, greedy, llama.cpp, "
           f"{time.monotonic() - start:.0f} s\n")  # fmt: skip
     print(tables(scores))
+    _print_probes(engine)
     if args.misses:
         args.misses.write_text("\n".join(misses))
 

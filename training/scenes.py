@@ -1,10 +1,12 @@
 """Scenes with tools: one call, several calls, follow-ups, clients' tools."""
 
+from dataclasses import replace
+
 from training import lists, results, tasks
 from training.answers import NO_TOOL, WHICH_FILE, report
 from training.dialogue import Scene
 from training.phrasing import Phrases, expand
-from training.tasks import Maker, Style, Task, ask
+from training.tasks import Maker, Style, Task, ask, content, quoted, shown
 from training.toolbox import Tool
 from training.words import join
 
@@ -77,7 +79,13 @@ def single(s: Scene) -> None:
         no_tool(s)
         return
     _close(s, [(task, result)], f"answer {task.kind}")
+    if s.rng.random() < (0.2 if result.startswith("Error: ") else 0.03):
+        again(s, task)
+        return
     if result.startswith("Error: "):
+        return
+    if task.kind in ("read_file", "list_directory", "delete_file") and s.rng.random() < 0.1:
+        same(s, task)
         return
     if task.kind in ("read_file", "write_file", "edit_file"):
         s.file = task.path
@@ -104,6 +112,26 @@ def _read_on(s: Scene, path: str, line: int) -> None:
                 f"read on in {path}",
                 lambda: results.text(s.words, line, long=s.long), path)  # fmt: skip
     _follow(s, task)
+
+
+def again(s: Scene, task: Task) -> None:
+    """The same call once more."""
+    repeated = replace(task, text=ask(s, "again"))
+    _follow(s, repeated)
+
+
+def same(s: Scene, task: Task) -> None:
+    """ "And b.txt?": the same tool for another path."""
+    makers = {"read_file": tasks.read, "delete_file": tasks.delete}
+    other = makers.get(task.kind, tasks.list_folder)(s, Style.JOINED)
+    _follow(s, replace(other, text=ask(s, "same", p=other.path)))
+
+
+def append(s: Scene) -> None:
+    """Appending to a file: no tool does it."""
+    text = ask(s, "append", c=quoted(s.rng, content(s.words)), p=s.words.path())
+    s.user(text)
+    no_tool(s)
 
 
 def follow_file(s: Scene) -> None:
@@ -178,10 +206,8 @@ def _same(s: Scene) -> list[Task]:
     verb, make = s.rng.choice([("read", tasks.read), ("show me", tasks.read),
                                ("delete", tasks.delete), ("remove", tasks.delete)])  # fmt: skip
     first, second = make(s, Style.JOINED), make(s, Style.JOINED)
-    rebuilt = Task(first.kind, f"{verb} {first.path}", first.args, first.want, first.answer,
-                   first.path)  # fmt: skip
-    return [rebuilt, Task(second.kind, second.path, second.args, second.want, second.answer,
-                          second.path)]  # fmt: skip
+    return [replace(first, text=f"{verb} {shown(s.rng, first.path)}"),
+            replace(second, text=shown(s.rng, second.path))]  # fmt: skip
 
 
 def _sequence(s: Scene, text: str, steps: list[Task], *, dependent: bool = False) -> None:

@@ -16,13 +16,19 @@ SMALL_TALK = {
     "leave": (answers.LEAVE, 1),
     "thanks": (answers.THANKS, 2),
     "bye": (answers.BYE, 1),
+    "mutter": (answers.WHAT, 1),
 }
 
 
 def outside_text(s: Scene) -> str:
     """A request beyond Pup."""
     rng, words = s.rng, s.words
-    text = TALK["outside"].pick(rng, held=s.held)
+    kind = rng.random()
+    if kind < 0.05:
+        return words.soup() if kind < 0.02 else words.words(1, 5)
+    if kind < 0.08:
+        return "\n".join(words.lines(rng.randint(2, 8)))
+    text = TALK["foreign" if kind < 0.14 else "outside"].pick(rng, held=s.held)
     while "{t}" in text:
         topic = words.word() if rng.random() < 0.7 else words.words(2, 2)
         text = text.replace("{t}", topic.capitalize() if rng.random() < 0.15 else topic, 1)

@@ -43,11 +43,18 @@ def ask(s: Scene, intent: str, style: Style = Style.ALONE, **values: str) -> str
 
 
 def shown(rng: random.Random, path: str) -> str:
-    """A path as users type it: sometimes quoted, with `@` now and then."""
-    kind = rng.random()
-    if kind < 0.08:
+    """A path as users type it: quoted now and then, always if it has spaces."""
+    if rng.random() < 0.08 or " " in path:
         quote = rng.choice("`'\"")
         return f"{quote}{path}{quote}"
+    return path
+
+
+def spaced(words: Words) -> str:
+    """A file's path; one of forty has a space in its name."""
+    path = words.path()
+    if words.rng.random() < 0.025 and "/" not in path:
+        return f"{words.word()} {path}"
     return path
 
 
@@ -76,7 +83,7 @@ def content(words: Words) -> str:
         return f"see {words.path()} and {words.filename()}"
     if kind < 0.93:
         return words.word() + rng.choice("éüñçøßä") + words.word()
-    return words.line().strip()
+    return words.line().strip().replace("`", "").replace("'", "") or words.word()
 
 
 def list_here(s: Scene, style: Style = Style.ALONE) -> Task:
@@ -96,14 +103,14 @@ def list_folder(s: Scene, style: Style = Style.ALONE) -> Task:
 
 def read(s: Scene, style: Style = Style.ALONE) -> Task:
     """Read a whole file."""
-    path = s.words.path()
+    path = spaced(s.words)
     return Task("read_file", ask(s, "read", style, p=shown(s.rng, path)), {"path": path},
                 f"read {path}", lambda: results.text(s.words, long=s.long), path)  # fmt: skip
 
 
 def read_part(s: Scene, style: Style = Style.ALONE) -> Task:
     """Read some lines of a file."""
-    path = s.words.path()
+    path = spaced(s.words)
     rng = s.rng
     limit, first = rng.randint(1, 100), rng.randint(2, 999)
     kind = rng.randrange(3)
@@ -123,7 +130,7 @@ def read_part(s: Scene, style: Style = Style.ALONE) -> Task:
 
 def write(s: Scene, style: Style = Style.ALONE) -> Task:
     """Write a text to a file."""
-    path = s.words.path()
+    path = spaced(s.words)
     rng = s.rng
     kind = rng.random()
     if kind < 0.08:
@@ -132,6 +139,9 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
     elif kind < 0.2 and style is Style.ALONE:
         text = "\n".join(s.words.line() for _ in range(rng.randint(1, 5)))
         said = ask(s, "write_block", style, p=shown(rng, path)) + "\n" + text
+    elif kind < 0.36:
+        text = s.words.words(1, 4)
+        said = ask(s, "write_plain", style, p=shown(rng, path), c=text)
     else:
         text = content(s.words)
         said = ask(s, "write", style, p=shown(rng, path), c=quoted(rng, text))
@@ -142,7 +152,7 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
 
 def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     """Replace a text in a file."""
-    path = s.words.path()
+    path = spaced(s.words)
     rng = s.rng
     old, new = (s.words.words(1, 3) if rng.random() < 0.7 else content(s.words) for _ in range(2))
     plain = " " not in old and " " not in new and old.isalpha() and new.isalpha()
@@ -171,7 +181,7 @@ def _edited(rng: random.Random, path: str, *, everywhere: bool) -> str:
 
 def delete(s: Scene, style: Style = Style.ALONE) -> Task:
     """Delete a file."""
-    path = s.words.path()
+    path = spaced(s.words)
     return Task("delete_file", ask(s, "delete", style, p=shown(s.rng, path)),
                 {"path": path}, f"delete {path}", lambda: f"Deleted {path}", path)  # fmt: skip
 
@@ -277,6 +287,18 @@ def run(s: Scene, style: Style = Style.ALONE) -> Task:
                 lambda: results.output(s.words, long=s.long))  # fmt: skip
 
 
+def shell(s: Scene, style: Style = Style.ALONE) -> Task:
+    """Rename, copy, make a folder: a shell command does it."""
+    rng, words = s.rng, s.words
+    old, new, folder = words.path(), words.path(), words.folder()
+    intent, line = rng.choice([("move", f"mv {old} {new}"), ("copy", f"cp {old} {new}"),
+                               ("make_folder", f"mkdir -p {folder}")])  # fmt: skip
+    text = ask(s, intent, style, p=shown(rng, old), q=shown(rng, new), d=shown(rng, folder))
+    failure = f"[stderr]\n{line.split()[0]}: {words.words(1, 4)}\n[exit code 1]"
+    result = "(no output)" if rng.random() < 0.8 else failure
+    return Task("execute_command", text, {"command": line}, f"run {line}", lambda: result)
+
+
 def fetch(s: Scene, style: Style = Style.ALONE) -> Task:
     """Fetch a page."""
     url = s.words.url()
@@ -330,5 +352,5 @@ def variable(s: Scene, style: Style = Style.ALONE) -> Task:
 
 MAKERS: dict[Maker, float] = {
     list_here: 2.5, list_folder: 4, read: 5, read_part: 2, write: 4, edit: 3.5, delete: 2,
-    glob: 3, grep: 4, run: 4, fetch: 1.5, send: 1.2, time: 1, date: 1, variable: 1.3,
+    glob: 3, grep: 4, run: 4, shell: 1.2, fetch: 1.5, send: 1.2, time: 1, date: 1, variable: 1.3,
 }  # fmt: skip

@@ -47,7 +47,7 @@ def train(path: Path = PATH, dialogues: Iterator[str] | None = None) -> Tokenize
     )
     tokenizer.train_from_iterator(dialogues or _texts(), trainer)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
-    tokenizer.save(str(path))
+    tokenizer.save(str(path), pretty=False)
     return tokenizer
 
 

@@ -17,7 +17,9 @@ NOT_WORDS = {"it", "them", "all", "the", "this", "that", "a", "an", "is", "in", 
 NOT_MADE = NOT_WORDS.union(lists.words("train"), lists.words("held out"))
 
 
-LINES: tuple[Callable[["Words"], str], ...] = (
+MARKS = "!@#$%^&*()[]{}<>=+-_/|\\;:,.?~'\"`" + "äéß→✓│–€"
+Line = Callable[["Words"], str]
+LINES: tuple[Line, ...] = (
     lambda w: f"{'#' * w.rng.randint(1, 3)} {w.words(1, 3)}",
     lambda w: f"{w.name()} = {w.rng.randint(0, 9999)}",
     lambda w: f"def {w.word()}({w.word()}):",
@@ -27,6 +29,15 @@ LINES: tuple[Callable[["Words"], str], ...] = (
     lambda w: f"import {w.word()}",
     lambda w: f"{w.word()}: {w.name()}",
     lambda w: w.words(1, 4),
+    lambda w: w.soup(),
+    lambda w: w.soup(),
+    lambda w: " " * w.rng.choice([2, 4, 8, 12]) + w.soup(),
+    lambda w: f"\tif ({w.word()}[{w.rng.randint(0, 99)}] != {w.word()}) {{",
+    lambda w: f"| {w.word()} | {w.word()} | {w.rng.randint(0, 999)} |",
+    lambda w: f"{w.dated()} {w.word().upper()} {w.words(1, 4)}",
+    lambda w: f"{w.rng.choice(['read', 'delete', 'list', 'show me', 'run'])} {w.filename()}",
+    lambda w: f"    self.{w.word()}_{w.word()} = {w.word()}({w.word()}={w.rng.randint(0, 99)})",
+    lambda w: f'<{w.word()} class="{w.word()}">{w.words(1, 3)}</{w.word()}>',
 )
 
 
@@ -91,7 +102,33 @@ class Words:
             return f".{self.word()}"
         if kind < 0.14:
             return f"{self.name()}.{rng.choice(EXTENSIONS)}.{rng.choice(EXTENSIONS)}"
+        if kind < 0.19:
+            return f"{self.dated()}.{rng.choice(EXTENSIONS)}"
         return f"{self.name()}.{rng.choice(EXTENSIONS)}"
+
+    def dated(self) -> str:
+        """A name with a date, a version or a number, as logs and photos have."""
+        rng = self.rng
+        date = f"{rng.randint(1990, 2030)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+        version = f"{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
+        word, number = self.word(), rng.randint(1, 9999)
+        return rng.choice([date, f"{date}-{word}", f"{word}-{version}", f"IMG_{number}",
+                           f"{word}{number}", f"{number}_{word}", f"v{version}"])  # fmt: skip
+
+    def soup(self) -> str:
+        """Words, numbers and marks in any order, as in code or logs."""
+        rng = self.rng
+        parts: list[str] = []
+        for _ in range(rng.randint(3, 12)):
+            kind = rng.random()
+            if kind < 0.4:
+                parts.append(self.word())
+            elif kind < 0.55:
+                parts.append(str(rng.randint(0, 10 ** rng.randint(1, 6))))
+            else:
+                parts.append("".join(rng.choices(MARKS, k=rng.choice([1, 1, 1, 2, 3]))))
+            parts.append(rng.choice(["", "", " "]))
+        return "".join(parts).strip() or "-"
 
     def folder(self) -> str:
         """A folder's path, never `.`."""
@@ -115,10 +152,9 @@ class Words:
     def line(self) -> str:
         """A line of a text file, of any kind."""
         rng = self.rng
-        kind = rng.randrange(12)
-        if kind > 8:
+        if rng.random() < 0.25:
             return self.sentence()
-        return LINES[kind](self)
+        return rng.choice(LINES)(self)
 
     def lines(self, count: int) -> list[str]:
         """`count` lines; an inner one is sometimes empty."""

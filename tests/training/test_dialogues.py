@@ -55,8 +55,10 @@ def test_every_argument_stands_in_the_conversation() -> None:
         for value in message.call.args.values():
             if isinstance(value, bool):
                 continue
-            # A path may be joined from a folder and an entry, a pattern made from an extension.
-            parts = re.split(r"/|\*\*/\*|^(?:python|sh|node) ", str(value))
+            # Paths are joined from folder and entry, patterns made from extensions, commands from
+            # verbs.
+            made = re.sub(r"^(python|sh|node|mv|cp|mkdir -p) ", "", str(value))
+            parts = re.split(r"[/ ]|\*\*/\*", made)
             assert str(value) in said or all(part in said for part in parts), (value, said)
 
 
