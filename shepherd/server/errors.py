@@ -101,9 +101,10 @@ def _context_message(error: ContextFullError, context_size: int) -> str:
         prompt = context_size + error.tokens_over
     if prompt is None or not context_size:
         return str(error)
+    needed = max(prompt, context_size + 1)  # an answer takes at least one
     return (
         f"This model's maximum context length is {context_size} tokens. However, your messages "
-        f"resulted in {prompt} tokens. Please reduce the length of the messages."
+        f"resulted in {needed} tokens. Please reduce the length of the messages."
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
@@ -43,8 +44,9 @@ async def serve(
         backend = await open_backend()
         try:
             app = AccessLog(create_app(backend, settings, keys, tools))
-            server = DrainingServer(app)
-            logger.info("Serving %s at %s", backend.info.id, url_of(settings.host, sock))
+            server = DrainingServer(
+                app, f"Serving {backend.info.id} at {url_of(settings.host, sock)}"
+            )
             start_listening(sock, settings)
             await server.serve(sockets=[sock])
             await server.end_requests()
@@ -55,7 +57,9 @@ async def serve(
 class DrainingServer(uvicorn.Server):
     """Uvicorn that waits for running requests at the first signal and not at the second."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, announcement: str) -> None:
+        """`announcement` is logged once connections are accepted and signals are handled."""
+        self._announcement = announcement
         super().__init__(
             uvicorn.Config(
                 app,
@@ -70,6 +74,11 @@ class DrainingServer(uvicorn.Server):
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then say so."""
+        await super().startup(sockets)
+        logger.info("%s", self._announcement)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -32,6 +32,16 @@ HI: list[Any] = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
 
 
+def chat_request(body: dict[str, Any]) -> bytes:
+    """The bytes of a chat request."""
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    return head.encode() + data
+
+
 class RunningServer(Generic[B]):
     """Serves a backend on 127.0.0.1 for as long as the context is entered."""
 
@@ -41,13 +51,16 @@ class RunningServer(Generic[B]):
         settings: ServerSettings | None = None,
         keys: KeyStore | None = None,
         tools: ToolRunner | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """`loop` is the one that the backend was loaded on, if it matters."""
         self.backend = backend
         self._settings = settings or ServerSettings(port=0)
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
-        self._server = DrainingServer(AccessLog(create_app(backend, self._settings, keys, tools)))
-        self._loop = asyncio.new_event_loop()
+        app = create_app(backend, self._settings, keys, tools)
+        self._server = DrainingServer(AccessLog(app), "started")
+        self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -98,15 +111,10 @@ class RunningServer(Generic[B]):
                 received += chunk
             return bytes(received)
 
-    def connect_and_post(self, body: dict[str, Any], path: str = CHAT) -> socket.socket:
+    def connect_and_post(self, body: dict[str, Any]) -> socket.socket:
         """A connection over which a request was sent and nothing was read yet."""
-        data = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n"
-        )
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-        sock.sendall(head.encode() + data)
+        sock.sendall(chat_request(body))
         return sock
 
     def _run(self) -> None:

@@ -1,0 +1,133 @@
+"""The server over the in-process engine and the built-in model."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.sections import LlamaCppSection
+from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.sampling import Sampling
+from tests.server.harness import HI, RunningServer, ask, joined, stream
+
+GREEDY = Sampling(temperature=0.0)
+LONG: list[Any] = [{"role": "user", "content": "word " * 6000}]
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "list_directory",
+            "description": "List a directory.",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    }
+]
+
+Engine = RunningServer[LlamaCppBackend]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Engine]:
+    async def load() -> LlamaCppBackend:
+        return await LlamaCppBackend.load(
+            builtin_model(), LlamaCppSection(threads=1), GREEDY, parallel=2, name=BUILTIN_NAME
+        )
+
+    loop = asyncio.new_event_loop()
+    with RunningServer(loop.run_until_complete(load()), loop=loop) as running:
+        yield running
+
+
+def test_an_answer_and_its_stream_are_the_same(server: Engine) -> None:
+    with server.client() as client:
+        whole = ask(client)
+        chunks = stream(client, stream_options={"include_usage": True})
+    assert whole.model == BUILTIN_NAME
+    assert whole.choices[0].message.content
+    assert joined(chunks) == whole.choices[0].message.content
+    assert whole.usage is not None
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_second_turn_reads_the_first_from_the_cache(server: Engine) -> None:
+    with server.client() as client:
+        first = ask(client, messages=[{"role": "system", "content": "Be brief."}, *HI])
+        history: list[Any] = [
+            {"role": "system", "content": "Be brief."},
+            *HI,
+            {"role": "assistant", "content": first.choices[0].message.content},
+            {"role": "user", "content": "And now?"},
+        ]
+        second = ask(client, messages=history)
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    # all but the last token that was sampled, which was never decoded
+    cached = second.usage.prompt_tokens_details.cached_tokens or 0
+    assert cached >= first.usage.total_tokens - 1
+
+
+def test_tool_round_trip(server: Engine) -> None:
+    question = [{"role": "user", "content": "List the files in src"}]
+    with server.client() as client:
+        choice = ask(client, messages=question, tools=TOOLS).choices[0]
+        calls = choice.message.tool_calls or []
+        history: list[Any] = [
+            *question,
+            choice.message.model_dump(exclude_none=True),
+            *({"role": "tool", "tool_call_id": c.id, "content": "main.py"} for c in calls),
+        ]
+        answer = ask(client, messages=history, tools=TOOLS).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert [c.model_dump()["function"]["name"] for c in calls] == ["list_directory"]
+    assert answer.finish_reason == "stop"
+    assert answer.message.content
+
+
+@pytest.mark.parametrize("how", [ask, stream])
+def test_too_long_a_conversation_is_refused(server: Engine, how: Any) -> None:
+    with server.client() as client, pytest.raises(openai.BadRequestError) as caught:
+        how(client, messages=LONG)
+    assert caught.value.code == "context_length_exceeded"
+    size = server.backend.info.context_size
+    assert f"maximum context length is {size} tokens" in str(caught.value)
+
+
+def test_limits_and_stops_are_obeyed(server: Engine) -> None:
+    with server.client() as client:
+        whole = ask(client).choices[0].message.content or ""
+        short = ask(client, max_tokens=3)
+        stopped = ask(client, stop=whole[4:8]).choices[0]
+    assert short.choices[0].finish_reason == "length"
+    assert short.usage is not None
+    assert short.usage.completion_tokens == 3
+    assert stopped.message.content == whole[:4]
+    assert stopped.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("words", [1, 3000])
+def test_hanging_up_leaves_the_engine_idle(server: Engine, words: int) -> None:
+    messages = [{"role": "user", "content": "Where? " * words}]
+    for streamed in (True, False) * 3:
+        server.connect_and_post({"messages": messages, "stream": streamed}).close()
+    server.until(lambda: not server.backend._jobs)  # pyright: ignore[reportPrivateUsage] - its own state
+    with server.client() as client:
+        assert ask(client).choices[0].message.content
+
+
+async def test_many_clients_are_all_answered(server: Engine) -> None:
+    questions = [f"What is in file{n}.txt?" for n in range(16)]
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+
+        async def one(question: str) -> str:
+            answer = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": question}], max_tokens=16
+            )
+            return answer.choices[0].message.content or ""
+
+        together = await asyncio.gather(*(one(question) for question in questions))
+    assert all(together)

@@ -1,0 +1,185 @@
+"""Where the server listens, and how it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.base import Backend
+from shepherd.errors import ConfigError, ModelLoadError
+from shepherd.server.listen import bind, url_of
+from shepherd.server.run import serve
+from shepherd.server.settings import ServerSettings
+from tests.server.harness import HI, HeldBackend, chat_request
+
+SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
+
+PROGRAM = """
+import asyncio, sys
+from shepherd.server.run import serve
+from shepherd.server.settings import ServerSettings
+from tests.server.harness import HeldBackend
+
+class Announcing(HeldBackend):
+    async def aclose(self):
+        print("closed, stopped:", self.stopped, file=sys.stderr)
+
+async def main():
+    async def open_backend():
+        return Announcing(hold_generation=True)
+    await serve(open_backend, ServerSettings(port=int(sys.argv[1])))
+
+asyncio.run(main())
+"""
+
+
+class Program:
+    """The program above, its port, and what it says on stderr."""
+
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def wait_for(self, text: str) -> str:
+        """Read stderr up to a line that contains `text`."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if text in line:
+                return line
+        raise AssertionError(f"ended without saying {text!r}")
+
+    def wait_until_refused(self) -> None:
+        """Connect until the listening socket is closed."""
+        with suppress(ConnectionRefusedError):
+            while True:
+                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+
+    def connect(self) -> socket.socket:
+        """A connection on which a stream has begun."""
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        sock.sendall(chat_request({"messages": HI, "stream": True}))
+        assert b"200 OK" in sock.recv(65_536)
+        return sock
+
+
+@contextmanager
+def program() -> Generator[Program]:
+    with bind(ServerSettings(port=0)) as free:
+        port: int = free.getsockname()[1]
+    command = [sys.executable, "-c", PROGRAM, str(port)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
+        try:
+            running = Program(process, port)
+            running.wait_for("Serving held at")
+            yield running
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_an_idle_server(number: signal.Signals) -> None:
+    with program() as running:
+        running.process.send_signal(number)
+        running.wait_for("closed, stopped: 0")
+        assert running.process.wait(10) == 0
+
+
+def test_running_requests_are_waited_for_and_a_second_signal_ends_them() -> None:
+    with program() as running, running.connect() as stream:
+        running.process.send_signal(signal.SIGTERM)
+        running.wait_for("Waiting for 1 running")
+        running.wait_until_refused()
+        assert running.process.poll() is None
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("closed, stopped: 1")
+        assert running.process.wait(10) == 0
+        while stream.recv(65_536):
+            pass
+
+
+def test_drained_server_ends_when_its_client_goes() -> None:
+    with program() as running:
+        with running.connect():
+            running.process.send_signal(signal.SIGTERM)
+            running.wait_for("Waiting for 1 running")
+        running.wait_for("closed, stopped: 1")
+        assert running.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_other_machines_are_not_served_without_keys(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"Refusing to listen on .* without authentication"):
+        bind(ServerSettings(host=host, port=0))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ServerSettings(host="0.0.0.0", port=0, insecure=True),
+        ServerSettings(host="0.0.0.0", port=0, auth_mode="json"),
+        ServerSettings(host="localhost", port=0),
+        ServerSettings(host="127.1.2.3", port=0),
+    ],
+)
+def test_addresses_that_may_be_served(settings: ServerSettings) -> None:
+    with bind(settings) as sock:
+        assert url_of(settings.host, sock).startswith(f"http://{settings.host}:")
+
+
+def test_unknown_host_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"can't listen on host 'no\.such\.host\.invalid'"):
+        bind(ServerSettings(host="no.such.host.invalid"))
+
+
+async def test_taken_port_is_told_before_a_model_is_loaded() -> None:
+    opened: list[Backend] = []
+
+    async def open_backend() -> Backend:
+        opened.append(HeldBackend())
+        return opened[0]
+
+    with bind(ServerSettings(port=0)) as taken:
+        taken.listen()
+        port: int = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"Port {port} on 127.0.0.1 is in use"):
+            await serve(open_backend, ServerSettings(port=port))
+    assert not opened
+
+
+async def test_model_that_does_not_load_frees_the_port() -> None:
+    with bind(ServerSettings(port=0)) as free:
+        settings = ServerSettings(port=free.getsockname()[1])
+
+    async def open_backend() -> Backend:
+        raise ModelLoadError("no such model")
+
+    for _ in range(2):
+        with pytest.raises(ModelLoadError, match="no such model"):
+            await serve(open_backend, settings)
+
+
+def test_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    environment = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    with bind(ServerSettings(port=0)) as taken:
+        taken.listen()
+        port: int = taken.getsockname()[1]
+        command = [SHEPHERD, "--server", "--port", str(port)]
+        ended = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            timeout=60,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.strip().splitlines()[-1].endswith("is in use; choose another with --port.")
+    assert len(ended.stderr.strip().splitlines()) == 1
