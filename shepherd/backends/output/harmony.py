@@ -28,7 +28,8 @@ class Harmony:
 
     def openers(self) -> dict[str, Opener]:
         """The markers that mean something in ordinary text."""
-        return dict.fromkeys((START, CHANNEL), self._header) | dict.fromkeys(_ENDS, self._end)
+        table: dict[str, Opener] = dict.fromkeys(_ENDS, self._end)
+        return table | {START: self._header, CHANNEL: self._header}
 
     def begin(self, prompt_tail: str) -> Mode | None:
         """The mode in which the prompt's end leaves off; None if it opens no message."""

@@ -51,10 +51,9 @@ class CallScanner:
             return True
         if scanner.at_key:
             return any(key.startswith(scanner.word) for key in self._keys)
-        if scanner.key not in ("name", "function"):
-            return True
-        written = scanner.word.removeprefix("functions.")
-        return any(n.startswith(written) for n in (*self._catalog.names, "functions."))
+        return scanner.key not in ("name", "function") or self._catalog.may_become_known(
+            scanner.word
+        )
 
 
 class BareJsonReader(CallReader):

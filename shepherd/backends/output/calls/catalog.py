@@ -19,7 +19,7 @@ class FoundCall(NamedTuple):
 NAME_KEYS = ("name", "function", "tool_name", "tool")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
 _OTHER_KEYS = ("id", "type", "call_id", "tool_call_id")
-_DECORATION = re.compile(r"(?:functions?\.)?([^\s:]+?)(?::\d+)?")
+_DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
 
 
 class ToolCatalog:
@@ -39,6 +39,14 @@ class ToolCatalog:
             return bare
         found = _DECORATION.fullmatch(bare)
         return found[1] if found and found[1] in self._parameters else None
+
+    def may_become_known(self, written: str) -> bool:
+        """Whether more text can make `written` the name of a tool."""
+        bare = written.removeprefix("functions.")
+        base, colon, index = bare.rpartition(":")
+        if colon and base in self._parameters:
+            return not index or index.isdigit()
+        return "functions.".startswith(written) or any(n.startswith(bare) for n in self.names)
 
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self._parameters[tool]))

@@ -60,7 +60,7 @@ class MistralReader(CallReader):
         name = found.group() if found else ""
         rest = head[len(name) :]
         if not rest:
-            return len(self._pending) < _MAX_HEAD and self._begins_known(name)
+            return len(self._pending) < _MAX_HEAD and self._catalog.may_become_known(name)
         if name and self._catalog.known(name) is None:
             return False
         before = _BEFORE_ARGUMENTS.match(rest)
@@ -72,7 +72,3 @@ class MistralReader(CallReader):
         return len(rest) < _MAX_HEAD and any(
             m.startswith(arguments) for m in ("[CALL_ID]", "[ARGS]")
         )
-
-    def _begins_known(self, name: str) -> bool:
-        bare = name.removeprefix("functions.")
-        return any(n.startswith(bare) for n in (*self._catalog.names, "functions."))
