@@ -15,7 +15,7 @@ from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.replay import show_last_exchanges
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import build_surface
-from shepherd.cli.repl.status import Status, status_text
+from shepherd.cli.repl.status import Status, short_name, status_text
 from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.repl.work import WorkQueue
@@ -152,7 +152,9 @@ class Repl:
     def _greet(self) -> None:
         dot = self._surface.painter.glyphs.dot
         greeting = Text(f"Shepherd {__version__}", style="bold")
-        greeting.append(f" {dot} {self._assembly.model_name} {dot} /help", style="quiet")
+        greeting.append(
+            f" {dot} {short_name(self._assembly.model_name)} {dot} /help", style="quiet"
+        )
         self._surface.show(Piece(greeting))
         self._assembly.notices.listen(lambda text: self._renderer.notice(text, "warn"))
         if self._assembly.session.messages:

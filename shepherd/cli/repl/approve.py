@@ -25,6 +25,7 @@ class TerminalApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer."""
         self._renderer.preview(request.call, request.preview)
+        self._renderer.activity.stop()
         key = await self._surface.ask(question(request), offered_keys(request))
         match key:
             case "y":
@@ -41,6 +42,7 @@ class TerminalApprover:
 
     def _told(self, approval: Approval, text: str) -> Approval:
         self._renderer.notice(text)
+        self._renderer.activity.start("running")
         return approval
 
 

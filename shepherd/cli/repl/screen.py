@@ -91,6 +91,7 @@ class Screen:
         self.live: Callable[[], Sequence[Piece]] = tuple
         self.status: Callable[[int], str] = lambda _width: ""
         self._pending: list[Piece] = []
+        self._updating = False
         self._question: RenderableType | None = None
         self._accepted: Sequence[str] = ()
         self._answer: asyncio.Future[str] | None = None
@@ -118,7 +119,7 @@ class Screen:
         if self.app.is_running:
             self.refresh()
         else:
-            self._write_pending(self.app)
+            self._write_now()
 
     def refresh(self) -> None:
         """Redraw soon."""
@@ -154,7 +155,7 @@ class Screen:
         except EOFError:
             return  # the terminal is gone
         finally:
-            self._write_pending(self.app)
+            self._write_now()
 
     def leave(self) -> None:
         """End `run`."""
@@ -250,11 +251,18 @@ class Screen:
             return
         pending, self._pending = self._pending, []
         text = self.painter.paint_all(pending, app.output.get_size().columns)
+        self._updating = True
         app.output.write_raw(_BEGIN_UPDATE)
         app.renderer.erase()
         app.output.write_raw(text)
         app.output.flush()
 
+    def _write_now(self) -> None:
+        self._write_pending(self.app)
+        self._end_update(self.app)
+
     def _end_update(self, app: Application[None]) -> None:
-        app.output.write_raw(_END_UPDATE)
-        app.output.flush()
+        if self._updating:
+            self._updating = False
+            app.output.write_raw(_END_UPDATE)
+            app.output.flush()

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shepherd.backends.base import ModelInfo
+from shepherd.cli.repl.clean import one_line
+
+MAX_NAME = 40
 
 
 @dataclass(slots=True)
@@ -61,7 +64,8 @@ class Status:
         return [p for p in (self._model(), self._context(), self._speed(), *self._modes()) if p]
 
     def _model(self) -> str:
-        return f"{self.model} ({self.state})" if self.state else self.model
+        name = short_name(self.model)
+        return f"{name} ({self.state})" if self.state else name
 
     def _context(self) -> str:
         if not self.context_size:
@@ -82,10 +86,15 @@ def status_text(status: Status, width: int, dot: str) -> str:
     text = ""
     for part in status.parts():
         longer = f"{text} {dot} {part}" if text else part
-        if len(longer) >= width:
+        if text and len(longer) >= width:
             break
         text = longer
-    return text
+    return text[: max(0, width - 1)]
+
+
+def short_name(model: str) -> str:
+    """A model's name without the directories, at most MAX_NAME characters."""
+    return one_line(model.rsplit("/", 1)[-1], MAX_NAME)
 
 
 def compact(tokens: int) -> str:

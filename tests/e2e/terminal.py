@@ -1,0 +1,160 @@
+"""The real program on a pseudo-terminal, its screen read by a terminal emulator."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyte
+
+CTRL_C, CTRL_D, CTRL_J, ESCAPE, ENTER, TAB = "\x03", "\x04", "\n", "\x1b", "\r", "\t"
+ALT_ENTER = ESCAPE + ENTER
+TIMEOUT = 20.0
+
+
+class Terminal:
+    """A program and what it draws."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        *,
+        columns: int = 80,
+        rows: int = 24,
+    ) -> None:
+        self.screen = pyte.HistoryScreen(columns, rows, history=5000)
+        self._stream = pyte.ByteStream(self.screen)
+        self.output = b""
+        self._master, slave = pty.openpty()
+        self._resize_pty(columns, rows)
+        self.modes_before = self.modes()
+        self.process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            preexec_fn=lambda: os.login_tty(slave),  # noqa: PLW1509 - no threads here
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGHUP)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        os.close(self._master)
+
+    def modes(self) -> list[Any]:
+        """The terminal's settings, but for the bytes the kernel keeps for itself."""
+        return termios.tcgetattr(self._master)[:6]
+
+    def send(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def say(self, text: str) -> None:
+        """Type a line and send it; waits until it is drawn, as a person would."""
+        self.send(text)
+        self.wait_for(text.split("\n")[-1][-20:])
+        self.send(ENTER)
+
+    def paste(self, text: str) -> None:
+        """Paste as a terminal with bracketed paste does."""
+        self.send(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the window's size."""
+        self.screen.resize(rows, columns)
+        self._resize_pty(columns, rows)
+
+    def wait_for(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
+        """Read until the screen or what scrolled off it shows `pattern`; returns all of it."""
+        return self._wait(lambda: re.search(pattern, self.text()) is not None, pattern, timeout)
+
+    def wait_gone(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
+        """Read until the screen no longer shows `pattern`."""
+        return self._wait(
+            lambda: re.search(pattern, self.visible()) is None, f"gone: {pattern}", timeout
+        )
+
+    def wait_count(self, pattern: str, count: int, *, timeout: float = TIMEOUT) -> str:
+        """Read until `pattern` was shown `count` times."""
+        return self._wait(
+            lambda: len(re.findall(pattern, self.text())) >= count, f"{count}×{pattern}", timeout
+        )
+
+    def settle(self, seconds: float = 0.3) -> str:
+        """Read until nothing has come for a while."""
+        end = time.monotonic() + TIMEOUT
+        while self._read(seconds):
+            assert time.monotonic() < end, f"never quiet:\n{self.visible()}"
+        return self.text()
+
+    def wait_exit(self, timeout: float = TIMEOUT) -> int:
+        """Read until the program has ended; its exit code."""
+        end = time.monotonic() + timeout
+        while self.process.poll() is None:
+            self._read(0.05)
+            assert time.monotonic() < end, f"still running:\n{self.visible()}"
+        self.settle(0.05)
+        return self.process.returncode
+
+    def visible(self) -> str:
+        """What the screen shows."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def text(self) -> str:
+        """What scrolled off and what the screen shows."""
+        scrolled = (
+            "".join(line[x].data for x in range(self.screen.columns)).rstrip()
+            for line in self.screen.history.top
+        )
+        return "\n".join([*scrolled, self.visible()])
+
+    def _wait(self, done: Any, wanted: str, timeout: float) -> str:
+        end = time.monotonic() + timeout
+        while not done():
+            if time.monotonic() > end:
+                raise AssertionError(f"no {wanted!r} on the screen:\n{self.text()}")
+            self._read(0.05)
+        return self.text()
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.output += data
+        self._stream.feed(data)
+        return bool(data)
+
+    def _resize_pty(self, columns: int, rows: int) -> None:
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)

@@ -1,0 +1,129 @@
+"""Slash commands."""
+
+import json
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.e2e.terminal import CTRL_D
+
+READY = r"approve: ask"
+NAMES = [
+    "help",
+    "clear",
+    "tools",
+    "model",
+    "provider",
+    "system",
+    "context",
+    "stats",
+    "thinking",
+    "save",
+    "exit",
+    "approve",
+]
+
+
+def test_help_lists_every_command(start: Start) -> None:
+    terminal = start("text: x\n", rows=40)
+    terminal.wait_for(READY)
+    terminal.say("/help")
+    shown = terminal.wait_for(r"Ctrl\+D")
+    for name in NAMES:
+        assert f"\n/{name}" in shown
+
+
+def test_every_command_works_before_and_after_a_turn(start: Start) -> None:
+    terminal = start("text: An answer.\n", columns=100, rows=50)
+    terminal.wait_for(READY)
+    for _ in range(2):
+        for name in NAMES:
+            if name not in ("exit", "clear", "save"):
+                terminal.say(f"/{name}")
+                terminal.wait_for(f"› /{name}")
+        terminal.say("a question")
+        terminal.wait_for("An answer")
+    assert "Error" not in terminal.settle()
+    terminal.say("/exit")
+    assert terminal.wait_exit() == 0
+
+
+def test_an_unknown_command_is_corrected_and_not_lost(start: Start) -> None:
+    terminal = start("text: x\n")
+    terminal.wait_for(READY)
+    terminal.say("/contxt please")
+    terminal.wait_for("did you mean /context")
+    assert terminal.visible().count("› /contxt please") == 2
+
+
+def test_a_path_at_the_start_is_a_message(start: Start) -> None:
+    terminal = start("text: A path, I see.\n")
+    terminal.wait_for(READY)
+    terminal.say("/etc/hosts is what?")
+    terminal.wait_for("A path, I see")
+
+
+def test_context_clear_and_save(start: Start, work: Path) -> None:
+    terminal = start("text: An answer of six words here.\n", columns=100, rows=40)
+    terminal.wait_for(READY)
+    terminal.say("a question")
+    terminal.wait_for("six words")
+    terminal.say("/context")
+    shown = terminal.wait_for("free")
+    for part in ("system message", "tools and template", "your messages", "answers", "used"):
+        assert part in shown
+    terminal.say("/save talk.md")
+    terminal.wait_for("Saved to")
+    terminal.say("/save talk.json")
+    terminal.wait_count("Saved to", 2)
+    assert "An answer of six words here." in (work / "talk.md").read_text()
+    saved = json.loads((work / "talk.json").read_text())
+    assert [m["role"] for m in saved["messages"]] == ["user", "assistant"]
+    terminal.say("/save talk.md")
+    terminal.wait_for("talk.md exists")
+    terminal.say("/clear")
+    terminal.wait_for("starts afresh")
+    terminal.say("/save other.md")
+    terminal.wait_for("nothing to save")
+
+
+def test_the_model_is_switched_and_the_conversation_kept(
+    start: Start, tmp_path: Path, work: Path
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("context: 999\ntext: I am the other one.\n")
+    terminal = start("text: I am the first.\n", columns=120)
+    terminal.wait_for(READY)
+    terminal.say("who")
+    terminal.wait_for("I am the first")
+    terminal.send(f"/model script:{other}\r")
+    terminal.wait_for("Now talking to")
+    terminal.say("who now")
+    terminal.wait_for("I am the other one")
+    terminal.wait_for("/999 tokens")
+    terminal.send("/model script:/nowhere\r")
+    terminal.wait_for("Error: ")
+    terminal.say("still there")
+    terminal.wait_count("I am the other one", 2)
+    terminal.say("/save all.json")
+    terminal.wait_for("Saved to")
+    assert len(json.loads((work / "all.json").read_text())["messages"]) == 6
+
+
+def test_a_session_is_resumed_with_its_last_exchanges(start: Start) -> None:
+    script = "text: The **first** answer.\n---\ntext: The second answer.\n"
+    first = start(script)
+    first.wait_for(READY)
+    first.say("question one")
+    first.wait_for("first answer")
+    first.say("question two")
+    first.wait_for("second answer")
+    first.settle()
+    first.send(CTRL_D)
+    first.wait_exit()
+    line = next(x for x in first.text().splitlines() if "--resume" in x)
+    second = start(script, "--resume", line.split("--resume ")[1].strip())
+    shown = second.wait_for(READY)
+    order = [shown.index(t) for t in ("question one", "first answer", "question two", "second")]
+    assert order == sorted(order)
+    second.say("question three")
+    second.wait_count("first answer", 2)

@@ -1,0 +1,149 @@
+"""Typing, pasting, clearing, leaving."""
+
+import re
+import stat
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.e2e.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, ESCAPE, TAB
+
+READY = r"approve: ask"
+HELLO = "text: Good day.\n"
+
+
+def test_a_typed_question_is_answered(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    terminal.say("hello")
+    shown = terminal.wait_for("Good day")
+    assert "› hello" in shown
+    assert terminal.wait_for(r"\d+/32.8k tokens")
+
+
+def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start) -> None:
+    terminal = start("delay: 1\ntext: first answer\n---\ntext: second answer\n")
+    terminal.wait_for(READY)
+    terminal.say("one")
+    terminal.wait_for("Esc stops")
+    terminal.say("two")
+    terminal.wait_for("waiting: two")
+    shown = terminal.wait_for("second answer")
+    order = [shown.index(t) for t in ("› one", "first answer", "› two", "second answer")]
+    assert order == sorted(order)
+
+
+def test_ctrl_c_clears_the_text_and_keeps_it_in_the_history(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    terminal.send("not this")
+    terminal.wait_for("› not this")
+    terminal.send(CTRL_C)
+    terminal.wait_gone("not this")
+    terminal.send("\x1b[A")
+    terminal.wait_for("› not this")
+    assert terminal.process.poll() is None
+
+
+def test_ctrl_c_on_an_empty_line_tells_how_to_leave(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    terminal.send(CTRL_C)
+    terminal.wait_for(r"Ctrl\+D leaves")
+    terminal.say("hello")
+    terminal.wait_for("Good day")
+
+
+def test_ctrl_d_leaves_with_the_terminal_as_it_was(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    assert terminal.modes() != terminal.modes_before
+    terminal.say("hello")
+    terminal.wait_for("Good day")
+    terminal.settle()
+    terminal.send(CTRL_D)
+    assert terminal.wait_exit() == 0
+    assert terminal.modes() == terminal.modes_before
+    assert re.search(r"shepherd --resume \S+", terminal.text())
+    assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
+    assert terminal.output.count(b"\x1b[?25l") == 0 or (
+        terminal.output.rindex(b"\x1b[?25h") > terminal.output.rindex(b"\x1b[?25l")
+    )
+
+
+def test_a_signal_leaves_the_terminal_as_it_was(start: Start) -> None:
+    terminal = start("text: going\ndelay: 30\n")
+    terminal.wait_for(READY)
+    terminal.say("hello")
+    terminal.wait_for("going")
+    terminal.process.terminate()
+    assert terminal.wait_exit() == 143
+    assert terminal.modes() == terminal.modes_before
+
+
+def test_a_bracketed_paste_of_several_lines_is_one_message(start: Start) -> None:
+    terminal = start(HELLO + "---\ntext: A second answer.\n")
+    terminal.wait_for(READY)
+    terminal.paste("first line\nsecond line\n\nfourth line")
+    terminal.wait_for("fourth line")
+    assert "Good day" not in terminal.settle()
+    terminal.send(ENTER)
+    terminal.wait_for("Good day")
+    assert "second answer" not in terminal.settle()
+
+
+def test_a_burst_of_keys_without_bracketed_paste_is_one_message(start: Start) -> None:
+    terminal = start(HELLO + "---\ntext: A second answer.\n")
+    terminal.wait_for(READY)
+    terminal.send("def f():\r    return 1\r\rf()")
+    terminal.wait_for(r"f\(\)\s*$|f\(\)\n")
+    assert "Good day" not in terminal.settle()
+    terminal.send(ENTER)
+    terminal.wait_for("Good day")
+
+
+def test_lines_are_broken_by_alt_enter_ctrl_j_and_a_backslash(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    for keys, line in ((ALT_ENTER, "one"), (CTRL_J, "two")):
+        terminal.send(line)
+        terminal.wait_for(line)
+        terminal.send(keys)
+    terminal.send("three\\")
+    terminal.wait_for("three")
+    terminal.send(ENTER)
+    terminal.send("four")
+    assert "› one\n  two\n  three\n  four" in terminal.wait_for("four")
+    terminal.send(ENTER)
+    terminal.wait_for("Good day")
+
+
+def test_commands_and_files_are_completed(start: Start, work: Path) -> None:
+    (work / "chapter-one.txt").write_text("x")
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    terminal.send("/conte")
+    terminal.wait_for("what fills the context")
+    terminal.send(TAB)
+    terminal.wait_for("› /context")
+    terminal.send(ESCAPE)
+    terminal.wait_gone("what fills the context")
+    terminal.send(CTRL_C)
+    terminal.send("see @chap")
+    terminal.wait_for("chapter-one.txt")
+    terminal.send(TAB)
+    terminal.wait_for("› see @chapter-one.txt")
+
+
+def test_the_history_is_kept_for_the_next_start_and_private(start: Start, home: Path) -> None:
+    first = start(HELLO)
+    first.wait_for(READY)
+    first.say("remember me")
+    first.wait_for("Good day")
+    first.send(CTRL_D)
+    first.wait_exit()
+    history = home / ".local/state/shepherd/history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    second = start(HELLO)
+    second.wait_for(READY)
+    second.send("\x1b[A")
+    second.wait_for("› remember me")
