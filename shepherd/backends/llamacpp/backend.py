@@ -1,0 +1,163 @@
+"""The backend that runs a model in-process."""
+
+import asyncio
+import weakref
+from pathlib import Path
+
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.llamacpp.answer import Answer
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.job import Job
+from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
+from shepherd.backends.llamacpp.prompt import Prompt, PromptBuilder
+from shepherd.backends.llamacpp.sessions import SessionMemory
+from shepherd.backends.llamacpp.text_thread import TextThread
+from shepherd.backends.llamacpp.worker import Worker
+from shepherd.backends.output import OutputFilter
+from shepherd.config.sections import LlamaCppSection
+from shepherd.errors import BackendError, BusyError, ContextFullError
+from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.messages import Message
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
+from shepherd.session import Session
+
+QUEUE_LIMIT = 64
+"""Requests that may wait for a sequence."""
+
+RESERVE_SHARE = 8
+RESERVE_MOST = 512
+"""Of a context that overflows, an eighth is to be freed for the answer, at most this much."""
+
+
+class LlamaCppBackend(Backend):
+    """One model, many conversations at once. Used from the event loop that loaded it."""
+
+    def __init__(
+        self, name: str, defaults: Sampling, engine: Engine, worker: Worker, text: TextThread
+    ) -> None:
+        """Takes over what `load` made."""
+        self._name = name
+        self._defaults = defaults
+        self._worker = worker
+        self._text = text
+        self._prompts = PromptBuilder(engine.model)
+        self._style = self._prompts.output_style()
+        self._context_size = engine.context.size
+        self._capacity = engine.context.sequences + QUEUE_LIMIT
+        self._jobs: set[Job] = set()
+        self._sessions = SessionMemory()
+        self._notices = engine.notices()
+        self._shut_down = weakref.finalize(self, _shut_down, text, worker)
+
+    @classmethod
+    async def load(
+        cls,
+        path: Path,
+        settings: LlamaCppSection,
+        sampling: Sampling = DEFAULT_SAMPLING,
+        *,
+        parallel: int = 1,
+        name: str = "",
+    ) -> "LlamaCppBackend":
+        """Load a GGUF file, off the event loop; `parallel` requests share its context.
+
+        `sampling` is for requests that do not say. Raises ModelLoadError or, for a bad setting,
+        ConfigError.
+        """
+        defaults = check_sampling(sampling.over(DEFAULT_SAMPLING))
+        worker = Worker(lambda post: Engine.load(path, settings, max(1, parallel), post))
+        text = TextThread()
+        try:
+            engine = await asyncio.wrap_future(worker.loaded)
+            return await text.run(cls, name or path.stem, defaults, engine, worker, text)
+        except BaseException:
+            await asyncio.to_thread(_shut_down, text, worker)
+            raise
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(self._name, "llamacpp", self._context_size)
+
+    @property
+    def alive(self) -> bool:
+        return self._shut_down.alive and self._worker.alive
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        sampling = check_sampling(session.sampling.over(self._defaults))
+        tools = list(session.tools)
+        prompt = await self._build(session)
+        self._check_fits(len(prompt.tokens))
+        if len(self._jobs) >= self._capacity:
+            raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
+        handle = LlamaPrefilled(self._worker, self._jobs, prompt, sampling, self._context_size)
+        handle.tools = tools
+        try:
+            if not self._warn(session, prompt, callback):
+                handle.cancel()
+            await handle.wait(callback)
+        except BaseException:
+            handle.release()
+            raise
+        return handle
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        if not isinstance(prefilled, LlamaPrefilled):
+            raise TypeError("the handle is another backend's")
+        output = OutputFilter(self._style, prefilled.tools, prompt_tail=prefilled.prompt.text_tail)
+        answer = Answer(output, callback, cancelled=prefilled.cancelled)
+        if not answer.cancelled:
+            prefilled.start(max_tokens)
+        while not answer.cancelled and answer.finished is None:
+            answer.take(await prefilled.updates())
+        if answer.cancelled:
+            prefilled.cancel()
+        if self._shut_down.alive:
+            self._text.post(
+                self._prompts.remember_generated, prefilled.prompt.tail, prefilled.generated()
+            )
+        return answer.complete(prefilled.stats())
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        self._check_open()
+        return await self._text.run(self._prompts.count_message, message)
+
+    async def count_session_tokens(self, session: Session) -> int:
+        """The tokens of the session's whole prompt, exactly."""
+        return len((await self._build(session)).tokens)
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._shut_down)
+
+    async def _build(self, session: Session) -> Prompt:
+        self._check_open()
+        conversation = self._sessions.conversation(session)
+        return await self._text.run(self._prompts.build, conversation)
+
+    def _check_open(self) -> None:
+        if not self._shut_down.alive:
+            raise BackendError("The model was closed.")
+
+    def _check_fits(self, prompt: int) -> None:
+        size = self._context_size
+        if prompt + 1 > size:
+            reserve = max(1, min(size // RESERVE_SHARE, RESERVE_MOST))
+            raise ContextFullError(
+                f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",
+                prompt - (size - reserve),
+                prompt,
+            )
+
+    def _warn(self, session: Session, prompt: Prompt, callback: EventCallback) -> bool:
+        """Send what the user should know; what the callback said."""
+        notices, self._notices = self._notices, []
+        if prompt.warning and self._sessions.is_first_warning(session):
+            notices = [*notices, prompt.warning]
+        return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
+
+
+def _shut_down(text: TextThread, worker: Worker) -> None:
+    """End tokenizing before the vocabulary goes."""
+    text.close()
+    worker.stop()

@@ -1,0 +1,82 @@
+"""llama-cpp-python's low-level bindings, loaded on first use and silenced."""
+
+import ctypes
+import functools
+import importlib
+import importlib.util
+import logging
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from shepherd.errors import ModelLoadError
+
+logger = logging.getLogger(__name__)
+
+_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUED = 5
+_ERROR = 4
+
+
+class NativeLog:
+    """Receives what llama.cpp would print; keeps the last errors for messages."""
+
+    def __init__(self) -> None:
+        self._errors: deque[str] = deque(maxlen=20)
+        self._level = 0
+        self._lock = threading.Lock()
+
+    def receive(self, level: int, text: bytes, _data: object) -> None:
+        """One piece of llama.cpp's log; level 5 continues the piece before."""
+        if level != _CONTINUED:
+            self._level = level
+        line = text.decode("utf-8", "replace").strip()
+        if not line.strip("."):
+            return
+        if self._level == _ERROR:
+            with self._lock:
+                self._errors.append(line)
+        logger.log(min(_LEVELS.get(self._level, logging.DEBUG), logging.DEBUG), "%s", line)
+
+    def take_errors(self) -> list[str]:
+        """The errors since the last call, oldest first."""
+        with self._lock:
+            errors = list(self._errors)
+            self._errors.clear()
+        return errors
+
+
+native_log = NativeLog()
+
+
+@functools.cache
+def bindings() -> Any:
+    """The module `llama_cpp.llama_cpp`, initialised; raises ModelLoadError if it can't be used."""
+    try:
+        lib = _import_bindings()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ModelLoadError(
+            f"llama-cpp-python can't be used: {error}. Install it again to run models in-process."
+        ) from error
+    lib.llama_log_set(_log_callback(lib), ctypes.c_void_p(0))
+    lib.llama_backend_init()
+    return lib
+
+
+@functools.cache
+def _log_callback(lib: Any) -> Any:
+    return lib.llama_log_callback(native_log.receive)
+
+
+def _import_bindings() -> Any:
+    """Import the one submodule without its package's `__init__`, which takes 0.3 s more."""
+    name = "llama_cpp"
+    spec = importlib.util.find_spec(name)
+    if name in sys.modules or spec is None:
+        return importlib.import_module(f"{name}.llama_cpp")
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        return importlib.import_module(f"{name}.llama_cpp")
+    finally:
+        del sys.modules[name]

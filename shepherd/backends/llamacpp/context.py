@@ -1,0 +1,138 @@
+"""A llama.cpp context: batches in, logits kept inside, and its memory per sequence."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.backends.llamacpp.bindings import bindings, native_log
+from shepherd.backends.llamacpp.model import NativeModel, last_error
+from shepherd.errors import BackendError, ModelLoadError
+
+DECODED = 0
+NO_ROOM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one sequence in a batch; `start` is the position of the first."""
+
+    sequence: int
+    start: int
+    tokens: Sequence[int]
+    wants_logits: bool
+
+
+class NativeContext:
+    """One owner thread only. `decoded_tokens` counts all tokens that were computed."""
+
+    def __init__(self, model: NativeModel, params: Any) -> None:
+        """Reserve the memory; raises ModelLoadError when there is not enough."""
+        self._lib = bindings()
+        native_log.take_errors()
+        self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise ModelLoadError(
+                f"No context of {params.n_ctx or model.trained_context} tokens can be made: "
+                f"{last_error()}. A smaller context_size may fit."
+            )
+        self._memory: Any = self._lib.llama_get_memory(self._handle)
+        self.size: int = self._lib.llama_n_ctx_seq(self._handle)
+        self.batch_size: int = self._lib.llama_n_batch(self._handle)
+        self.sequences: int = self._lib.llama_n_seq_max(self._handle)
+        self.decoded_tokens = 0
+        self._batch = _Batch(self.batch_size)
+
+    @property
+    def handle(self) -> Any:
+        return self._handle
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        """Compute a batch; the logits of each span that wants them are at its last index.
+
+        Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
+        outcome; what the memory then holds must be asked for.
+        """
+        count = self._batch.fill(spans)
+        code: int = self._lib.llama_decode(self._handle, self._batch.native)
+        if code == DECODED:
+            self.decoded_tokens += count
+        elif code != NO_ROOM:
+            raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
+        return code
+
+    def position_range(self, sequence: int) -> tuple[int, int]:
+        """First and last position in memory, (-1, -1) when the sequence is empty."""
+        first: int = self._lib.llama_memory_seq_pos_min(self._memory, sequence)
+        return first, self.last_position(sequence)
+
+    def last_position(self, sequence: int) -> int:
+        """The last position in memory, -1 when the sequence is empty."""
+        position: int = self._lib.llama_memory_seq_pos_max(self._memory, sequence)
+        return position
+
+    def remove(self, sequence: int, start: int) -> bool:
+        """Forget the sequence from `start` on; False if this kind of memory refuses."""
+        removed: bool = self._lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+        return removed
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Let an empty sequence share the first `length` tokens of another."""
+        self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._lib.llama_memory_clear(self._memory, True)
+
+    def logits(self, index: int, size: int) -> list[float]:
+        """The logits at a batch index, for tests and probes."""
+        return self._lib.llama_get_logits_ith(self._handle, index)[:size]
+
+    def close(self) -> None:
+        """Free the context; safe to call twice."""
+        if self._handle:
+            self._lib.llama_free(self._handle)
+            self._handle = None
+
+
+class _Batch:
+    """The arrays behind a `llama_batch`, made once; each token belongs to one sequence."""
+
+    def __init__(self, size: int) -> None:
+        int_pointer = ctypes.POINTER(ctypes.c_int32)
+        self._tokens = (ctypes.c_int32 * size)()
+        self._positions = (ctypes.c_int32 * size)()
+        self._counts = (ctypes.c_int32 * size)(*([1] * size))
+        self._sequences = (ctypes.c_int32 * size)()
+        self._outputs = (ctypes.c_int8 * size)()
+        stride = ctypes.sizeof(ctypes.c_int32)
+        base = ctypes.addressof(self._sequences)
+        self._pointers = (int_pointer * size)(
+            *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
+        )
+        self.size = size
+        self.native = bindings().llama_batch(
+            0,
+            self._tokens,
+            None,
+            self._positions,
+            self._counts,
+            self._pointers,
+            self._outputs,
+        )
+
+    def fill(self, spans: Sequence[Span]) -> int:
+        """Lay the spans out one behind the other; returns the number of tokens."""
+        at = 0
+        for span in spans:
+            end = at + len(span.tokens)
+            if end > self.size:
+                raise BackendError(f"a batch of {end} tokens exceeds n_batch ({self.size})")
+            self._tokens[at:end] = span.tokens
+            self._positions[at:end] = range(span.start, span.start + end - at)
+            self._sequences[at:end] = [span.sequence] * (end - at)
+            self._outputs[at:end] = [0] * (end - at)
+            self._outputs[end - 1] = span.wants_logits
+            at = end
+        self.native.n_tokens = at
+        return at

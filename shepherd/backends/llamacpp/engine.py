@@ -1,0 +1,54 @@
+"""Everything native that one loaded model needs, made and freed together."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.backends.llamacpp.context import NativeContext
+from shepherd.backends.llamacpp.gguf import check_model_file
+from shepherd.backends.llamacpp.job import Post
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduler import Scheduler
+from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.config.sections import LlamaCppSection
+from shepherd.errors import ModelLoadError
+
+
+@dataclass(slots=True, eq=False)
+class Engine:
+    """A model, its context and the scheduler over it; made and used on one thread."""
+
+    model: NativeModel
+    context: NativeContext
+    scheduler: Scheduler
+
+    @classmethod
+    def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
+        """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
+        check_model_file(path)
+        model = NativeModel(path, model_params(settings, os.environ))
+        try:
+            if not model.can_generate:
+                raise ModelLoadError(f"{path} is not a model that can generate text.")
+            context = NativeContext(model, context_params(settings, parallel))
+        except ModelLoadError:
+            model.close()
+            raise
+        pool = SequencePool(context, model.window)
+        return cls(model, context, Scheduler(context, pool, model.vocab, post))
+
+    def notices(self) -> list[str]:
+        """What a user should know about how the model was loaded."""
+        trained, size = self.model.trained_context, self.context.size
+        if 0 < trained < size:
+            return [
+                f"The context of {size} tokens is larger than the {trained} tokens that the model "
+                "was trained for; answers may get worse beyond them."
+            ]
+        return []
+
+    def close(self) -> None:
+        """Free the context, then the model."""
+        self.context.close()
+        self.model.close()

@@ -1,0 +1,113 @@
+"""Rendered text to tokens, remembering what was tokenized or generated before."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.llamacpp.vocab import ATTR_LSTRIP, ATTR_RSTRIP, Vocab
+
+_MAX_CHARACTERS = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a prompt behind its last control token: where the answer goes on."""
+
+    text: str
+    tokens: tuple[int, ...]
+
+
+class FragmentTokenizer:
+    """Tokenizes between control tokens, piece by piece, which is how llama.cpp does it too.
+
+    Each piece is tokenized once. A piece that was generated keeps the tokens that the model
+    chose, so that rendering an answer again gives the tokens that are already in memory. Not
+    thread-safe.
+    """
+
+    def __init__(self, vocab: Vocab, specials: SpecialTexts) -> None:
+        self._vocab = vocab
+        self._specials = specials
+        self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._characters = 0
+        self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
+
+    def tokenize(self, rendered: str) -> tuple[list[int], Tail]:
+        """The tokens of a rendered template, BOS in front if the vocabulary wants one."""
+        tokens: list[int] = []
+        at, strip_next = 0, False
+        for match in self._specials.pattern.finditer(rendered):
+            control = self._specials.controls[match.group()]
+            fragment = _trimmed(rendered[at : match.start()], strip_next)
+            if control.attributes & ATTR_LSTRIP:
+                fragment = fragment.rstrip()
+            tokens += self.fragment(fragment)
+            tokens.append(control.id)
+            at, strip_next = match.end(), bool(control.attributes & ATTR_RSTRIP)
+        last = _trimmed(rendered[at:], strip_next)
+        tail = Tail(_key(last), self.fragment(last))
+        tokens += tail.tokens
+        if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
+            tokens.insert(0, self._vocab.bos)
+        return tokens, tail
+
+    def fragment(self, text: str) -> tuple[int, ...]:
+        """The tokens of text in which nothing but user-defined tokens is special."""
+        key = _key(text)
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return known
+        first, *rest = key.split(CUT)
+        tokens = self._vocab.tokenize(first)
+        for part in rest:
+            tokens += self._continuation(part)
+        return self._remember(key, tuple(tokens))
+
+    def remember_generated(self, tail: Tail, tokens: Sequence[int]) -> None:
+        """Note the tokens that a model put behind a prompt's tail."""
+        text, piece = tail.text, list(tail.tokens)
+        generated = b""
+        for token in [*tokens, None]:
+            if token is not None and token not in self._specials.control_ids:
+                piece.append(token)
+                generated += self._vocab.piece(token)
+                continue
+            self._remember_piece(text, generated, piece)
+            text, piece, generated = "", [], b""
+
+    def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
+        """Remember the piece, and what is left of it if a template trims its end."""
+        while generated:
+            try:
+                self._remember(before + generated.decode(), tuple(tokens))
+            except UnicodeDecodeError:
+                return
+            last = self._vocab.piece(tokens[-1])
+            if not last.isspace():
+                return
+            generated, tokens = generated[: -len(last)], tokens[:-1]
+
+    def _remember(self, key: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        if key not in self._known:
+            self._characters += len(key)
+        self._known[key] = tokens
+        while self._characters > _MAX_CHARACTERS:
+            oldest, _ = self._known.popitem(last=False)
+            self._characters -= len(oldest)
+        return tokens
+
+    def _continuation(self, text: str) -> list[int]:
+        """Tokens of text that goes on inside a line: SentencePiece would put a blank before it."""
+        if not self._vocab.is_sentencepiece:
+            return self._vocab.tokenize(text)
+        return self._vocab.tokenize("\n" + text)[len(self._newline) :]
+
+
+def _key(fragment: str) -> str:
+    return fragment.replace(SEAL, "")
+
+
+def _trimmed(fragment: str, strip: bool) -> str:
+    return fragment.lstrip() if strip else fragment

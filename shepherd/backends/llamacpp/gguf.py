@@ -1,0 +1,166 @@
+"""A cheap look at a GGUF file's header, so that a damaged file is named before it is loaded."""
+
+import mmap
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shepherd.errors import ModelLoadError
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
+_SCALARS |= {12: "d"}
+_STRING, _ARRAY = 8, 9
+_DEFAULT_ALIGNMENT = 32
+_MAX_COUNT = 1 << 24
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
+
+_BLOCKS: dict[int, tuple[int, int]] = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18),
+    21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4),
+    27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66),
+    39: (32, 17), 40: (64, 36), 41: (128, 18),
+}  # fmt: skip
+"""Elements and bytes of a block by ggml type; types that are not here are not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What a header says; `needs` is the least number of bytes that the whole file must have."""
+
+    values: dict[str, Any]
+    tensors: int
+    needs: int
+
+
+def check_model_file(path: Path) -> GgufHeader:
+    """Check the file and, of a split model, all its parts; raises ModelLoadError in a sentence."""
+    header = _check_one(path)
+    part = _PART.match(path.name)
+    if part is None:
+        return header
+    stem, number, total = part.groups()
+    if int(number) != 1:
+        raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
+    for i in range(2, int(total) + 1):
+        other = path.with_name(f"{stem}-{i:05}-of-{total}.gguf")
+        if not other.is_file():
+            raise ModelLoadError(
+                f"{path} is split into {int(total)} parts, {other.name} is missing."
+            )
+        _check_one(other)
+    return header
+
+
+def _check_one(path: Path) -> GgufHeader:
+    if path.is_dir():
+        raise ModelLoadError(f"{path} is a directory, not a GGUF model.")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if file.read(4) != _MAGIC:
+                what = "empty" if size == 0 else "not a GGUF model"
+                raise ModelLoadError(f"{path} is {what}.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                header = _Reader(data).header()
+    except FileNotFoundError:
+        raise ModelLoadError(f"There is no model file {path}.") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path} can't be read: {error.strerror}.") from error
+    except (struct.error, ValueError) as error:
+        raise ModelLoadError(
+            f"{path} is damaged or cut off: its header can't be read. Download it again."
+        ) from error
+    if header.needs > size:
+        raise ModelLoadError(
+            f"{path} is cut off: it has {size:,} of at least {header.needs:,} bytes. "
+            "Download it again."
+        )
+    return header
+
+
+class _Reader:
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self._at = len(_MAGIC)
+        self._order = "<"
+
+    def header(self) -> GgufHeader:
+        """Read it whole; raises struct.error or ValueError where it makes no sense."""
+        version = self._scalar("I")
+        if version not in _VERSIONS:
+            self._order, swapped = ">", int.from_bytes(version.to_bytes(4, "big"), "little")
+            if swapped not in _VERSIONS:
+                raise ValueError(f"GGUF version {version}")
+        tensors, pairs = self._count(), self._count()
+        values: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = self._string()
+            values[key] = self._value(self._scalar("I"))
+        ends = [self._tensor_end() for _ in range(tensors)]
+        alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
+        start = -(-self._at // alignment) * alignment
+        return GgufHeader(values, tensors, start + max(ends) if ends else self._at)
+
+    def _scalar(self, code: str) -> Any:
+        (value,) = struct.unpack_from(self._order + code, self._data, self._at)
+        self._at += struct.calcsize(self._order + code)
+        return value
+
+    def _count(self) -> int:
+        count: int = self._scalar("Q")
+        if count > _MAX_COUNT:
+            raise ValueError(f"a count of {count}")
+        return count
+
+    def _string(self) -> str:
+        length: int = self._scalar("Q")
+        end = self._at + length
+        if end > len(self._data):
+            raise ValueError("a string beyond the end")
+        text = self._data[self._at : end].decode("utf-8", "replace")
+        self._at = end
+        return text
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            return self._skip_array()
+        return self._scalar(_code(kind))
+
+    def _skip_array(self) -> None:
+        """Pass over an array; what is in it is llama.cpp's business."""
+        kind = self._scalar("I")
+        count = self._count()
+        if kind == _STRING:
+            for _ in range(count):
+                self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
+        elif kind == _ARRAY:
+            for _ in range(count):
+                self._skip_array()
+        else:
+            self._at += count * struct.calcsize(self._order + _code(kind))
+        if self._at > len(self._data):
+            raise ValueError("an array beyond the end")
+
+    def _tensor_end(self) -> int:
+        """Where a tensor's data ends, from the start of the data."""
+        self._string()
+        elements = 1
+        for _ in range(self._scalar("I")):
+            elements *= self._scalar("Q")
+        per_block, size = _BLOCKS.get(self._scalar("I"), (1, 0))
+        offset: int = self._scalar("Q")
+        return offset + elements // per_block * size
+
+
+def _code(kind: int) -> str:
+    if kind not in _SCALARS:
+        raise ValueError(f"a value of type {kind}")
+    return _SCALARS[kind]

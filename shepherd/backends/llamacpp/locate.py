@@ -1,0 +1,57 @@
+"""Finding a model's file from what the user wrote."""
+
+from pathlib import Path
+
+from shepherd.errors import ModelLoadError
+
+SUFFIX = ".gguf"
+
+
+def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
+    """The file that `name` means: a path, or a model in `models_dir` with or without its suffix.
+
+    The beginning of one model's name is enough. Raises ModelLoadError naming what is there.
+    """
+    models = Path(models_dir).expanduser()
+    given = Path(name).expanduser()
+    roots = [Path()] if given.is_absolute() else [cwd or Path.cwd(), models]
+    for root in roots:
+        for candidate in (root / given, root / f"{given}{SUFFIX}"):
+            if candidate.is_file():
+                return candidate.resolve()
+    directories = [root / given for root in roots if (root / given).is_dir()]
+    if directories:
+        return _only_model(directories[0])
+    return _by_prefix(name, models)
+
+
+def available_models(models_dir: Path) -> list[Path]:
+    """The models in a directory, at most one level down, first parts only of split files."""
+    found = [*models_dir.glob(f"*{SUFFIX}"), *models_dir.glob(f"*/*{SUFFIX}")]
+    return sorted(path for path in found if path.is_file() and not _is_later_part(path))
+
+
+def _only_model(directory: Path) -> Path:
+    models = available_models(directory)
+    if len(models) == 1:
+        return models[0].resolve()
+    names = ", ".join(path.name for path in models[:10]) or f"no {SUFFIX} file"
+    raise ModelLoadError(f"{directory} is a directory; name one model in it ({names}).")
+
+
+def _by_prefix(name: str, models_dir: Path) -> Path:
+    models = available_models(models_dir) if models_dir.is_dir() else []
+    matches = [path for path in models if path.name.lower().startswith(name.lower())]
+    if len(matches) == 1:
+        return matches[0].resolve()
+    if matches:
+        names = ", ".join(path.name for path in matches[:10])
+        raise ModelLoadError(f"'{name}' could be any of: {names}.")
+    names = ", ".join(path.name for path in models[:10])
+    there = f"Models there: {names}." if names else "There are no models there yet."
+    raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")
+
+
+def _is_later_part(path: Path) -> bool:
+    stem, _, rest = path.stem.rpartition("-of-")
+    return rest.isdigit() and not stem.endswith("-00001")

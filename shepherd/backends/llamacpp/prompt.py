@@ -1,0 +1,111 @@
+"""From a conversation to the tokens of a request."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.conversation import Conversation
+from shepherd.backends.llamacpp.fragments import FragmentTokenizer, Tail
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.llamacpp.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.output import OutputStyle, detect_style, with_separator
+from shepherd.messages import Message, Role, ToolCall
+
+_TAIL_CHARACTERS = 256
+_MESSAGE_OVERHEAD = 8
+_USER = Message.user(".")
+_CALL = ToolCall("call00000", "tool", {})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request's tokens; `text_tail` is how the rendered text ends.
+
+    `warning` says why the model's own template was not used, "" if it was.
+    """
+
+    tokens: list[int]
+    tail: Tail
+    text_tail: str
+    warning: str = ""
+
+
+class PromptBuilder:
+    """Renders and tokenizes for one model; one thread at a time.
+
+    Work grows with the new text: unchanged pieces are not tokenized again.
+    """
+
+    def __init__(self, model: NativeModel) -> None:
+        vocab = model.vocab
+        source = model.chat_template()
+        tool_source = model.chat_template("tool_use") if source else ""
+        self.source = source or CHATML
+        self._specials = specials = SpecialTexts(vocab, f"{self.source}{tool_source}")
+        constants = {"bos_token": vocab.text(vocab.bos), "eos_token": vocab.text(vocab.eos)}
+        self._vocab = vocab
+        self._fragments = FragmentTokenizer(vocab, specials)
+        self._default = ChatTemplate(self.source, specials, constants)
+        self._tool_use = ChatTemplate(tool_source or self.source, specials, constants)
+        self._fallback = ChatTemplate(CHATML, specials, constants)
+        self._base_counts: dict[Role, int] = {}
+
+    def build(self, conversation: Conversation) -> Prompt:
+        """The prompt for the assistant's next message."""
+        rendered, warning = self._render(conversation)
+        tokens, tail = self._fragments.tokenize(rendered)
+        text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
+        return Prompt(tokens, tail, text_tail, warning)
+
+    def output_style(self) -> OutputStyle:
+        """How this model writes reasoning and calls, by its template and special tokens."""
+        style = detect_style(self.source, self._specials.controls)
+        word = secrets.token_hex(8)
+        messages = (_USER, Message.assistant(word, tool_calls=(_CALL,)))
+        try:
+            rendered = self._tool_use.render(Conversation("", messages), answer=False)
+        except TemplateFailedError:
+            return style
+        return with_separator(style, rendered, word)
+
+    def remember_generated(self, tail: Tail, tokens: Sequence[int]) -> None:
+        """Note an answer's tokens, so that its text gives the same tokens in the next prompt."""
+        self._fragments.remember_generated(tail, tokens)
+
+    def count_message(self, message: Message) -> int:
+        """The tokens that a message adds to a conversation, nearly exact."""
+        before = _before(message)
+        try:
+            if message.role not in self._base_counts:
+                self._base_counts[message.role] = self._count(before)
+            added = self._count((*before, message)) - self._base_counts[message.role]
+        except TemplateFailedError:
+            added = 0
+        return added if added > 0 else self._count_plain(message)
+
+    def _render(self, conversation: Conversation) -> tuple[str, str]:
+        template = self._tool_use if conversation.tools else self._default
+        try:
+            return template.render(conversation), ""
+        except TemplateFailedError as error:
+            warning = f"The model's chat template failed ({error}); ChatML is used instead."
+            return self._fallback.render(conversation), warning
+
+    def _count(self, messages: tuple[Message, ...]) -> int:
+        rendered = self._tool_use.render(Conversation("", messages), answer=False)
+        return len(self._fragments.tokenize(rendered)[0])
+
+    def _count_plain(self, message: Message) -> int:
+        calls = "".join(call.name + call.arguments_json for call in message.tool_calls)
+        text = f"{message.reasoning}{message.content}{calls}"
+        return len(self._vocab.tokenize(text)) + _MESSAGE_OVERHEAD
+
+
+def _before(message: Message) -> tuple[Message, ...]:
+    """The shortest conversation that a template lets this message follow."""
+    if message.role is Role.USER:
+        return (_USER, Message.assistant("."))
+    if message.role is Role.TOOL:
+        return (_USER, Message.assistant("", tool_calls=(_CALL,)))
+    return (_USER,)

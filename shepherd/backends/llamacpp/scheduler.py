@@ -1,0 +1,279 @@
+"""Continuous batching: which tokens of which request go into the next batch."""
+
+from collections import deque
+from dataclasses import dataclass
+from time import perf_counter
+
+from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext
+from shepherd.backends.llamacpp.job import (
+    Failed,
+    Finished,
+    Job,
+    Phase,
+    Post,
+    Progress,
+    Ready,
+    Text,
+)
+from shepherd.backends.llamacpp.sampler import SamplerChain
+from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.vocab import Vocab
+from shepherd.errors import BackendError, ContextFullError
+from shepherd.events import FinishReason
+
+BESIDE_OTHERS = 4
+"""While others generate, a prompt gets this fraction of a batch per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A job's share of a batch; `index` is the last token's place in it."""
+
+    job: Job
+    sequence: Sequence
+    tokens: list[int]
+    completes: bool
+
+
+class Scheduler:
+    """Owns the sequences and runs one batch per step. Owner thread only."""
+
+    def __init__(
+        self, context: NativeContext, pool: SequencePool, vocab: Vocab, post: Post
+    ) -> None:
+        self._context = context
+        self._pool = pool
+        self._post = post
+        self._vocab = vocab
+        self._waiting: deque[Job] = deque()
+        self._active: list[Job] = []
+        self._crowded = False
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every job that is not done, oldest first."""
+        return [*self._active, *self._waiting]
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; its prompt is decoded when its turn comes."""
+        self._waiting.append(job)
+
+    def start(self, job: Job, max_tokens: int) -> None:
+        """Let a job whose prompt is ready generate."""
+        if job.phase is Phase.DONE:
+            return
+        job.max_tokens = max_tokens
+        job.started = True
+        job.decode_started = perf_counter()
+        if job.phase is Phase.PARKED:
+            self._let_go(job)
+
+    def release(self, job: Job) -> None:
+        """Give up a job; its sequence keeps what is in it."""
+        if job.phase is not Phase.DONE:
+            self._end(job)
+
+    def fail(self, job: Job, error: BackendError) -> None:
+        """End a job with an error."""
+        if job.phase is not Phase.DONE:
+            self._end(job)
+            self._post(job, Failed(error))
+
+    def abandon(self, error: BackendError) -> None:
+        """End every job with an error and leave the memory as it is, before all is freed."""
+        for job in self.jobs:
+            job.phase = Phase.DONE
+            if job.sampler is not None:
+                job.sampler.close()
+            self._post(job, Failed(BackendError(str(error))))
+        self._active.clear()
+        self._waiting.clear()
+
+    def idle(self) -> bool:
+        """Whether a step would do nothing."""
+        if any(job.runnable or job.cancelled for job in self._active):
+            return False
+        return not (self._can_admit() or any(job.cancelled for job in self._waiting))
+
+    def step(self) -> None:
+        """Admit what can be admitted, decode one batch, sample."""
+        for job in [job for job in self.jobs if job.cancelled]:
+            self._cancel(job)
+        self._admit()
+        parts = self._plan()
+        if parts:
+            self._run(parts)
+
+    def _can_admit(self) -> bool:
+        if self._crowded and self._active:
+            return False
+        return bool(self._waiting) and self._pool.has_free()
+
+    def _admit(self) -> None:
+        while self._can_admit():
+            job = self._waiting.popleft()
+            job.sequence = sequence = self._pool.acquire(job.tokens)
+            if not job.ready:
+                job.cached = len(sequence.tokens)
+            job.phase = Phase.PREFILL
+            self._active.append(job)
+
+    def _plan(self) -> list[_Part]:
+        """One token of each generating job first, then prompts in order as the batch has room."""
+        room = self._context.batch_size
+        running = [j for j in self._active if j.phase is Phase.GENERATING and j.pending == 1]
+        parts = [part for job in running[:room] if (part := self._part(job, 1))]
+        room -= len(parts)
+        if parts:
+            room = min(room, max(1, self._context.batch_size // BESIDE_OTHERS))
+        for job in self._active:
+            if job.runnable and job not in running and room > 0:
+                part = self._part(job, room)
+                if part is not None:
+                    parts.append(part)
+                    room -= len(part.tokens)
+        return parts
+
+    def _part(self, job: Job, room: int) -> _Part | None:
+        sequence = job.sequence
+        if sequence is None:
+            return None
+        done = len(sequence.tokens)
+        tokens = job.tokens[done : done + room]
+        return _Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
+
+    def _run(self, parts: list[_Part]) -> None:
+        started = perf_counter()
+        spans = [
+            self._pool.span(part.sequence, part.tokens, wants_logits=part.completes)
+            for part in parts
+        ]
+        try:
+            code = self._context.decode(spans)
+        except BackendError as error:
+            for part in parts:
+                self._pool.resync(part.sequence)
+                self.fail(part.job, BackendError(str(error)))
+            return
+        if code == NO_ROOM:
+            self._make_room()
+            return
+        seconds = perf_counter() - started
+        index = -1
+        for part in parts:
+            index += len(part.tokens)
+            self._decoded(part, index, seconds)
+
+    def _decoded(self, part: _Part, index: int, seconds: float) -> None:
+        job = part.job
+        try:
+            self._pool.extend(part.sequence, part.tokens)
+        except BackendError as error:
+            self.fail(job, error)
+            return
+        if not job.ready:
+            job.prefill_seconds += seconds
+        if not part.completes:
+            if not job.ready:
+                self._post(job, Progress(len(part.sequence.tokens), job.prompt_length))
+            return
+        if job.held is not None:
+            self._park(job)
+            return
+        token = self._sampler(job).sample(self._context, index)
+        if job.ready:
+            job.decodes += 1
+            self._accept(job, token)
+            return
+        job.held = token
+        job.ready = True
+        self._post(job, Ready(job.cached))
+        self._park(job)
+
+    def _park(self, job: Job) -> None:
+        job.phase = Phase.PARKED
+        if job.started:
+            self._let_go(job)
+
+    def _let_go(self, job: Job) -> None:
+        job.phase = Phase.GENERATING
+        token, job.held = job.held, None
+        if token is not None:
+            self._accept(job, token)
+
+    def _accept(self, job: Job, token: int) -> None:
+        """Take a sampled token into the answer, or end the answer with it."""
+        job.phase = Phase.GENERATING
+        if self._vocab.is_eog(token):
+            self._finish(job, FinishReason.STOP)
+            return
+        job.tokens.append(token)
+        text = job.show(self._vocab.piece(token))
+        if text:
+            self._post(job, Text(text))
+        if job.stop.hit is not None:
+            self._finish(job, FinishReason.STOP)
+        elif job.generated == job.max_tokens or len(job.tokens) >= self._context.size:
+            self._finish(job, FinishReason.LENGTH)
+
+    def _finish(self, job: Job, reason: FinishReason) -> None:
+        text = job.show(b"", last=True)
+        if text:
+            self._post(job, Text(text))
+        answer = tuple(job.tokens[job.prompt_length :])
+        stats = job.stats(self._context.size)
+        self._end(job)
+        self._post(job, Finished(reason, stats, answer))
+
+    def _cancel(self, job: Job) -> None:
+        self._finish(job, FinishReason.CANCELLED)
+
+    def _end(self, job: Job) -> None:
+        job.phase = Phase.DONE
+        self._crowded = False
+        if job in self._active:
+            self._active.remove(job)
+        elif job in self._waiting:
+            self._waiting.remove(job)
+        self._give_back(job)
+        if job.sampler is not None:
+            job.sampler.close()
+            job.sampler = None
+
+    def _give_back(self, job: Job) -> None:
+        if job.sequence is not None:
+            self._pool.release(job.sequence)
+            job.sequence = None
+
+    def _sampler(self, job: Job) -> SamplerChain:
+        if job.sampler is None:
+            job.sampler = SamplerChain(job.sampling, self._vocab, self._context.size)
+            job.sampler.prime(job.tokens)
+        return job.sampler
+
+    def _make_room(self) -> None:
+        """The shared memory is full: idle sequences go first, then the youngest job waits."""
+        if self._pool.drop_idle():
+            return
+        youngest = self._active[-1]
+        if len(self._active) == 1:
+            self._context_is_full(youngest)
+            return
+        self._active.remove(youngest)
+        if youngest.sequence is not None:
+            self._pool.clear(youngest.sequence)
+        self._give_back(youngest)
+        youngest.phase = Phase.WAITING
+        self._waiting.appendleft(youngest)
+        self._crowded = True
+
+    def _context_is_full(self, job: Job) -> None:
+        if job.generated:
+            self._finish(job, FinishReason.LENGTH)
+            return
+        size = self._context.size
+        message = (
+            f"request ({job.prompt_length} tokens) exceeds the available context size "
+            f"({size} tokens)"
+        )
+        self.fail(job, ContextFullError(message, max(1, job.prompt_length - size)))

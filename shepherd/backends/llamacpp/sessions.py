@@ -1,0 +1,40 @@
+"""What the backend remembers about sessions beside their tokens."""
+
+from collections import OrderedDict
+from datetime import datetime
+
+from shepherd.backends.llamacpp.conversation import Conversation
+from shepherd.session import Session
+
+_MOST = 1024
+
+
+class SessionMemory:
+    """When a session began, and what it was warned of. Forgets the oldest of many."""
+
+    def __init__(self) -> None:
+        self._began: OrderedDict[str, datetime] = OrderedDict()
+        self._warned: OrderedDict[str, None] = OrderedDict()
+
+    def conversation(self, session: Session) -> Conversation:
+        """The session now. Its date stays that of its first request: a new one costs the cache.
+
+        A session without an id gets the day alone, for nothing else is the same next time.
+        """
+        now = datetime.now().astimezone()
+        if not session.id:
+            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+            return Conversation.of(session, midnight)
+        began = self._began.setdefault(session.id, now)
+        if len(self._began) > _MOST:
+            self._began.popitem(last=False)
+        return Conversation.of(session, began)
+
+    def is_first_warning(self, session: Session) -> bool:
+        """Whether the session was not warned before; from now on it was."""
+        key = session.id or f"object {id(session)}"
+        known = key in self._warned
+        self._warned[key] = None
+        if len(self._warned) > _MOST:
+            self._warned.popitem(last=False)
+        return not known

@@ -1,0 +1,142 @@
+"""The thread that owns llama.cpp: requests come in through a queue, updates go out per step."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.job import Job, Post, Update
+from shepherd.errors import BackendError, ShepherdError
+
+logger = logging.getLogger(__name__)
+
+Command = Callable[[Engine], None]
+
+
+class Worker:
+    """Runs an engine on its own thread. All methods may be called from any thread.
+
+    Updates are delivered on the event loop that was running when the worker was made, all of a
+    step in one call. However the thread ends, every job that it had hears of it.
+    """
+
+    def __init__(self, load: Callable[[Post], Engine]) -> None:
+        """Start the thread; `load` runs on it, and `loaded` tells how that went."""
+        self.loaded: Future[Engine] = Future()
+        self._load = load
+        self._loop = asyncio.get_running_loop()
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._outbox: list[tuple[Job, Update]] = []
+        self._gate = threading.Lock()
+        self._ended: BackendError | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are still served."""
+        return not self._stopping and self._ended is None
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; raises BackendError if requests are no longer served."""
+        self._send(lambda engine: engine.scheduler.submit(job))
+
+    def start(self, job: Job, max_tokens: int) -> None:
+        """Let a prefilled job generate; raises BackendError as `submit` does."""
+        self._send(lambda engine: engine.scheduler.start(job, max_tokens))
+
+    def cancel(self, job: Job) -> None:
+        """End a job at the next step; it still gets its Finished."""
+        job.cancelled = True
+        self._commands.put(_wake)
+
+    def release(self, job: Job) -> None:
+        """Give up a job; no update is sent for it."""
+        self._commands.put(lambda engine: engine.scheduler.release(job))
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End all jobs, free everything, wait for the thread; safe to call twice."""
+        self._stopping = True
+        self._commands.put(_wake)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _send(self, command: Command) -> None:
+        with self._gate:
+            if self._ended is not None:
+                raise BackendError(str(self._ended))
+            if self._stopping:
+                raise _closed()
+            self._commands.put(command)
+
+    def _post(self, job: Job, update: Update) -> None:
+        self._outbox.append((job, update))
+
+    def _run(self) -> None:
+        try:
+            engine = self._load(self._post)
+        except ShepherdError as error:
+            self.loaded.set_exception(error)
+            return
+        self.loaded.set_result(engine)
+        error = _closed()
+        try:
+            self._serve(engine)
+        except Exception as fault:
+            logger.exception("The llama.cpp thread failed")
+            error = BackendError(f"The model's thread failed ({fault!r}); load the model again.")
+        finally:
+            self._end(engine, error)
+
+    def _serve(self, engine: Engine) -> None:
+        scheduler = engine.scheduler
+        while not self._stopping:
+            self._obey(engine, wait=scheduler.idle())
+            if not self._stopping:
+                scheduler.step()
+            self._flush()
+
+    def _obey(self, engine: Engine, *, wait: bool) -> None:
+        if wait:
+            self._commands.get()(engine)
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command(engine)
+
+    def _flush(self) -> None:
+        """Hand all new updates to the event loop in one call."""
+        if not self._outbox:
+            return
+        updates, self._outbox = self._outbox, []
+        try:
+            self._loop.call_soon_threadsafe(_deliver, updates)
+        except RuntimeError:
+            self._stopping = True  # the loop is closed: nobody listens any more
+
+    def _end(self, engine: Engine, error: BackendError) -> None:
+        with self._gate:
+            self._ended = error
+        self._obey(engine, wait=False)
+        engine.scheduler.abandon(error)
+        self._flush()
+        engine.close()
+
+
+def _deliver(updates: list[tuple[Job, Update]]) -> None:
+    for job, update in updates:
+        job.receive(update)
+
+
+def _wake(_engine: Engine) -> None:
+    """Only ends the wait for a command."""
+
+
+def _closed() -> BackendError:
+    return BackendError("The model was closed.")
