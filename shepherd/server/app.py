@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from shepherd import __version__
 from shepherd.backends.base import Backend
@@ -21,6 +21,7 @@ from shepherd.server.routes.models import models_router
 from shepherd.server.routes.openai_chat import chat_router
 from shepherd.server.routes.tools import tools_router
 from shepherd.server.settings import ServerSettings
+from shepherd.server.wire import JsonResponse
 from shepherd.tools.runner import ToolRunner
 
 
@@ -59,7 +60,7 @@ def create_app(
 def _handle_errors(app: FastAPI, backend: Backend) -> None:
     async def answer(_request: Request, error: Exception) -> Response:
         told = to_api_error(error, backend.info.context_size)
-        return JSONResponse(told.body(), told.status, told.headers)
+        return JsonResponse(told.body(), told.status, told.headers)
 
     async def forget(_request: Request, _error: Exception) -> Response:
         return Response(status_code=499)

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from shepherd.backends.base import Backend, Generation, Prefilled
@@ -33,8 +35,14 @@ class GenerationStream:
         self._task.add_done_callback(self._ended)
 
     async def __aiter__(self) -> AsyncIterator[TextPiece]:
-        while (piece := await self._queue.get()) is not None:
-            yield piece
+        ended = False
+        while not ended:
+            pieces = [await self._queue.get()]
+            while not self._queue.empty():  # the reader is slower than the model: give it more
+                pieces.append(self._queue.get_nowait())
+            ended = pieces[-1] is None
+            for event, run in groupby(filter(None, pieces), key=itemgetter(0)):
+                yield event, "".join(text for _, text in run)
 
     async def result(self) -> Generation:
         """What was generated; raises what the backend raised."""

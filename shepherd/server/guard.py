@@ -5,13 +5,13 @@ import logging
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
 from shepherd.server.errors import SERVER_ERROR, ApiError
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
+from shepherd.server.wire import JsonResponse
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Guard:
         if scope["type"] == "http":
             refusal = self._refusal(Headers(scope=scope), scope["path"])
             if refusal is not None:
-                response = JSONResponse(refusal.body(), refusal.status, refusal.headers)
+                response = JsonResponse(refusal.body(), refusal.status, refusal.headers)
                 await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -37,10 +37,11 @@ async def serve(
     """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
 
     The first signal lets running requests finish, the second ends them. Raises ConfigError
-    before the backend is opened when the address is taken or must not be served.
+    before the backend is opened when the address is taken or must not be served, or when the
+    key file can't be used.
     """
     with bind(settings) as sock, _logging_to_stderr():
-        _warn(settings, keys, tools)
+        _warn_or_refuse(settings, keys, tools)
         backend = await open_backend()
         try:
             app = AccessLog(create_app(backend, settings, keys, tools))
@@ -107,8 +108,14 @@ class DrainingServer(uvicorn.Server):
             logger.info("Waiting for %d running requests; a second signal ends them", running)
 
 
-def _warn(settings: ServerSettings, keys: KeyStore | None, tools: ToolRunner | None) -> None:
+def _warn_or_refuse(
+    settings: ServerSettings, keys: KeyStore | None, tools: ToolRunner | None
+) -> None:
     if keys is not None:
+        if not keys.keys():
+            logger.warning(
+                "There are no API keys yet: nobody is let in until `shepherd apikey add`"
+            )
         return
     if settings.insecure:
         logger.warning("Anybody who reaches this address may use the model: no key is asked for")

@@ -1,7 +1,6 @@
 """Server-sent events: frames, keep-alive, errors before and after the headers, hang-ups."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -13,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.server.connection import ClientDisconnectedError, end_tasks, while_connected
+from shepherd.server.wire import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +23,7 @@ Frames: TypeAlias = AsyncIterator[str]
 
 def frame(data: JsonObject | str) -> str:
     """One event; an object is sent as compact JSON."""
-    if not isinstance(data, str):
-        data = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return f"data: {data}\n\n"
+    return f"data: {data if isinstance(data, str) else to_json(data)}\n\n"
 
 
 class EventStreamResponse(Response):
@@ -70,7 +68,8 @@ class EventStreamResponse(Response):
                 while not (await asyncio.wait({upcoming}, timeout=self._keepalive))[0]:
                     yield KEEPALIVE
             finally:
-                await end_tasks(upcoming)
+                if not upcoming.done():
+                    await end_tasks(upcoming)
             error = upcoming.exception()
             if error is not None:
                 yield self._last_words(error)

@@ -137,7 +137,10 @@ class ChatRequest(Wire):
         bool | None, Field(description="false: at most one call in an answer.")
     ] = None
     stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
-    stream_options: StreamOptions | None = None
+    stream_options: Annotated[
+        StreamOptions | None,
+        Field(description="`include_usage`: a stream ends with a chunk that has the usage."),
+    ] = None
     max_completion_tokens: Annotated[
         TokenLimit, Field(description="Tokens to generate at most; none or -1: as many as fit.")
     ] = None
@@ -163,11 +166,14 @@ class ChatRequest(Wire):
     reasoning_effort: Annotated[
         str | None, Field(description="`none`: the model does not reason; anything else: it does.")
     ] = None
-    chat_template_kwargs: TemplateOptions | None = None
-    n: Any = None
-    response_format: Any = None
-    logprobs: Any = None
-    logit_bias: Any = None
-    functions: Any = None
-    function_call: Any = None
-    modalities: Any = None
+    chat_template_kwargs: Annotated[
+        TemplateOptions | None,
+        Field(description="`enable_thinking`: whether the model reasons; outweighs the effort."),
+    ] = None
+    n: Annotated[Any, Field(description="Only 1.")] = None
+    response_format: Annotated[Any, Field(description="Only `text`.")] = None
+    logprobs: Annotated[Any, Field(description="Only false.")] = None
+    logit_bias: Annotated[Any, Field(description="Only empty.")] = None
+    functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None
+    function_call: Annotated[Any, Field(description="Not served; use `tool_choice`.")] = None
+    modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None

@@ -1,9 +1,9 @@
 """`GET /health`: whether the server can answer."""
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse
 
 from shepherd.server.context import ServerContext
+from shepherd.server.wire import JsonResponse
 
 PATH = "/health"
 
@@ -13,7 +13,7 @@ def health_router(context: ServerContext) -> APIRouter:
     router = APIRouter()
 
     @router.get(PATH)
-    async def health() -> JSONResponse:
+    async def health() -> JsonResponse:
         """Whether the server can answer: 200, or 503 when the backend has failed for good.
 
         Needs no key.
@@ -26,6 +26,6 @@ def health_router(context: ServerContext) -> APIRouter:
             "backend": info.backend,
             "model": info.id,
         }
-        return JSONResponse(body, 200 if alive else 503)
+        return JsonResponse(body, 200 if alive else 503)
 
     return router

@@ -1,11 +1,11 @@
 """`GET /v1/models` and `GET /v1/models/{id}`."""
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse
 
 from shepherd.messages import JsonObject
 from shepherd.server.context import ServerContext
 from shepherd.server.errors import ApiError
+from shepherd.server.wire import JsonResponse
 
 
 def models_router(context: ServerContext) -> APIRouter:
@@ -13,18 +13,18 @@ def models_router(context: ServerContext) -> APIRouter:
     router = APIRouter(prefix="/v1/models")
 
     @router.get("")
-    async def list_models() -> JSONResponse:
+    async def list_models() -> JsonResponse:
         """The model that is loaded, as a list of one."""
-        return JSONResponse({"object": "list", "data": [_model(context)]})
+        return JsonResponse({"object": "list", "data": [_model(context)]})
 
     @router.get("/{model_id:path}")
-    async def get_model(model_id: str) -> JSONResponse:
+    async def get_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 `model_not_found` for any other."""
         model = _model(context)
         if model_id != model["id"]:
             message = f"The model '{model_id}' does not exist; this server has '{model['id']}'."
             raise ApiError(404, message, "model_not_found", "model")
-        return JSONResponse(model)
+        return JsonResponse(model)
 
     return router
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from shepherd.backends.base import Backend
 from shepherd.server.body import read_json
@@ -17,6 +17,7 @@ from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import session_from_request, token_limit
 from shepherd.server.sse import EventStreamResponse, Frames, frame
+from shepherd.server.wire import JsonResponse
 from shepherd.session import Session
 
 
@@ -43,7 +44,7 @@ def chat_router(context: ServerContext) -> APIRouter:
                 settings.keepalive,
             )
         work = backend.generate_from_session(session, log_warnings, limit)
-        return JSONResponse(answer.completion(await while_connected(request.receive, work)))
+        return JsonResponse(answer.completion(await while_connected(request.receive, work)))
 
     return router
 

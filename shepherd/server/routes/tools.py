@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
 from shepherd.server.openai.requests import Wire
 from shepherd.server.settings import ServerSettings
+from shepherd.server.wire import JsonResponse
 from shepherd.tools.runner import ToolRunner
 
 
@@ -43,16 +43,16 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
     router = APIRouter(prefix="/v1/tools")
 
     @router.get("")
-    async def list_tools() -> JSONResponse:
+    async def list_tools() -> JsonResponse:
         """The tools, with a JSON schema of each one's arguments. Only with `--server-tools`."""
         specs = [
             {"name": s.name, "description": s.description, "parameters": s.parameters}
             for s in tools.registry.specs()
         ]
-        return JSONResponse({"tools": specs})
+        return JsonResponse({"tools": specs})
 
     @router.post("/execute")
-    async def execute_tool(request: Request) -> JSONResponse:
+    async def execute_tool(request: Request) -> JsonResponse:
         """Run a tool under the permission rules; what would ask is denied.
 
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
@@ -63,6 +63,6 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
         call = ToolCall(call_id, asked.name, asked.arguments)
         result = await while_connected(request.receive, tools.run(call))
         body = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
-        return JSONResponse(body)
+        return JsonResponse(body)
 
     return router

@@ -1,0 +1,78 @@
+"""Writes docs/reference/endpoints.md from the server's routes and request models."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from shepherd.backends.scripted import Script, ScriptedBackend
+from shepherd.messages import JsonObject
+from shepherd.server.app import create_app
+from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.routes.tools import ExecuteRequest
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.runner import ToolRunner
+
+PAGE = "endpoints.md"
+
+_BODIES: dict[str, type[BaseModel]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/tools/execute": ExecuteRequest,
+}
+
+
+def render() -> str:
+    """The page as Markdown."""
+    parts = [
+        "# Endpoints\n",
+        "Generated from `shepherd/server/`; do not edit. See [the server](../server.md).\n",
+    ]
+    for path, operations in sorted(_paths().items()):
+        for method, operation in operations.items():
+            parts.extend(_section(method.upper(), path, operation))
+    return "\n".join(parts)
+
+
+def _paths() -> JsonObject:
+    here = Path.cwd()
+    context = ToolContext(cwd=here, spill_dir=here)
+    tools = ToolRunner(ToolRegistry(), PermissionPolicy(here), DenyingApprover(), context)
+    return create_app(ScriptedBackend(Script(())), tools=tools).openapi()["paths"]
+
+
+def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
+    yield f"## `{method} {path}`\n"
+    yield f"{operation['description']}\n"
+    model = _BODIES.get(path)
+    if model is not None:
+        yield "| field | |"
+        yield "|---|---|"
+        for name, field in model.model_fields.items():
+            yield f"| `{name}`{_required(field)} | {field.description or ''} |"
+        yield ""
+
+
+def _required(field: FieldInfo) -> str:
+    return " (required)" if field.is_required() else ""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` say whether it is current."""
+    target = Path(__file__).parents[1] / "docs" / "reference" / PAGE
+    page = render()
+    if "--check" not in arguments:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page)
+    elif not target.exists() or target.read_text() != page:
+        print(f"{target} is not current: run {Path(__file__).name}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""JSON as it goes out."""
+
+import json
+from typing import Any
+
+import httpx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.server.sse import frame
+from shepherd.server.wire import JsonResponse, to_json
+from tests.server.harness import CHAT, HI, ask, scripted, stream
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_it_is_the_same_value_on_one_line(value: Any) -> None:
+    assert json.loads(to_json(value)) == value
+    assert len(to_json(value).splitlines()) == 1
+    assert len(frame({"value": value}).splitlines()) == 2
+    assert json.loads(bytes(JsonResponse(value).body)) == value
+
+
+@given(st.text(alphabet=st.characters(categories=("Cs", "Lu"))))
+def test_half_pairs_are_no_failure(text: str) -> None:
+    sent = json.loads(to_json(text).encode())
+    assert [c.isupper() for c in sent if c != "?"] == [c.isupper() for c in text if c.isupper()]
+
+
+def test_half_a_pair_from_a_model_is_answered() -> None:
+    script = r'text: "half \ud83d pair"' + "\n" + r'call: write_file {"content": "\udc00"}'
+    with scripted(script) as server, server.client() as client:
+        whole = ask(client).choices[0]
+        chunks = stream(client)
+        raw = httpx.post(server.url + CHAT, json={"messages": HI})
+    assert whole.message.content == "half ? pair"
+    assert [c.model_dump()["function"]["arguments"] for c in whole.message.tool_calls or []] == [
+        '{"content": "?"}'
+    ]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    assert raw.content.decode()
