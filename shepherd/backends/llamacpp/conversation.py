@@ -44,10 +44,7 @@ def template_messages(
     conversation: Conversation, specials: SpecialTexts, dialect: Dialect
 ) -> list[JsonObject]:
     """The messages for a template, the system message first or inside the first user message."""
-    messages = [
-        _message(message, specials, dialect.arguments_as_object)
-        for message in conversation.messages
-    ]
+    messages = [_message(message, specials, dialect) for message in conversation.messages]
     system = specials.seal(conversation.system)
     if not system:
         return messages
@@ -77,23 +74,25 @@ def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[Js
     ]
 
 
-def _message(message: Message, specials: SpecialTexts, as_object: bool) -> JsonObject:
+def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
     heard = message.role in (Role.USER, Role.TOOL)
     seal = specials.seal_all if heard else specials.seal
     data: JsonObject = {"role": message.role.value, "content": seal(message.content)}
     if message.reasoning:
         data["reasoning_content"] = seal(message.reasoning)
     if message.tool_calls:
-        data["tool_calls"] = [_call(call, specials, as_object) for call in message.tool_calls]
+        data["tool_calls"] = [_call(call, specials, dialect) for call in message.tool_calls]
     if message.role is Role.TOOL:
         data["tool_call_id"] = seal(message.tool_call_id)
         data["name"] = seal(message.name)
     return data
 
 
-def _call(call: ToolCall, specials: SpecialTexts, as_object: bool) -> JsonObject:
+def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
     arguments: Any = (
-        _sealed(call.arguments, specials.seal) if as_object else specials.seal(call.arguments_json)
+        _sealed(call.arguments, specials.seal)
+        if dialect.arguments_as_object
+        else specials.seal(call.arguments_json)
     )
     name = specials.seal(call.name)
     return {

@@ -31,7 +31,7 @@ class Engine:
         try:
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
-            context = NativeContext(model, context_params(settings, parallel))
+            context = NativeContext(model, context_params(settings, parallel, model.bytes))
         except ModelLoadError:
             model.close()
             raise
@@ -41,12 +41,13 @@ class Engine:
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        if 0 < trained < size:
-            return [
-                f"The context of {size} tokens is larger than the {trained} tokens that the model "
-                "was trained for; answers may get worse beyond them."
-            ]
-        return []
+        if not 0 < trained < size:
+            return []
+        notice = (
+            f"The context of {size} tokens is larger than the {trained} tokens that the model was "
+            "trained for; answers may get worse beyond them."
+        )
+        return [notice]
 
     def close(self) -> None:
         """Free the context, then the model."""

@@ -40,8 +40,7 @@ def compile_template(source: str) -> Template:
         extensions=["jinja2.ext.loopcontrols", GenerationTag],
     )
     environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = raise_exception
-    return environment.from_string(source)
+    return environment.from_string(source, {"raise_exception": raise_exception})
 
 
 def to_json(

@@ -39,13 +39,14 @@ class FragmentTokenizer:
         at, strip_next = 0, False
         for match in self._specials.pattern.finditer(rendered):
             control = self._specials.controls[match.group()]
-            fragment = _trimmed(rendered[at : match.start()], strip_next)
+            fragment = rendered[at : match.start()]
+            fragment = fragment.lstrip() if strip_next else fragment
             if control.attributes & ATTR_LSTRIP:
                 fragment = fragment.rstrip()
             tokens += self.fragment(fragment)
             tokens.append(control.id)
             at, strip_next = match.end(), bool(control.attributes & ATTR_RSTRIP)
-        last = _trimmed(rendered[at:], strip_next)
+        last = rendered[at:].lstrip() if strip_next else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
         if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
@@ -107,7 +108,3 @@ class FragmentTokenizer:
 
 def _key(fragment: str) -> str:
     return fragment.replace(SEAL, "")
-
-
-def _trimmed(fragment: str, strip: bool) -> str:
-    return fragment.lstrip() if strip else fragment

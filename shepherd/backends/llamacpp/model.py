@@ -40,6 +40,12 @@ class NativeModel:
         return buffer.value.decode("utf-8", "replace") if length >= 0 else ""
 
     @property
+    def bytes(self) -> int:
+        """The size of all weights."""
+        size: int = self._lib.llama_model_size(self.handle)
+        return size
+
+    @property
     def can_generate(self) -> bool:
         """False for encoders and for files without a vocabulary."""
         decodes: bool = self._lib.llama_model_has_decoder(self.handle)

@@ -11,6 +11,9 @@ from shepherd.errors import ConfigError
 
 GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
 
+TINY_MODEL = 64 * 1024 * 1024
+"""Bytes of weights below which threads cost more than they give, most of all on busy cores."""
+
 _SPLIT_LAYER = 1
 _SPLIT_ROW = 2
 _FLASH = {"auto": -1, "off": 0, "on": 1}
@@ -31,7 +34,7 @@ def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
     return params
 
 
-def context_params(settings: LlamaCppSection, parallel: int) -> Any:
+def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -> Any:
     """How to make the context: one pool of cells that all `parallel` sequences share."""
     lib = bindings()
     params = lib.llama_context_default_params()
@@ -40,7 +43,7 @@ def context_params(settings: LlamaCppSection, parallel: int) -> Any:
     params.n_ubatch = min(settings.ubatch, settings.n_batch)
     params.n_seq_max = min(parallel, _MAX_SEQUENCES)
     params.kv_unified = True
-    params.n_threads = params.n_threads_batch = settings.threads or usable_cores()
+    params.n_threads = params.n_threads_batch = settings.threads or fitting_threads(model_bytes)
     params.flash_attn_type = _FLASH[settings.flash_attention]
     params.type_k = _ggml_type(lib, settings.cache_type_k)
     params.type_v = _ggml_type(lib, settings.cache_type_v)
@@ -61,6 +64,11 @@ def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
             f"{GPU_LAYERS_VARIABLE} must be a whole number from -1 to 100000, got {value!r}"
         )
     return layers
+
+
+def fitting_threads(model_bytes: int) -> int:
+    """As many threads as there are cores, but one for a model that takes longer to share."""
+    return 1 if model_bytes < TINY_MODEL else usable_cores()
 
 
 def usable_cores() -> int:
