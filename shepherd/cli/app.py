@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from shepherd import __version__
 from shepherd.cli.errors import UsageError
@@ -20,10 +21,15 @@ def main() -> int:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"shepherd {__version__}\n")
         return 0
+    return guarded(partial(_run, arguments), debug="--debug" in arguments)
+
+
+def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
+    """The exit code of `work`; its errors are told in one line, or raised with `debug`."""
     try:
-        return _entry(arguments)()
+        return work()
     except ShepherdError as error:
-        if "--debug" in arguments:
+        if debug:
             raise
         sys.stderr.write(f"shepherd: {error}\n")
         return USAGE if isinstance(error, UsageError) else FAILED
@@ -33,16 +39,16 @@ def main() -> int:
         return _nobody_reads()
 
 
-def _entry(arguments: list[str]) -> Callable[[], int]:
-    """What to run; a bare `shepherd` does without the parser of options."""
+def _run(arguments: list[str]) -> int:
+    """Do what is asked for; a bare `shepherd` does without the parser of options."""
     if not arguments:
         from shepherd.cli.launch import launch
         from shepherd.cli.request import Launch
 
-        return lambda: launch(Launch())
+        return launch(Launch())
     from shepherd.cli.options import run_command_line
 
-    return lambda: run_command_line(arguments)
+    return run_command_line(arguments)
 
 
 def _nobody_reads() -> int:

@@ -1,6 +1,7 @@
 """One question, one answer."""
 
 import os
+import select
 import stat
 import sys
 
@@ -10,6 +11,10 @@ from shepherd.cli.plain import PlainOutput
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.turn import run_turn
+
+STDIN = 0
+PATIENCE = 3.0
+"""Seconds of silence on stdin after which the user is told what is waited for."""
 
 PIPED_BYTES = 1_048_576
 """How much of stdin is taken as context."""
@@ -22,6 +27,8 @@ def read_piped() -> str:
     """What is piped or redirected to stdin, at most PIPED_BYTES; "" if it is a terminal."""
     if not _stdin_holds_data():
         return ""
+    if not select.select([STDIN], [], [], PATIENCE)[0]:
+        sys.stderr.write("shepherd: waiting for the end of stdin (< /dev/null gives none)\n")
     data = sys.stdin.buffer.read(PIPED_BYTES + 1)
     if len(data) > PIPED_BYTES:
         sys.stderr.write(f"shepherd: only the first {PIPED_BYTES} bytes of stdin are used\n")
@@ -58,7 +65,7 @@ async def run_oneshot(assembly: Assembly, prompt: str) -> int:
 
 def _stdin_holds_data() -> bool:
     try:
-        mode = os.fstat(0).st_mode
+        mode = os.fstat(STDIN).st_mode
     except OSError:  # closed
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)

@@ -14,6 +14,9 @@ from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.runner import ToolRunner
 
+PARALLEL = 4
+"""Requests at once where the settings leave it open."""
+
 
 async def serve_config(config: Config, cwd: Path, *, insecure: bool) -> int:
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
@@ -22,7 +25,7 @@ async def serve_config(config: Config, cwd: Path, *, insecure: bool) -> int:
     async def open_backend() -> Backend:
         from shepherd.backends import registry
 
-        return await registry.open_backend(config)
+        return await registry.open_backend(config, parallel=PARALLEL)
 
     keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None

@@ -139,7 +139,7 @@ def _entry(item: dict[str, object]) -> ApiKey:
 
 
 def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fingerprint(status: os.stat_result) -> tuple[int, ...]:

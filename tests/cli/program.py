@@ -1,0 +1,74 @@
+"""The real program, in an empty home."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Runs `shepherd`, or a Python module, in `work` with nothing but PATH and HOME set."""
+
+    home: Path
+    work: Path
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), **self.extra}
+
+    @property
+    def config(self) -> Path:
+        return self.home / ".config" / "shepherd"
+
+    @property
+    def sessions(self) -> list[Path]:
+        return sorted((self.home / ".local/state/shepherd/sessions").glob("*.jsonl"))
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run `shepherd` to its end."""
+        return subprocess.run(
+            [SHEPHERD, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.work,
+            env=self.env,
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `shepherd` with pipes."""
+        return self._start([SHEPHERD, *arguments])
+
+    def start_scripted(self, script: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start `shepherd` with a scripted model."""
+        (self.home / "script").write_text(script)
+        module = [sys.executable, "-m", "tests.cli.scripted", str(self.home / "script")]
+        return self._start([*module, *arguments])
+
+    def run_scripted(
+        self, script: str, *arguments: str, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `shepherd` with a scripted model to its end."""
+        with self.start_scripted(script, *arguments) as process:
+            out, err = process.communicate(stdin, timeout=60)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.work,
+            env={**self.env, "PYTHONPATH": str(REPOSITORY)},
+        )

@@ -1,0 +1,175 @@
+"""The assembly: backend in the background, switching, what is offered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.base import Backend
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.cli.assemble import Assembly, assemble
+from shepherd.cli.request import SessionStart
+from shepherd.config.load import load_config
+from shepherd.config.settings import Config
+from shepherd.errors import ModelLoadError
+from shepherd.events import CallbackEvent
+from shepherd.messages import ToolCall
+from shepherd.turn import run_turn
+
+Opener = Callable[[Config], Awaitable[Backend]]
+
+
+async def open_scripted(config: Config) -> Backend:
+    if config.model.name == "missing":
+        raise ModelLoadError("no such model")
+    return ScriptedBackend(parse_script("text: hi\n---\ntext: again"), config.model.name)
+
+
+def saved(tmp_path: Path) -> list[Path]:
+    return list(tmp_path.glob("home/**/*.jsonl"))
+
+
+def build(tmp_path: Path, opener: Opener = open_scripted, **flags: object) -> Assembly:
+    env = {"HOME": str(tmp_path / "home")}
+    overrides = {key.replace("__", "."): value for key, value in flags.items()}
+    config = load_config(tmp_path, env, overrides)
+    start = SessionStart(latest=bool(saved(tmp_path)))
+    return assemble(config, env, tmp_path, start, opener)
+
+
+async def ask(assembly: Assembly, prompt: str) -> str:
+    said: list[str] = []
+
+    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        if event is CallbackEvent.CONTENT:
+            said.append(content)
+        return True
+
+    backend = await assembly.backend()
+    await run_turn(assembly.session, prompt, backend, assembly.tool_runner(), listen)
+    return "".join(said)
+
+
+async def test_the_backend_loads_once_in_the_background(tmp_path: Path) -> None:
+    opened = asyncio.Event()
+    count = 0
+
+    async def opener(config: Config) -> Backend:
+        nonlocal count
+        count += 1
+        await opened.wait()
+        return await open_scripted(config)
+
+    assembly = build(tmp_path, opener)
+    assert (assembly.model_name, assembly.loaded_backend) == ("pup", None)
+    task = assembly.start_backend()
+    waiting = [asyncio.ensure_future(assembly.backend()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    opened.set()
+    backends = await asyncio.gather(*waiting[1:], task)
+    assert count == 1
+    assert backends == [assembly.loaded_backend] * 3
+    await assembly.aclose()
+
+
+async def test_a_backend_that_failed_is_tried_again(tmp_path: Path) -> None:
+    outcomes = [ModelLoadError("first"), None]
+
+    async def opener(config: Config) -> Backend:
+        error = outcomes.pop(0)
+        if error is not None:
+            raise error
+        return await open_scripted(config)
+
+    assembly = build(tmp_path, opener)
+    with pytest.raises(ModelLoadError, match="first"):
+        await assembly.backend()
+    assert assembly.loaded_backend is None
+    assert await assembly.backend() is assembly.loaded_backend
+    await assembly.aclose()
+
+
+async def test_closing_ends_what_is_loading(tmp_path: Path) -> None:
+    async def opener(config: Config) -> Backend:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    assembly = build(tmp_path, opener)
+    task = assembly.start_backend()
+    await asyncio.sleep(0)
+    await assembly.aclose()
+    assert task.cancelled()
+
+
+async def test_switching_keeps_the_conversation(tmp_path: Path) -> None:
+    assembly = build(tmp_path)
+    await ask(assembly, "one")
+    messages = list(assembly.session.messages)
+    await assembly.switch_model("other")
+    assert (assembly.model_name, assembly.session.messages) == ("other", messages)
+    with pytest.raises(ModelLoadError):
+        await assembly.switch_model("missing")
+    await assembly.backend()
+    assert assembly.model_name == "other"
+    await assembly.aclose()
+    resumed = build(tmp_path)
+    assert resumed.session.messages == messages
+    assert resumed.transcript is not None
+    await resumed.aclose()
+
+
+async def test_a_resumed_session_keeps_its_system_message(tmp_path: Path) -> None:
+    first = build(tmp_path)
+    assert str(tmp_path) in first.session.system_message
+    await ask(first, "one")
+    first.change_system_message("Be brief.")
+    await first.aclose()
+    second = build(tmp_path)
+    assert (second.session.system_message, second.session.id) == ("Be brief.", first.session.id)
+    await second.aclose()
+    third = build(tmp_path, model__system_message="Be long.")
+    assert third.session.system_message == "Be long."
+    await third.aclose()
+
+
+async def test_tools_can_be_switched_off(tmp_path: Path) -> None:
+    everything = build(tmp_path)
+    names = everything.registry.names
+    assert [spec.name for spec in everything.session.tools] == names
+    fewer = build(tmp_path, tools__disabled=["http_get", "no_such_tool"])
+    assert [s.name for s in fewer.session.tools] == [n for n in names if n != "http_get"]
+    none = build(tmp_path, model__tools=False)
+    assert none.session.tools == []
+    assert "Use the tools" not in none.session.system_message
+    result = await none.tool_runner().run(ToolCall("c", "get_date", {}))
+    assert result.content == "Error: unknown tool: get_date"
+
+
+async def test_sessions_need_not_be_saved(tmp_path: Path) -> None:
+    assembly = build(tmp_path, terminal__save_sessions=False)
+    await ask(assembly, "one")
+    await assembly.aclose()
+    assert assembly.session.id
+    assert saved(tmp_path) == []
+
+
+async def test_warnings_wait_for_a_listener(tmp_path: Path) -> None:
+    (tmp_path / ".shepherd.toml").write_text("[server]\nport = 1\n")
+    assembly = build(tmp_path)
+    heard: list[str] = []
+    assembly.notices.listen(heard.append)
+    assembly.notices.tell("later")
+    assert "server.port ignored" in heard[0]
+    assert heard[1:] == ["later"]
+
+
+@pytest.mark.parametrize("path", ["keys.json", "config.toml", "permissions.toml"])
+async def test_the_model_can_not_change_its_own_settings(tmp_path: Path, path: str) -> None:
+    assembly = build(tmp_path, permissions__approve="all")
+    target = assembly.paths.config / path
+    call = ToolCall("c", "write_file", {"path": str(target), "content": "x"})
+    result = await assembly.tool_runner().run(call)
+    assert result.content.startswith("Error: denied by rule")
+    assert not assembly.paths.config.exists()

@@ -1,0 +1,65 @@
+"""shepherd config, sessions, apikey."""
+
+import stat
+import tomllib
+
+from shepherd.config.settings import Config
+from tests.cli.program import Program
+
+
+def test_config_set_get_show_unset(program: Program) -> None:
+    assert program.run("config", "set", "server.port", "8123").returncode == 0
+    file = program.config / "config.toml"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert tomllib.loads(file.read_text()) == {"server": {"port": 8123}}
+    assert program.run("config", "get", "server.port").stdout == "8123\n"
+    shown = program.run("--temperature", "0.5", "config", "show").stdout
+    assert "port = 8123  # ~/.config/shepherd/config.toml:2\n" in shown
+    assert "temperature = 0.5  # command line\n" in shown
+    assert set(tomllib.loads(shown)) == set(Config.model_fields)
+    assert program.run("config", "show", "model").stdout.startswith("[model]\n")
+    program.run("config", "unset", "server.port")
+    assert program.run("config", "get", "server.port").stdout == "8000\n"
+
+
+def test_config_set_refuses_what_is_wrong(program: Program) -> None:
+    done = program.run("config", "set", "server.port", "many")
+    assert done.returncode == 1
+    assert "server.port must be a whole number" in done.stderr
+    assert not (program.config / "config.toml").exists()
+
+
+def test_config_path_names_all_places(program: Program) -> None:
+    lines = program.run("config", "path").stdout.splitlines()
+    places = dict(line.split(maxsplit=1) for line in lines)
+    assert places["settings"] == str(program.config / "config.toml")
+    assert places["project"] == "(none)"
+    assert all(str(program.home) in place for name, place in places.items() if name != "project")
+
+
+def test_sessions_list_show_delete(program: Program) -> None:
+    assert program.run("sessions", "list").stdout == ""
+    program.run_scripted('text: "\\u001b[31mred"', "-e", "first question")
+    (path,) = program.sessions
+    listed = program.run("sessions", "list").stdout
+    assert listed.startswith(path.stem)
+    assert "2 messages" in listed
+    assert "first question" in listed
+    shown = program.run("sessions", "show", path.stem[:15])
+    assert "> first question" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert program.run("sessions", "delete", "x").returncode == 1
+    assert program.run("sessions", "delete", path.stem).returncode == 0
+    assert program.sessions == []
+
+
+def test_a_key_is_shown_once(program: Program) -> None:
+    key = program.run("apikey", "add", "laptop").stdout.strip()
+    assert key.startswith("sk-shep-")
+    assert key not in (program.config / "keys.json").read_text()
+    listed = program.run("apikey", "list").stdout
+    assert listed.startswith("laptop")
+    assert key not in listed
+    assert program.run("apikey", "add", "laptop").returncode == 1
+    assert program.run("apikey", "remove", "laptop").returncode == 0
+    assert program.run("apikey", "remove", "laptop").returncode == 1

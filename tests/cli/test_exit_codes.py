@@ -1,0 +1,94 @@
+"""0 done, 1 error, 2 usage, 130 interrupted."""
+
+import signal
+
+import pytest
+
+from tests.cli.program import Program
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--no-such-option"], "No such option"),
+        (["confg"], "No such command"),
+        (["--port", "x", "--server"], "--port"),
+        (["--approve", "maybe"], "--approve"),
+        (["--set", "server.prot=1"], "did you mean server.port?"),
+        (["--set", "server.port"], "SECTION.KEY=VALUE"),
+        (["--continue", "--resume", "x"], "exclude each other"),
+        (["--server", "--json"], "--server goes with none of"),
+        (["--insecure"], "--insecure belongs to --server"),
+        (["config", "get", "server.prot"], "did you mean server.port?"),
+        ([], "There is no terminal to talk in"),
+    ],
+)
+def test_wrong_usage(program: Program, arguments: list[str], said: str) -> None:
+    done = program.run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "no-such-model", "-e", "x"], "shepherd: No model 'no-such-model'"),
+        (["--continue", "-e", "x"], "shepherd: No saved session of"),
+        (["--resume", "x", "-e", "x"], "shepherd: No session x"),
+        (["--set", "server.port=-1", "-e", "x"], "shepherd: command line: server.port must be"),
+    ],
+)
+def test_errors_are_one_line(program: Program, arguments: list[str], said: str) -> None:
+    done = program.run(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_came_from(program: Program) -> None:
+    done = program.run("--debug", "--resume", "x", "-e", "x")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signals_end_a_turn_and_keep_the_session(
+    program: Program, number: signal.Signals, code: int
+) -> None:
+    script = "text: Let me wait.\ncall: execute_command {}\ndelay: 60"
+    with program.start_scripted(script, "--json") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("hello\n")
+        process.stdin.flush()
+        assert "Let me wait" in process.stdout.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert '"reason": "cancelled"' in out.splitlines()[-1]
+    assert err == ""
+    assert program.run("sessions", "show", program.sessions[0].stem).stdout.endswith(
+        "> hello\n\nLet me wait.\n"
+    )
+    assert process.returncode == code
+
+
+def test_nobody_reads_the_answer(program: Program) -> None:
+    with program.start_scripted("text: " + "word " * 50_000, "-e", "x") as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+def test_nobody_reads_a_list(program: Program) -> None:
+    with program.start("config", "show") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 1

@@ -1,0 +1,166 @@
+"""A conversation as JSON lines."""
+
+import json
+import subprocess
+from typing import Any, cast
+
+import pytest
+
+from shepherd.cli.jsonprotocol import InputError, Interrupt, UserInput, parse_input
+from tests.cli.program import Program
+
+Object = dict[str, Any]
+LOOK = """think: hm
+text: Let me look.
+call: read_file {"path": "todo.txt"}
+call: get_date {}
+---
+text: Milk.
+"""
+
+
+def objects(text: str) -> list[Object]:
+    return [cast(Object, json.loads(line)) for line in text.splitlines()]
+
+
+def kinds(items: list[Object]) -> list[str]:
+    return [item["type"] for item in items]
+
+
+def send(process: subprocess.Popen[str], *lines: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{line}\n" for line in lines))
+    process.stdin.flush()
+
+
+def read_turn(process: subprocess.Popen[str]) -> list[Object]:
+    """The objects up to the end of the turn, read as they come."""
+    assert process.stdout is not None
+    items: list[Object] = []
+    while not items or items[-1]["type"] != "end_turn":
+        items.append(json.loads(process.stdout.readline()))
+    return items
+
+
+def test_a_turn_with_tools(program: Program) -> None:
+    done = program.run_scripted(LOOK, "--json", stdin='{"type": "user", "content": "x"}\n')
+    items = objects(done.stdout)
+    text = "".join(item["content"] for item in items if item["type"] == "text")
+    assert (done.returncode, done.stderr, text) == (0, "", "Let me look.Milk.")
+    assert {k for k in kinds(items) if k not in ("text", "thinking")} == {
+        "tool_use",
+        "tool_result",
+        "stats",
+        "end_turn",
+    }
+    uses = [item for item in items if item["type"] == "tool_use"]
+    results = [item for item in items if item["type"] == "tool_result"]
+    assert [u["id"] for u in uses] == [r["id"] for r in results]
+    assert uses[0]["input"] == {"path": "todo.txt"}
+    assert results[0]["content"] == "buy milk"
+    assert items[-1]["reason"] == "stop"
+
+
+def test_bad_lines_are_told_and_lose_nothing(program: Program) -> None:
+    stdin = 'plain text\n{"type": "user"\n\n{"type": "dance"}\n{"type": "user", "content": "last"}'
+    done = program.run_scripted("text: a\n---\ntext: b", "--json", stdin=stdin)
+    items = objects(done.stdout)
+    errors = [item for item in items if item["type"] == "error"]
+    assert [e["line"] for e in errors] == [2, 4]
+    assert errors[1]["input"] == '{"type": "dance"}'
+    assert kinds(items).count("end_turn") == 2
+    shown = program.run("sessions", "show", program.sessions[0].stem).stdout
+    assert "> plain text\n\na\n\n> last\n\nb\n" in shown
+
+
+def test_a_pipe_lives_long(program: Program) -> None:
+    with program.start("--json") as process:
+        for line in ("hello", '{"type": "user", "content": "Which files are here?"}'):
+            send(process, line)
+            items = read_turn(process)
+            assert {"text", "stats"} <= set(kinds(items))
+            assert items[-1]["reason"] == "stop"
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_an_interrupt_ends_the_turn_and_the_next_one_works(program: Program) -> None:
+    script = "text: one\ndelay: 60\ntext: never\n---\ntext: two"
+    with program.start_scripted(script, "--json") as process:
+        send(process, '{"type": "interrupt"}', "first")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["content"] == "one"
+        send(process, '{"type": "interrupt"}', "second")
+        assert read_turn(process)[-1]["reason"] == "cancelled"
+        assert read_turn(process)[0]["content"] == "two"
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_an_interrupted_call_has_its_result(program: Program) -> None:
+    script = 'call: execute_command {"command": "sleep 60"}\n---\ntext: two'
+    (program.config).mkdir(parents=True)
+    (program.config / "config.toml").write_text('[permissions]\napprove = "all"\n')
+    with program.start_scripted(script, "--json") as process:
+        send(process, "first")
+        assert process.stdout is not None
+        while json.loads(process.stdout.readline())["type"] != "tool_use":
+            pass
+        send(process, '{"type": "interrupt"}')
+        result, end = read_turn(process)[-2:]
+        assert result["content"] == "Error: interrupted by the user"
+        assert end["reason"] == "cancelled"
+        send(process, "second")
+        assert read_turn(process)[0]["content"] == "two"
+        process.communicate(timeout=30)
+
+
+def test_an_error_ends_the_turn_and_not_the_conversation(program: Program) -> None:
+    done = program.run_scripted("error: gone\n---\ntext: back", "--json", stdin="a\nb\n")
+    items = [i for i in objects(done.stdout) if i["type"] != "stats"]
+    assert kinds(items) == ["error", "end_turn", "text", "end_turn"]
+    assert items[0]["message"] == "gone"
+    assert items[1]["reason"] == "error"
+    assert done.returncode == 0
+
+
+def test_a_model_that_does_not_load_is_told(program: Program) -> None:
+    done = program.run("--json", "--model", "no-such-model", stdin="x\n")
+    (error,) = objects(done.stdout)
+    assert (done.returncode, error["error"]) == (1, "ModelLoadError")
+
+
+def test_one_question_as_json(program: Program) -> None:
+    done = program.run_scripted("text: yes", "--json", "-e", "x")
+    assert kinds(objects(done.stdout)) == ["text", "stats", "end_turn"]
+    assert done.returncode == 0
+
+
+def test_warnings_are_objects_too(program: Program) -> None:
+    (program.work / ".shepherd.toml").write_text('[server]\nhost = "0.0.0.0"\n')
+    done = program.run_scripted("text: yes", "--json", "-e", "x")
+    first = objects(done.stdout)[0]
+    assert (first["type"], first["topic"]) == ("system", "notice")
+    assert "server.host ignored" in first["content"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"\xff", "not UTF-8"),
+        (b"{", "not JSON"),
+        (b"{}", "type"),
+        (b'{"type": "user", "content": 1}', "non-empty text"),
+        (b'{"type": "user", "content": " "}', "non-empty text"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(line: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_input(line)
+
+
+def test_lines_that_are_understood() -> None:
+    assert parse_input(b"  ") is None
+    assert parse_input(b"[1]") == UserInput("[1]")
+    assert parse_input(b'{"type": "user", "content": "a\\nb", "x": 1}') == UserInput("a\nb")
+    assert parse_input(b'{"type": "interrupt"}') == Interrupt()

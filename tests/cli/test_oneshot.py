@@ -1,0 +1,146 @@
+"""One question: the answer on stdout, everything else on stderr."""
+
+import os
+import pty
+import subprocess
+import sys
+
+from shepherd.cli.oneshot import PIPED_BYTES
+from tests.cli.program import REPOSITORY, Program
+
+LOOK = """text: Let me look.
+call: read_file {"path": "todo.txt"}
+---
+think: hm
+text: "Milk.\\n```sh\\nbuy\\n```\\n"
+"""
+WRITE = """call: write_file {"path": "new.txt", "content": "hello"}
+---
+text: Done.
+"""
+
+
+def test_only_the_last_answer_is_on_stdout(program: Program) -> None:
+    done = program.run_scripted(LOOK, "-e", "What is to do?")
+    assert (done.returncode, done.stdout) == (0, "Milk.\n```sh\nbuy\n```\n")
+    for told in ("Let me look.", '→ read_file {"path": "todo.txt"}', "  buy milk", "hm"):
+        assert told in done.stderr.splitlines()
+
+
+def test_the_answer_ends_with_a_newline(program: Program) -> None:
+    assert program.run_scripted("text: yes", "-e", "x").stdout == "yes\n"
+
+
+def test_without_a_terminal_asking_means_no(program: Program) -> None:
+    done = program.run_scripted(WRITE, "-e", "x")
+    assert "denied: approval needed and no terminal to ask" in done.stderr
+    assert not (program.work / "new.txt").exists()
+    assert (done.returncode, done.stdout) == (0, "Done.\n")
+
+
+def test_an_error_of_the_backend_is_told_once(program: Program) -> None:
+    done = program.run_scripted("error: upstream is gone", "-e", "x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "shepherd: upstream is gone\n"
+
+
+def test_piped_input_is_the_context_of_the_question(program: Program) -> None:
+    done = program.run_scripted("text: ok", "-e", "Sum up:", stdin="a\nb\n")
+    assert done.returncode == 0
+    shown = program.run("sessions", "show", program.sessions[0].stem).stdout
+    assert "> Sum up:\n\na\nb\n" in shown
+
+
+def test_piped_input_alone_is_the_question(program: Program) -> None:
+    assert program.run_scripted("text: ok", stdin="How are you?").stdout == "ok\n"
+    shown = program.run("sessions", "show", program.sessions[0].stem).stdout
+    assert "> How are you?\n" in shown
+
+
+def test_too_much_piped_input_is_cut_with_a_note(program: Program) -> None:
+    script = "context: 10000000\ntext: ok"
+    done = program.run_scripted(script, "-e", "x", stdin="y" * (PIPED_BYTES + 10))
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert f"only the first {PIPED_BYTES} bytes" in done.stderr
+
+
+def test_a_conversation_goes_on(program: Program) -> None:
+    program.run_scripted("text: one", "-e", "first")
+    program.run_scripted("text: two", "-e", "second", "--continue")
+    assert len(program.sessions) == 1
+    shown = program.run("sessions", "show", program.sessions[0].stem).stdout
+    assert shown.endswith("> first\n\none\n\n> second\n\ntwo\n")
+
+
+def test_the_built_in_model_looks_into_files(program: Program) -> None:
+    done = program.run("--temperature", "0", "-e", "What is in todo.txt?")
+    assert done.returncode == 0
+    assert "buy milk" in done.stdout
+    assert "→ read_file" in done.stderr
+    assert "→" not in done.stdout
+
+
+def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
+    """Everything that the terminal shows while `answer` is typed, and the exit code."""
+    (program.home / "script").write_text(WRITE)
+    command = "-m", "tests.cli.scripted", str(program.home / "script"), "-e", "x"
+    env = {**program.env, "PYTHONPATH": str(REPOSITORY)}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(program.work)
+        os.execve(sys.executable, [sys.executable, *command], env)
+    shown = b""
+    asked = False
+    while True:
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:
+            break
+        shown += data
+        if b"n = no" in shown and not asked:
+            asked = True
+            os.write(terminal, answer.encode() + b"\n")
+        if not data:
+            break
+    os.close(terminal)
+    return shown.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_on_a_terminal_the_user_is_asked(program: Program) -> None:
+    shown, code = on_a_terminal(program, "y")
+    assert code == 0
+    assert "May the model call write_file" in shown
+    assert (program.work / "new.txt").read_text() == "hello"
+
+
+def test_anything_but_yes_is_no(program: Program) -> None:
+    shown, code = on_a_terminal(program, "why?")
+    assert code == 0
+    assert "denied by the user" in shown
+    assert not (program.work / "new.txt").exists()
+
+
+def test_always_is_stored_as_shown(program: Program) -> None:
+    shown, _ = on_a_terminal(program, "a")
+    stored = (program.config / "permissions.toml").read_text()
+    assert (program.work / "new.txt").exists()
+    assert "a = allow" in shown
+    assert 'decision = "allow"' in stored
+
+
+def test_a_control_sequence_does_not_reach_the_terminal(program: Program) -> None:
+    (program.home / "script").write_text('text: "\\u001b]0;owned\\u0007"')
+    command = [sys.executable, "-m", "tests.cli.scripted", str(program.home / "script")]
+    main, side = pty.openpty()
+    env = {**program.env, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run(
+        [*command, "-e", "x"],
+        stdin=subprocess.DEVNULL,
+        stdout=side,
+        env=env,
+        cwd=program.work,
+        check=True,
+    )
+    os.close(side)
+    assert b"\x1b" not in os.read(main, 4096)
+    os.close(main)

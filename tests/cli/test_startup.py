@@ -1,0 +1,53 @@
+"""What is loaded before anything is shown."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "fastapi",
+    "httpx",
+    "jinja2",
+    "llama_cpp",
+    "numpy",
+    "prompt_toolkit",
+    "pydantic",
+    "rich",
+    "tomlkit",
+    "typer",
+    "uvicorn",
+}
+PROBE = """
+import sys
+sys.argv = ["shepherd", *{arguments!r}]
+try:
+    from shepherd.cli.app import main
+    main()
+except SystemExit:
+    pass
+{more}
+print(*sorted(name for name in sys.modules if "." not in name))
+"""
+
+
+def loaded(*arguments: str, more: str = "") -> set[str]:
+    code = PROBE.format(arguments=arguments, more=more)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_needs_nothing(option: str) -> None:
+    modules = loaded(option)
+    assert modules & HEAVY == set()
+    assert "asyncio" not in modules
+
+
+def test_help_loads_no_frontend() -> None:
+    assert loaded("--help") & HEAVY <= {"typer", "rich", "pydantic"}
+
+
+def test_a_bare_start_loads_what_the_prompt_needs() -> None:
+    more = "import shepherd.cli.launch, shepherd.cli.repl.app"
+    assert loaded("--version", more=more) & HEAVY <= {"prompt_toolkit", "rich", "pydantic"}
