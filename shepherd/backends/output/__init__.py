@@ -3,7 +3,7 @@
 Pure: text in, events out; knows nothing of models, sessions or callbacks.
 """
 
-from shepherd.backends.output.detect import detect_style, with_separator
+from shepherd.backends.output.detect import STYLES, detect_style, with_separator
 from shepherd.backends.output.filter import OutputFilter, ParsedOutput, new_call_id
 from shepherd.backends.output.stop import StopMatcher
 from shepherd.backends.output.style import (
@@ -18,6 +18,7 @@ from shepherd.backends.output.text import TextEvent
 __all__ = [
     "ALL_FORMATS",
     "GENERIC",
+    "STYLES",
     "CallFormat",
     "OutputFilter",
     "OutputStyle",

@@ -28,16 +28,18 @@ class Candidate(Mode):
 
     def feed(self, text: str) -> str:
         verdict = self._reader.feed(text)
-        return "" if verdict is None else self._settle(verdict)
+        return "" if verdict is None else self._settle(verdict, at_end=False)
 
     def finish(self, *, truncated: bool) -> str:
-        return self._settle(self._reader.finish(truncated=truncated))
+        return self._settle(self._reader.finish(truncated=truncated), at_end=True)
 
-    def _settle(self, verdict: Verdict) -> str:
+    def _settle(self, verdict: Verdict, *, at_end: bool) -> str:
         if verdict.calls:
             before = without_separator(self._machine, self._lead)
             self._machine.accept(verdict.calls, before)
             return verdict.rest
+        if self._lead.behind_call and at_end and not verdict.text.strip() and not verdict.rest:
+            return ""  # a model that opens where it should close
         self._put(self._lead.text + self._marker)
         self._machine.resume()
         if self._machine.may_reread(verdict.text):

@@ -24,6 +24,12 @@ GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_ANGLE, sepa
 DEEPSEEK = OutputStyle("deepseek", formats=_ANGLE, separator="")
 MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_ANGLE, separator="")
 
+STYLES = {
+    style.family: style
+    for style in (GENERIC, CHATML, LLAMA3, GLM, HARMONY, GEMMA4, DEEPSEEK, MISTRAL)
+}
+"""All styles by family."""
+
 _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("Environment: ipython", "<|eom_id|>"), LLAMA3),
     (("<|observation|>",), GLM),

@@ -38,13 +38,14 @@ def body_starts(names: tuple[str, ...]) -> MarkerSet:
 def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
     """The calls in `body`; empty if it is something else, None if its end is still to come."""
     body = body.strip()
+    if body.startswith(("{", "[")):
+        return catalog.from_json_text(body) or parse_pythonic(body, catalog)
+    head = body.partition("{")[0]
     for tokens in CALL_TOKENS:
-        if body.startswith(tokens.begin):
+        if tokens.begin in head or tokens.separator in head:
             return parse_section(body, tokens, catalog)
     if body.startswith("call:"):
         return _gemma(body, catalog)
-    if body.startswith(("{", "[")):
-        return catalog.from_json_text(body) or parse_pythonic(body, catalog)
     if body.startswith("<"):
         return _xml(body, catalog, scope)
     name = _NAME.match(body)

@@ -24,9 +24,12 @@ _FENCED = re.compile(r"\s*```\w*\s*(.*?)\s*```\s*", re.DOTALL)
 
 
 def parse_section(body: str, tokens: CallTokens, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
-    """The calls of a section; empty if one of them can't be understood."""
+    """The calls of a section; empty if one of them can't be understood.
+
+    The first token of the first call may be missing.
+    """
     calls: list[FoundCall] = []
-    for item in body.split(tokens.begin)[1:]:
+    for item in body.removeprefix(tokens.begin).split(tokens.begin):
         found = _call(item, tokens, catalog)
         if not found:
             return ()

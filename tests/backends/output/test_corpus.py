@@ -1,0 +1,76 @@
+"""Recorded outputs, each cut in every way that matters."""
+
+import random
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.backends.output import STYLES
+from shepherd.events import CallbackEvent
+from tests.backends.output.support import TOOLS, Outcome, parse, pieces
+
+CORPUS = Path(__file__).parent / "corpus"
+RANDOM_SPLITS = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    text: str
+    style: str = "generic"
+    prompt_tail: str = ""
+    thinking: bool = False
+    tools: bool = True
+    truncated: bool = False
+    content: str = ""
+    reasoning: str = ""
+    blocks: list[list[str]] = field(default_factory=list[list[str]])
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, Any]])
+
+    def parse(self, chunks: Any) -> Outcome:
+        return parse(
+            chunks,
+            STYLES[self.style],
+            TOOLS if self.tools else (),
+            prompt_tail=self.prompt_tail,
+            thinking=self.thinking,
+            truncated=self.truncated,
+        )
+
+
+def cases() -> list[Any]:
+    found: list[Any] = []
+    for path in sorted(CORPUS.glob("*.toml")):
+        recorded = tomllib.loads(path.read_text(encoding="utf-8"))["case"]
+        found += [pytest.param(Case(**c), id=f"{path.stem}: {c['name']}") for c in recorded]
+    return found
+
+
+@pytest.mark.parametrize("case", cases())
+def test_output_means_what_was_recorded(case: Case) -> None:
+    outcome = case.parse(case.text)
+    assert outcome.content == case.content
+    assert outcome.reasoning == case.reasoning
+    assert [list(c) for c in outcome.calls] == [list(c) for c in case.calls]
+    blocks = [[e.name, e.text] for e in outcome.events if e.event is CallbackEvent.CODEBLOCK]
+    assert blocks == case.blocks
+    assert outcome.shown == outcome.content
+
+
+@pytest.mark.parametrize("case", cases())
+def test_cutting_the_output_changes_nothing(case: Case) -> None:
+    whole = case.parse(case.text)
+    assert case.parse(list(case.text)) == whole
+    for cut in range(1, len(case.text)):
+        assert case.parse([case.text[:cut], case.text[cut:]]) == whole
+    rng = random.Random(case.name)
+    for _ in range(RANDOM_SPLITS):
+        cuts = [rng.randint(0, len(case.text)) for _ in range(rng.randint(2, 12))]
+        assert case.parse(pieces(case.text, cuts)) == whole
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(cases()) >= 100
