@@ -44,10 +44,7 @@ def start(tmp_path: Path, work: Path, env: dict[str, str]) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(script: str | None, *arguments: str, **options: Any) -> Terminal:
-            argv = [
-                os.environ.get("SHEP", str(Path(sys.executable).with_name("shepherd"))),
-                *arguments,
-            ]
+            argv = [str(Path(sys.executable).with_name("shepherd")), *arguments]
             if script is not None:
                 path = tmp_path / "script.txt"
                 path.write_text(script)

@@ -8,18 +8,8 @@ from tests.e2e.terminal import CTRL_D
 
 READY = r"approve: ask"
 NAMES = [
-    "help",
-    "clear",
-    "tools",
-    "model",
-    "provider",
-    "system",
-    "context",
-    "stats",
-    "thinking",
-    "save",
-    "exit",
-    "approve",
+    *("help", "clear", "tools", "model", "provider", "system", "context", "stats", "thinking"),
+    *("save", "exit", "approve"),
 ]
 
 

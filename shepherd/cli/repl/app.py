@@ -95,7 +95,8 @@ class Repl:
             await self._turns.send(text)
         except NotSentError as error:
             self._renderer.turn_over()
-            self._renderer.error(str(error))
+            if str(error):
+                self._renderer.error(str(error))
             self._surface.restore(text)
         finally:
             self._renderer.activity.stop()

@@ -1,50 +1,16 @@
 """Blocks of Markdown as renderables, set apart by blank lines."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 from shepherd.cli.repl.markdown_stream import Block, BlockKind
-from shepherd.cli.repl.paint import BLANK_LINE, Piece
+from shepherd.cli.repl.paint import BLANK_LINE, INDENT, Piece
 
-INDENT = "  "
 HIGHLIGHT_LINES = 60
 """How far back a line of code is looked at for its colours."""
 HIGHLIGHT_WIDTH = 2000
 """Longer lines of code stay plain."""
-
-
-class _LeftHeading(Heading):
-    LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
-
-
-class _PlainCode(CodeBlock):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = Syntax("", self.lexer_name, theme=self.theme, background_color="default")
-        yield Padding(code.highlight(str(self.text).rstrip()), (0, 0, 0, len(INDENT)))
-
-
-class TerminalMarkdown(Markdown):
-    """Markdown that keeps line breaks, sets headings to the left and code without a box."""
-
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements,
-        "heading_open": _LeftHeading,
-        "fence": _PlainCode,
-        "code_block": _PlainCode,
-    }
-
-    def __init__(self, source: str, code_theme: str) -> None:
-        super().__init__(source, code_theme=code_theme, hyperlinks=False)
-        for token in self.parsed:
-            for child in token.children or ():
-                if child.type == "softbreak":
-                    child.type = "hardbreak"
 
 
 class BlockPainter:
@@ -55,7 +21,7 @@ class BlockPainter:
         self._styled = styled
         self._last: Block | None = None
         self._code: list[str] = []
-        self._syntax: Syntax | None = None
+        self._language = "text"
 
     def reset(self) -> None:
         """The next block is the first of its text."""
@@ -92,6 +58,8 @@ class BlockPainter:
         """Markdown outside a fence."""
         if not self._styled:
             return Piece(Text(text.rstrip("\n")), soft_wrap=True)
+        from shepherd.cli.repl.markdown import TerminalMarkdown  # slow to load
+
         return Piece(TerminalMarkdown(text, self._code_theme), trim=True)
 
     def _gap_before(self, kind: BlockKind) -> bool:
@@ -105,16 +73,17 @@ class BlockPainter:
         info = line.strip().lstrip("`~").split()
         language = info[0].strip("{}.,").lower() if info else ""
         self._code.clear()
-        self._syntax = Syntax(
-            "", language or "text", theme=self._code_theme, background_color="default"
-        )
+        self._language = language or "text"
 
     def _code_line(self, line: str) -> Text:
         code = line.rstrip("\n")
         self._code = [*self._code[-HIGHLIGHT_LINES:], code]
-        if self._syntax is None or not self._styled or len(code) > HIGHLIGHT_WIDTH:
+        if not self._styled or len(code) > HIGHLIGHT_WIDTH:
             return Text(INDENT + code)
-        highlighted = self._syntax.highlight("\n".join(self._code)).split("\n", allow_blank=True)
+        from shepherd.cli.repl.markdown import highlight  # slow to load
+
+        whole = highlight("\n".join(self._code), self._language, self._code_theme)
+        highlighted = whole.split("\n", allow_blank=True)
         position = len(self._code) - 1
         found = highlighted[position] if position < len(highlighted) else Text(code)
         return Text(INDENT) + found

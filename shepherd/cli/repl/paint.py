@@ -68,6 +68,7 @@ class Piece:
 
 
 BLANK_LINE = Piece("")
+INDENT = "  "
 
 
 class _Sink(StringIO):

@@ -3,10 +3,10 @@
 from rich.padding import Padding
 from rich.text import Text
 
-from shepherd.cli.repl.blocks import INDENT, BlockPainter
+from shepherd.cli.repl.blocks import BlockPainter
 from shepherd.cli.repl.clean import clean_chunk
 from shepherd.cli.repl.markdown_stream import Block, MarkdownStream
-from shepherd.cli.repl.paint import Piece
+from shepherd.cli.repl.paint import INDENT, Piece
 
 MAX_LIVE = 8000
 """Characters of unfinished text that are drawn; of more only the end."""

@@ -16,7 +16,7 @@ from shepherd.turn import ToolExecutor, run_turn
 
 
 class NotSentError(ShepherdError):
-    """The message did not reach the model; it belongs back into the prompt."""
+    """The message did not reach the model and belongs back into the prompt; "" if told already."""
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class Turns:
         backend = await self._backend()
         attached = await self._attach(text)
         self._renderer.activity.start("waiting for the model")
+        before = len(self._assembly.session.messages)
         try:
             await run_turn(
                 self._assembly.session,
@@ -61,8 +62,10 @@ class Turns:
                 self._renderer,
                 self._assembly.limits,
             )
-        except ShepherdError:
-            return  # the ERROR event has told it
+        except ShepherdError as error:  # the ERROR event has told it
+            if len(self._assembly.session.messages) > before:
+                return
+            raise NotSentError from error
         self._status.totals.turns += 1
         self._renderer.turn_over()
 

@@ -1,0 +1,44 @@
+"""The whole program with its own model; what it says is not looked at closely."""
+
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.e2e.terminal import CTRL_C, CTRL_D, ESCAPE
+
+READY = r"approve: ask"
+ANSWERED = r"pup · [\d.k]+/[\d.k]+ tokens \(\d+%\) · \d+ tok/s"
+
+
+def test_the_prompt_is_there_before_the_model_and_takes_a_question(start: Start) -> None:
+    terminal = start(None, columns=100)
+    terminal.wait_for("›")
+    terminal.send("hello\r")
+    terminal.wait_for("› hello")
+    terminal.wait_for(ANSWERED)
+    terminal.settle()
+    terminal.send(CTRL_D)
+    assert terminal.wait_exit() == 0
+
+
+def test_a_tool_runs_and_a_stop_during_the_prompt_does_no_harm(start: Start, work: Path) -> None:
+    (work / "notes.txt").write_text("buy milk\n")
+    long_text = " ".join(f"word{n}" for n in range(1500))
+    (work / "long.txt").write_text(long_text)
+    terminal = start(None, columns=100)
+    terminal.wait_for(READY)
+    terminal.say("read notes.txt")
+    terminal.wait_for("● read_file")
+    terminal.wait_for(ANSWERED)
+    terminal.wait_gone("Esc stops")
+    terminal.say("what is @long.txt")
+    terminal.wait_for("attached: long.txt")
+    terminal.send(ESCAPE)
+    terminal.wait_for(r"interrupted|does not fit")
+    terminal.settle()
+    terminal.send(CTRL_C)
+    terminal.say("/clear")
+    terminal.wait_for("starts afresh")
+    terminal.say("hello")
+    terminal.wait_count("› hello", 1)
+    terminal.wait_gone("Esc stops")
+    assert "Traceback" not in terminal.settle()
