@@ -39,7 +39,6 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
     return ServerSettings(
         host=section.host,
         port=section.port,
-        auth_mode=section.auth_mode,
         insecure=insecure,
         thinking=config.model.thinking,
         max_tokens=config.model.max_tokens,

@@ -8,14 +8,19 @@ from shepherd.server.guard import names_this_machine
 from shepherd.server.settings import ServerSettings
 
 
-def bind(settings: ServerSettings) -> socket.socket:
+def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.socket:
     """A socket bound to the address, not listening yet.
 
     Raises ConfigError when the address is unknown or taken, or when it is reachable from other
-    machines and anybody there would be let in.
+    machines and, not being `authenticated`, anybody there would be let in.
     """
     family, address = _resolve(settings.host, settings.port)
-    _check_exposure(settings, address[0])
+    if not (authenticated or settings.insecure or names_this_machine(address[0])):
+        raise ConfigError(
+            f"Refusing to listen on {settings.host} without authentication: every machine that "
+            "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
+            "NAME`), or --insecure if that is what you want."
+        )
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -47,16 +52,6 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
         raise ConfigError(f"The server can't listen on host '{host}': {error}") from error
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, (str(address[0]), port)
-
-
-def _check_exposure(settings: ServerSettings, address: str) -> None:
-    if settings.auth_mode != "none" or settings.insecure or names_this_machine(address):
-        return
-    raise ConfigError(
-        f"Refusing to listen on {settings.host} without authentication: every machine that "
-        "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add NAME`), "
-        "or --insecure if that is what you want."
-    )
 
 
 def _problem(settings: ServerSettings, error: OSError) -> str:

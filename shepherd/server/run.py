@@ -40,7 +40,7 @@ async def serve(
     before the backend is opened when the address is taken or must not be served, or when the
     key file can't be used.
     """
-    with bind(settings) as sock, _logging_to_stderr():
+    with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
         _warn_or_refuse(settings, keys, tools)
         backend = await open_backend()
         try:

@@ -1,14 +1,11 @@
 """What the server is told when it starts."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-AuthMode = Literal["none", "json"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens, whom it lets in, and its limits.
+    """Where the server listens and its limits; whoever has the keys decides who comes in.
 
     `thinking` and `max_tokens` are for requests that don't say whether the model is to reason and
     how much it may generate (0: as many tokens as fit).
@@ -19,7 +16,6 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = 8000
-    auth_mode: AuthMode = "none"
     insecure: bool = False
     thinking: bool = False
     max_tokens: int = 0

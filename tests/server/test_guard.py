@@ -13,8 +13,7 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask, scripted
 
-OPEN = ServerSettings(port=0)
-LOCKED = ServerSettings(port=0, auth_mode="json")
+SETTINGS = ServerSettings(port=0)
 
 
 def backend() -> ScriptedBackend:
@@ -29,7 +28,7 @@ def store(tmp_path: Path) -> KeyStore:
 @pytest.fixture
 def locked(store: KeyStore) -> Iterator[Scripted]:
     # the server has a store of its own: keys come and go as `shepherd apikey` changes them
-    with RunningServer(backend(), LOCKED, KeyStore(store.path)) as server:
+    with RunningServer(backend(), SETTINGS, KeyStore(store.path)) as server:
         yield server
 
 
@@ -94,7 +93,7 @@ def test_nothing_said_and_no_key_is_logged(
 ) -> None:
     key = store.add("laptop")
     caplog.set_level("DEBUG", logger="shepherd")
-    with RunningServer(backend(), LOCKED, store) as server, server.client(key) as client:
+    with RunningServer(backend(), SETTINGS, store) as server, server.client(key) as client:
         ask(client, messages=[{"role": "user", "content": "my secret"}])
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("shepherd")]
     assert any("POST /v1/chat/completions 200" in line for line in lines)
@@ -117,7 +116,7 @@ def test_nothing_said_and_no_key_is_logged(
     ],
 )
 def test_without_keys_only_this_machine_s_names_are_served(host: str, expected: int) -> None:
-    with scripted("text: hi", OPEN) as server:
+    with scripted("text: hi", SETTINGS) as server:
         assert status(server, Host=host) == expected
 
 
@@ -144,7 +143,7 @@ def test_pages_may_read_answers_only_if_named() -> None:
     with scripted("text: hi", settings) as server:
         preflight = httpx.options(server.url + CHAT, headers=asked)
     assert preflight.headers["access-control-allow-origin"] == "https://friend.example"
-    with scripted("text: hi", OPEN) as server:
+    with scripted("text: hi", SETTINGS) as server:
         assert "access-control-allow-origin" not in httpx.options(server.url, headers=asked).headers
 
 

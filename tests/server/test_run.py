@@ -123,7 +123,6 @@ def test_other_machines_are_not_served_without_keys(host: str) -> None:
     "settings",
     [
         ServerSettings(host="0.0.0.0", port=0, insecure=True),
-        ServerSettings(host="0.0.0.0", port=0, auth_mode="json"),
         ServerSettings(host="localhost", port=0),
         ServerSettings(host="127.1.2.3", port=0),
     ],
@@ -131,6 +130,11 @@ def test_other_machines_are_not_served_without_keys(host: str) -> None:
 def test_addresses_that_may_be_served(settings: ServerSettings) -> None:
     with bind(settings) as sock:
         assert url_of(settings.host, sock).startswith(f"http://{settings.host}:")
+
+
+def test_keys_allow_every_address() -> None:
+    with bind(ServerSettings(host="0.0.0.0", port=0), authenticated=True) as sock:
+        assert sock.getsockname()[0] == "0.0.0.0"
 
 
 def test_unknown_host_is_named() -> None:

@@ -1,0 +1,64 @@
+"""A generation as a stream of text."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.errors import BackendError, ContextFullError
+from shepherd.events import CallbackEvent
+from shepherd.messages import Message
+from shepherd.server.generation import open_generation
+from shepherd.session import Session
+from tests.server.harness import HeldBackend
+
+SCRIPT = r"""
+chunk: 2
+think: first a thought
+text: "then text\n```\ncode\n```\nmore text"
+"""
+
+
+def session() -> Session:
+    return Session(messages=[Message.user("hi")])
+
+
+@pytest.mark.parametrize("turns", [0, 1, 7, 10_000])
+async def test_a_slow_reader_gets_the_same_in_larger_pieces(turns: int) -> None:
+    backend = ScriptedBackend(parse_script(SCRIPT))
+    pieces: list[tuple[CallbackEvent, str]] = []
+    async with open_generation(backend, session(), 0) as stream:
+        async for piece in stream:
+            pieces.append(piece)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        message = (await stream.result()).message
+    thoughts = [text for event, text in pieces if event is CallbackEvent.THINKING]
+    assert "".join(thoughts) == message.reasoning == "first a thought"
+    assert "".join(text for _, text in pieces[len(thoughts) :]) == message.content
+    if turns == 10_000:  # all was there when it came back: one piece per run of a kind
+        assert all(a[0] is not b[0] for a, b in pairwise(pieces[1:]))
+
+
+async def test_leaving_early_stops_the_work() -> None:
+    backend = HeldBackend(hold_generation=True)
+    async with open_generation(backend, session(), 0) as stream:
+        async for _, text in stream:
+            assert text == "done"
+            break
+        while not backend.working:
+            await asyncio.sleep(0)
+    assert (backend.working, backend.stopped, backend.holding) == (0, 1, 0)
+
+
+async def test_failures_come_where_they_happen() -> None:
+    backend = ScriptedBackend(parse_script("full: 5\n---\ntext: a\nerror: gone"))
+    with pytest.raises(ContextFullError):
+        async with open_generation(backend, session(), 0):
+            raise AssertionError
+    async with open_generation(backend, session(), 0) as stream:
+        assert [text async for _, text in stream] == ["a"]
+        with pytest.raises(BackendError, match="gone"):
+            await stream.result()
+    assert backend.active == 0
