@@ -13,7 +13,7 @@ class GetTime(Tool[NoArguments]):
     """`14:03:22 UTC`."""
 
     name = "get_time"
-    description = "Current local time."
+    description = "Local time."
     arguments = NoArguments
 
     def accesses(self, arguments: NoArguments, context: ToolContext) -> list[Access]:
@@ -27,7 +27,7 @@ class GetDate(Tool[NoArguments]):
     """`2026-11-21 Saturday`; the weekday is English whatever the locale."""
 
     name = "get_date"
-    description = "Current date and weekday."
+    description = "Date and weekday."
     arguments = NoArguments
 
     def accesses(self, arguments: NoArguments, context: ToolContext) -> list[Access]:

@@ -19,7 +19,7 @@ class GetEnvironmentVariable(Tool[VariableArguments]):
     """The value of a variable."""
 
     name = "get_environment_variable"
-    description = "Value of an environment variable."
+    description = "Environment variable."
     arguments = VariableArguments
 
     def accesses(self, arguments: VariableArguments, context: ToolContext) -> list[Access]:

@@ -36,7 +36,7 @@ def has_magic(text: str) -> bool:
 
 
 def _one_regex(pattern: str) -> str:
-    parts = pattern.split("/")
+    parts = re.sub(r"(^|/)\*\*(?:/\*\*)+(?=/|$)", r"\1**", pattern).split("/")
     regex = ""
     for index, part in enumerate(parts):
         last = index == len(parts) - 1

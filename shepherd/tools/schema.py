@@ -6,14 +6,17 @@ from pydantic import BaseModel
 
 from shepherd.messages import JsonObject
 
-_NOISE = frozenset({"title", "default", "additionalProperties", "$defs", "minLength"})
+_NOISE = frozenset(
+    {"title", "default", "additionalProperties", "$defs", "minLength", "minimum", "maximum"}
+)
 _NAMED_PARTS = frozenset({"properties"})
 
 
 def compact_schema(model: type[BaseModel]) -> JsonObject:
-    """The JSON schema of `model` without titles, defaults and references.
+    """The JSON schema of `model` without titles, defaults, ranges and references.
 
-    Properties stay in the order of the fields.
+    Properties stay in the order of the fields. Ranges are checked all the same; a model that
+    oversteps one is told.
     """
     full = model.model_json_schema()
     definitions = cast(JsonObject, full.get("$defs", {}))

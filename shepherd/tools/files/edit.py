@@ -35,7 +35,7 @@ class EditFile(Tool[EditArguments]):
     """Replaces one place, or with `replace_all` every place, of a text file."""
 
     name = "edit_file"
-    description = "Replace text that occurs once in a file, or everywhere with replace_all."
+    description = "Replace text in a file."
     arguments = EditArguments
 
     def accesses(self, arguments: EditArguments, context: ToolContext) -> list[Access]:

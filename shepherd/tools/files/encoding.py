@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 HEAD_BYTES = 8192
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
+_FEW = 16
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -47,9 +48,11 @@ def detect(head: bytes) -> Encoding | None:
 
 def _eight_bit(head: bytes) -> Encoding | None:
     text = head.decode("utf-8", "surrogateescape")
-    # a character cut in two at the end of the head is no error
-    broken = sum(1 for c in text[:-3] if "\udc80" <= c <= "\udcff")
-    proper = sum(1 for c in text if c > "\x7f" and not "\udc80" <= c <= "\udcff")
+    # at the end of a full head stands perhaps half a character
+    inner = text[:-3] if len(head) == HEAD_BYTES else text
+    broken = sum(1 for c in inner if "\udc80" <= c <= "\udcff")
+    proper = sum(1 for c in inner if c > "\x7f" and not "\udc80" <= c <= "\udcff")
     if broken <= proper:
         return UTF8
-    return None if broken * 10 > len(head) * 3 else LATIN1
+    mostly = broken * 10 > len(head) * 3 and broken > _FEW
+    return None if mostly else LATIN1

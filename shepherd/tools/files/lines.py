@@ -65,7 +65,8 @@ def _skip(file: BinaryIO, count: int, stopped: Callable[[], bool]) -> int:
 
 
 def _count(file: BinaryIO, rest: bytes, stopped: Callable[[], bool]) -> tuple[int, bool]:
-    lines, size, chunk, final = 0, 0, rest, b"\n"
+    lines, size, final = 0, 0, b"\n"
+    chunk = rest or file.read(_CHUNK)
     while chunk and size < _COUNT_LIMIT and not stopped():
         lines += chunk.count(b"\n")
         size += len(chunk)

@@ -2,9 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
@@ -19,7 +16,7 @@ MAX_ENTRIES = 500
 class ListArguments(Arguments):
     """Which directory."""
 
-    path: Annotated[str, Field(description="default: working directory")] = "."
+    path: str = "."
 
 
 class ListDirectory(Tool[ListArguments]):

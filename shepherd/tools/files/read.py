@@ -22,8 +22,8 @@ class ReadArguments(Arguments):
     """What to read."""
 
     path: str
-    offset: Annotated[int, Field(ge=0, description="first line, from 1")] = 1
-    limit: Annotated[int, Field(ge=0, description="number of lines")] = 0
+    offset: Annotated[int, Field(ge=0, description="first line")] = 1
+    limit: Annotated[int, Field(ge=0)] = 0
 
 
 class ReadFile(Tool[ReadArguments]):

@@ -20,16 +20,23 @@ def replace_text(text: str, old: str, new: str, newline: str, *, every: bool) ->
     other than 1 means that nothing was replaced.
     """
     for needle in (old, _with(old, newline)):
-        if count := text.count(needle):
+        if count := _count(text, needle):
             put = _with(new, _newline_of(needle) or newline)
-            changed = text.replace(needle, put) if every or count == 1 else text
-            return Replacement(changed, count)
+            if every:
+                return Replacement(text.replace(needle, put), text.count(needle))
+            return Replacement(text.replace(needle, put) if count == 1 else text, count)
     return _tolerant(text, old, _with(new, newline), every=every)
 
 
 def _with(text: str, newline: str) -> str:
     plain = text.replace("\r\n", "\n")
     return plain.replace("\n", newline) if newline != "\n" else plain
+
+
+def _count(text: str, needle: str) -> int:
+    """How often; matches that overlap are two, for it is not clear which one is meant."""
+    count = text.count(needle)
+    return 2 if count == 1 and text.find(needle) != text.rfind(needle) else count
 
 
 def _newline_of(text: str) -> str:

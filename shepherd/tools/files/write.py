@@ -23,7 +23,7 @@ class WriteFile(Tool[WriteArguments]):
     """Creates or replaces a file, with its parents."""
 
     name = "write_file"
-    description = "Create or overwrite a file."
+    description = "Write a whole file."
     arguments = WriteArguments
 
     def accesses(self, arguments: WriteArguments, context: ToolContext) -> list[Access]:

@@ -38,8 +38,13 @@ def path_matches(pattern: str, path: str, cwd: Path, *, ignore_case: bool = Fals
 
     `{cwd}/` and relative globs start in the working directory, `~/` in the home directory.
     """
-    home = os.path.realpath(Path("~").expanduser())
+    home = _real_home(os.environ.get("HOME", ""))
     return _path_regex(pattern, str(cwd), home, ignore_case).fullmatch(path) is not None
+
+
+@lru_cache(maxsize=8)
+def _real_home(_home: str) -> str:
+    return os.path.realpath(Path("~").expanduser())
 
 
 @lru_cache(maxsize=2048)

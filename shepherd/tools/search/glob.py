@@ -29,7 +29,7 @@ class Glob(Tool[GlobArguments]):
     """Paths that match a glob."""
 
     name = "glob"
-    description = "Find files by name, as *.py or src/**/*.ts."
+    description = "Find files by name."
     arguments = GlobArguments
 
     def accesses(self, arguments: GlobArguments, context: ToolContext) -> list[Access]:

@@ -18,9 +18,9 @@ from shepherd.tools.search.query import Query
 class GrepArguments(Arguments):
     """What to look for, where, in which files."""
 
-    pattern: Annotated[str, Field(min_length=1, description="regular expression")]
+    pattern: Annotated[str, Field(min_length=1, description="regex")]
     path: str = "."
-    glob: Annotated[str, Field(description="files to search, as *.py")] = ""
+    glob: str = ""
 
 
 class Grep(Tool[GrepArguments]):

@@ -21,7 +21,7 @@ _CHANGES_SHELL = frozenset({"eval", "source", ".", "builtin", "command"})
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero"})
 _TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "uniq", "cut", "tr"})
 _MAX_GLOB = 500
-_MAX_ACCESSES = 4000
+_MAX_ACCESSES = 2000
 _FRAGMENTS = re.compile(r"[=:,@]+")
 _CODE_FRAGMENTS = re.compile(r"[\s'\"(){}\[\]<>;|&=:,@`$+]+")
 _ROUGH = re.compile(r"[;&|\n(){}`]+|\$\(")
@@ -35,18 +35,20 @@ def line_accesses(line: str, cwd: Path) -> list[Access]:
         return _limited([Access(AccessKind.SHELL, line, Claim.OPAQUE), *_rough(line, cwd)], line)
     if not commands:
         return [Access(AccessKind.SHELL, shlex.join([line]))]
-    places = _Places(cwd)
-    found: list[Access] = []
-    for command in commands:
-        found += _command(command, places)
-        places.follow(command)
-    return _limited(found, line)
+    return _limited(_all(commands, cwd), line)
 
 
 def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
     """What a program does that is started with these words, without a shell."""
     command = Command([Word(word, bare=False) for word in argv])
     return _limited(_command(command, _Places(cwd)), shlex.join(argv))
+
+
+def _all(commands: Iterable[Command], cwd: Path) -> Iterator[Access]:
+    places = _Places(cwd)
+    for command in commands:
+        yield from _command(command, places)
+        places.follow(command)
 
 
 class _Places:
@@ -90,8 +92,9 @@ def _command(command: Command, places: _Places) -> Iterator[Access]:
         yield from _mentioned_commands(words, places, itself=bool(assignments))
     for redirect in command.redirects:
         yield from _redirect(redirect, places)
+    code = runs_code(words)
     for word in [*command.words, *command.assignments]:
-        yield from _mentioned_files(word, places, code=runs_code(words))
+        yield from _mentioned_files(word, places, code=code)
 
 
 def _is_readable(command: Command) -> bool:

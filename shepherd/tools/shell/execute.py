@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
@@ -26,11 +26,11 @@ _ENVIRONMENT = {
 
 
 class ExecuteArguments(Arguments):
-    """What to run; a string goes to a shell, a list is run as it is."""
+    """What to run; a string goes to a shell, a list of words is run without one."""
 
-    command: str | list[str]
+    command: Annotated[str | list[str], WithJsonSchema({"type": "string"})]
     cwd: str = "."
-    timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT, description="seconds")] = 0
+    timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT)] = 0
 
     @field_validator("command")
     @classmethod

@@ -20,6 +20,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _DUPLICATE = re.compile(r"[0-9]*-?")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[^\S \t\n]")
 _MAX_DEPTH = 20
+_MAX_LENGTH = 50_000
 
 
 def split_line(text: str) -> list[Command]:
@@ -27,6 +28,8 @@ def split_line(text: str) -> list[Command]:
 
     Raises UnreadableError.
     """
+    if len(text) > _MAX_LENGTH:
+        raise UnreadableError("too long")
     if _UNPRINTABLE.search(text):
         raise UnreadableError("a control character")
     commands: list[Command] = []

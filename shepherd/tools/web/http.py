@@ -1,9 +1,9 @@
 """HTTP for models."""
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import plain_text
@@ -23,7 +23,10 @@ class GetArguments(Arguments):
 class RequestArguments(Arguments):
     """Any request."""
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    method: Annotated[
+        Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"],
+        WithJsonSchema({"type": "string"}),
+    ]
     url: str
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     body: str = ""

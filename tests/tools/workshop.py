@@ -1,0 +1,76 @@
+"""A working directory with a runner over it, and small questions to ask of processes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shepherd.messages import ToolCall
+from shepherd.tools.base import ToolContext, ToolResult
+from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.rules import parse_rule
+from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.runner import ToolRunner
+
+
+@dataclass
+class Workshop:
+    """Runs calls in `root`; `outside` is a directory beside it."""
+
+    root: Path
+    outside: Path
+    runner: ToolRunner
+    approver: ScriptedApprover
+
+    async def result(self, name: str, **arguments: Any) -> ToolResult:
+        """The result of a call."""
+        return await self.runner.run(ToolCall("call_1", name, arguments))
+
+    async def call(self, name: str, **arguments: Any) -> str:
+        """The text of a call's result."""
+        return (await self.result(name, **arguments)).content
+
+    @property
+    def asked(self) -> int:
+        """How often approval was asked for."""
+        return len(self.approver.requests)
+
+
+def open_workshop(
+    base: Path,
+    *,
+    mode: ApproveMode = ApproveMode.ALL,
+    rules: Iterable[str] = (),
+    answers: Iterable[Approval | Choice] = (),
+    registry: ToolRegistry | None = None,
+    **context: Any,
+) -> Workshop:
+    """A workshop below `base`; `rules` are the user's."""
+    root, outside = base / "project", base / "outside"
+    root.mkdir(exist_ok=True)
+    outside.mkdir(exist_ok=True)
+    policy = PermissionPolicy(root, mode, user=[parse_rule(rule) for rule in rules])
+    approver = ScriptedApprover(answers)
+    settings = ToolContext(root, base / "spill", **context)
+    runner = ToolRunner(registry or default_registry(), policy, approver, settings)
+    return Workshop(root.resolve(), outside.resolve(), runner, approver)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until the condition holds; fails when it takes far too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that is dead but not yet buried does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
