@@ -33,10 +33,10 @@ format: .venv-dev    ## reformat and fix what can be fixed
 	@$(BIN)/ruff format .
 
 docs: .venv-dev      ## write the generated reference pages
-	@$(BIN)/python -m scripts.generate_docs
+	@$(BIN)/python -m scripts.generate_reference
 
 docs-check: .venv-dev   ## the generated pages are current
-	@$(BIN)/python -m scripts.generate_docs --check
+	@$(BIN)/python -m scripts.generate_reference --check
 
 bench: .venv-dev     ## side-by-side benchmarks, printed as ratios
 	@$(BIN)/python -m bench
