@@ -1,0 +1,46 @@
+"""The documented settings are the real ones, the examples load, the unit starts what exists."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+from shepherd.config.fields import all_fields
+from shepherd.config.load import load_config
+from shepherd.config.settings import Config
+from shepherd.sampling import DEFAULT_SAMPLING
+from tests.config.places import Places
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+def test_the_documented_settings_are_valid_and_the_defaults(places: Places) -> None:
+    text = (CONFIG / "config.toml").read_text()
+    places.user_file.write_text(re.sub(r"^#(?=\w)", "", text, flags=re.MULTILINE))
+    config = places.load(env={"XDG_DATA_HOME": "~/.local/share"})
+    given = config.model_dump(exclude_unset=True)
+    assert [f"{s}.{key}" for s, values in given.items() for key in values] == [*all_fields()]
+    unset = {"model": {"system_message"}, "sampling": True}
+    assert config.model_dump(exclude=unset) == Config().model_dump(exclude=unset)
+    sampling = config.sampling.to_sampling()
+    assert sampling.seed == 1
+    assert sampling.over(DEFAULT_SAMPLING).temperature == DEFAULT_SAMPLING.temperature
+
+
+@pytest.mark.parametrize("path", sorted((CONFIG / "examples").glob("*.toml")), ids=lambda p: p.stem)
+def test_examples_load(places: Places, path: Path) -> None:
+    target = places.project_file if path.stem == "project" else places.user_file
+    target.write_text(path.read_text())
+    config = load_config(places.project, {"HOME": str(places.home)})
+    assert config.warnings == ()
+    assert config.model_dump() != Config().model_dump()
+
+
+def test_the_unit_serves_on_loopback_with_the_defaults() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+
+    unit.read_string((CONFIG / "systemd" / "shepherd.service").read_text())
+    assert unit["Service"]["ExecStart"].split()[1:] == ["--server"]
+    assert unit["Service"]["IPAddressDeny"] == "any"
+    assert Config().server.host == "127.0.0.1"
