@@ -42,6 +42,12 @@ async def make_room(session: Session, backend: Backend, full: ContextFullError) 
     return session.evict(plan_eviction(session.messages, counts, over))
 
 
+async def evict_oldest(session: Session, backend: Backend, tokens: int) -> list[Message]:
+    """Evict the oldest whole groups that free `tokens`, or as many as may go."""
+    counts = await message_counts(session, backend)
+    return session.evict(plan_eviction(session.messages, counts, tokens))
+
+
 async def fit_result(session: Session, backend: Backend, message: Message) -> Message:
     """The tool result, cut at its end if it would take more than its share of the context."""
     budget = backend.info.context_size // RESULT_SHARE

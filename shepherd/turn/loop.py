@@ -10,9 +10,12 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.turn.fitting import fit_result, make_room
+from shepherd.turn.fitting import evict_oldest, fit_result, make_room
 from shepherd.turn.repetition import RepetitionGuard
 from shepherd.turn.stream import TurnStream
+
+ANSWER_SHARE = 8
+"""An eighth of the context is kept free for the answer, as long as something can be evicted."""
 
 INTERRUPTED = "Error: interrupted by the user"
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
@@ -115,13 +118,22 @@ class _Turn:
         return generation
 
     async def _generate_evicting(self) -> Generation:
+        reserve = self.backend.info.context_size // ANSWER_SHARE
         while True:
             try:
-                return await self.backend.generate_from_session(
-                    self.session, self.stream.send, self.limits.max_tokens
-                )
+                async with await self.backend.prefill_session(
+                    self.session, self.stream.send
+                ) as prefilled:
+                    short = prefilled.prompt_tokens + reserve - self.backend.info.context_size
+                    if short <= 0 or self.stream.cancelled:
+                        return await self.backend.generate_from_prefilled(
+                            prefilled, self.stream.send, self.limits.max_tokens
+                        )
             except ContextFullError as full:
                 await self._make_room(full)
+                continue
+            if not self._tell_evicted(await evict_oldest(self.session, self.backend, short)):
+                reserve = 0
 
     async def _make_room(self, full: ContextFullError) -> None:
         try:
@@ -131,10 +143,15 @@ class _Turn:
                 last = len(self.session.messages) - 1
                 self.session.evict([range(last, last + 1)])
             raise
-        if not gone:
+        if not self._tell_evicted(gone):
             raise full
-        text = f"Context full: the {len(gone)} oldest messages left the conversation."
-        self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
+
+    def _tell_evicted(self, gone: list[Message]) -> bool:
+        """Tell the user what went; False if nothing did."""
+        if gone:
+            text = f"Context full: the {len(gone)} oldest messages left the conversation."
+            self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
+        return bool(gone)
 
     async def _run_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         """Give each call its result; the reason to end the turn, None to go on."""

@@ -205,6 +205,22 @@ async def test_a_full_context_evicts_the_oldest_turns_and_retries() -> None:
     assert 0 < len(session.messages) < 12
 
 
+async def test_an_eighth_of_the_context_stays_free_for_the_answer() -> None:
+    backend = ScriptedBackend(parse_script("context: 80\ntext: one two three four five six"))
+    session = Session()
+    for _ in range(20):
+        outcome = await turn(session, backend, Recorder())
+        assert outcome.stats[0].prompt_tokens <= 70
+
+
+async def test_a_prompt_that_leaves_little_room_is_answered_all_the_same() -> None:
+    recorder = Recorder()
+    backend = ScriptedBackend(parse_script("context: 80\ntext: fine"))
+    outcome = await run_turn(Session(), "word " * 73, backend, Tools(), recorder)
+    assert outcome.finish_reason is FinishReason.STOP
+    assert recorder.of(CallbackEvent.SYSTEM) == []
+
+
 async def test_a_prompt_that_can_never_fit_is_refused_and_loses_nothing() -> None:
     backend = ScriptedBackend(parse_script("context: 60\ntext: fine"))
     session = Session()
