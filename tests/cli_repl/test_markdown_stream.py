@@ -1,22 +1,8 @@
-import itertools
-
 import pytest
 from hypothesis import example, given
-from hypothesis import strategies as st
 
 from shepherd.cli.repl.markdown_stream import Block, BlockKind, MarkdownStream
-
-LINES = st.sampled_from(
-    [
-        "", "text", "more text", "# Title", "===", "---", "* * *", "- item", "  - nested", "2. two",
-        "1. one", "   continued", "    code?", "> quote", "| a | b |", "|---|---|", "| 1 | 2 |",
-        "```python", "```", "   ```", "~~~", "````", "def f():", "\tx", "a `b` **c", "é 日本 🙂",
-    ]
-)  # fmt: skip
-TEXTS = st.one_of(
-    st.lists(LINES, max_size=30).map("\n".join),
-    st.text(alphabet="ab #-*`~>|\n 1.", max_size=80),
-)
+from tests.cli_repl.texts import CUTS, MARKDOWN, split
 
 
 def _whole(text: str) -> list[Block]:
@@ -24,29 +10,30 @@ def _whole(text: str) -> list[Block]:
     return stream.feed(text) + stream.finish()
 
 
-@given(TEXTS, st.lists(st.integers(0, 400), max_size=12))
+@given(MARKDOWN, CUTS)
 @example("```py\nx = 1\n", [3])
 def test_any_chunking_gives_the_same_blocks_and_loses_nothing(text: str, cuts: list[int]) -> None:
     stream = MarkdownStream()
     committed: list[Block] = []
-    bounds = [0, *sorted(c for c in cuts if c < len(text)), len(text)]
-    for start, end in itertools.pairwise(bounds):
-        committed += stream.feed(text[start:end])
-        assert "".join(b.text for b in committed) + stream.tail == text[:end]
+    fed = ""
+    for chunk in split(text, cuts):
+        committed += stream.feed(chunk)
+        fed += chunk
+        assert "".join(b.text for b in committed) + stream.tail == fed
     committed += stream.finish()
     assert stream.tail == ""
     assert "".join(b.text for b in committed) == text
     assert committed == _whole(text)
 
 
-@given(TEXTS, TEXTS)
+@given(MARKDOWN, MARKDOWN)
 def test_what_is_finished_does_not_depend_on_what_follows(text: str, more: str) -> None:
     stream = MarkdownStream()
     first = stream.feed(text)
     assert (first + stream.feed(more) + stream.finish())[: len(first)] == first
 
 
-@given(TEXTS)
+@given(MARKDOWN)
 def test_inside_a_fence_at_most_the_current_line_is_open(text: str) -> None:
     stream = MarkdownStream()
     for character in text:
@@ -55,7 +42,7 @@ def test_inside_a_fence_at_most_the_current_line_is_open(text: str) -> None:
             assert "\n" not in stream.tail
 
 
-@given(TEXTS)
+@given(MARKDOWN)
 def test_a_finished_stream_starts_afresh(text: str) -> None:
     stream = MarkdownStream()
     stream.feed(text)

@@ -1,5 +1,7 @@
 """Asking the user before a tool runs."""
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli.repl.clean import clean
@@ -52,24 +54,29 @@ def offered_keys(request: ApprovalRequest) -> list[str]:
     return [ONCE, *(key for key, rules in lasting if rules), FEEDBACK, NO]
 
 
-def question(request: ApprovalRequest) -> Text:
+def question(request: ApprovalRequest) -> RenderableType:
     """What is asked, with what each key does."""
-    text = Text()
-    text.append(f"Allow {clean(request.call.name)}?", style="warn")
+    head = Text(f"Allow {clean(request.call.name)}?", style="warn")
     if request.cause:
-        text.append(f"  ({clean(request.cause)})", style="quiet")
-    lines = [(ONCE, "yes, once")]
-    if request.session:
-        lines.append((SESSION, f"yes, and add: {_rules_text(request.session)}"))
-    if request.always:
-        lines.append((ALWAYS, f"yes, and store: {_rules_text(request.always)}"))
-    lines += [(FEEDBACK, "no, and tell the model what to do instead"), (NO, "no")]
-    for key, meaning in lines:
-        text.append(f"\n  {key}", style="bold")
-        text.append(f"  {meaning}")
-    text.append("\n  Esc stops the turn", style="quiet")
-    return text
+        head.append(f"  ({clean(request.cause)})", style="quiet")
+    meanings = {
+        ONCE: ["yes, once"],
+        SESSION: ["yes, and from now on", *map(_rule_text, request.session)],
+        ALWAYS: ["yes, and store", *map(_rule_text, request.always)],
+        FEEDBACK: ["no, and tell the model what to do instead"],
+        NO: ["no (Esc: no, and stop the turn)"],
+    }
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    for key in offered_keys(request):
+        first, *rules = meanings[key]
+        separator = ": " if len(rules) == 1 else ":\n" if rules else ""
+        rows.add_row(Text(f"  {key}", style="bold"), Text(first + separator + "\n".join(rules)))
+    return Group(Text(), head, rows)
 
 
 def _rules_text(rules: tuple[Rule, ...]) -> str:
-    return "; ".join(clean(rule.describe()) for rule in rules)
+    return "; ".join(map(_rule_text, rules))
+
+
+def _rule_text(rule: Rule) -> str:
+    return clean(rule.describe())

@@ -81,7 +81,7 @@ class PromptCompleter(Completer):
 
 
 def find_files(cwd: Path, typed: str) -> Iterator[_Found]:
-    """Files that `typed` may mean: those that it begins, then those below that contain it."""
+    """Files whose name begins with what is `typed`, then those further down that contain it."""
     directory, _, start = typed.rpartition("/")
     prefix = typed[: len(typed) - len(start)]
     base = (cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()
@@ -108,7 +108,7 @@ def _walk(base: Path, part: str) -> Iterator[_Found]:
                     continue
                 path = f"{directory}{entry.name}"
                 is_dir = entry.is_dir(follow_symlinks=False)
-                if part in path.lower():
+                if part in entry.name.lower():
                     yield _Found(path, is_dir)
                 if is_dir:
                     below.append(path + "/")

@@ -31,15 +31,21 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
             submit(prompt.take())
 
     @keys.add("escape", "enter")
-    @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        if prompt.is_new and not _is_burst(event):
+            submit(prompt.take())  # Enter, pressed before the terminal was ours
+        else:
+            event.current_buffer.insert_text("\n")
 
     return keys
 
 
 def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> KeyBindings:
-    """Keys that work everywhere: Ctrl+C, Esc and Ctrl+D."""
+    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D and Ctrl+Z."""
     keys = KeyBindings()
     busy = Condition(actions.busy)
 
@@ -59,6 +65,10 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.complete_state = None
 
+    @keys.add("c-z")
+    def _(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
     @keys.add("c-d", filter=Condition(lambda: not prompt.text))
     def _(_event: KeyPressEvent) -> None:
         actions.leave()
@@ -72,7 +82,7 @@ def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
 
     @keys.add(Keys.Any)
     def _(event: KeyPressEvent) -> None:
-        if prompt.is_typing and event.data.isprintable():
+        if event.data.isprintable() and (prompt.is_typing or _is_burst(event)):
             prompt.buffer.insert_text(event.data)
         else:
             answer(event.data.lower())

@@ -4,7 +4,8 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from rich.console import RenderableType
@@ -30,7 +31,7 @@ class PlainSurface:
         self._source = source or sys.stdin
         self._target = target or sys.stdout
         self.echoes = self._target.isatty()
-        self._waiting: asyncio.Future[str] | None = None
+        self._answers: asyncio.Queue[str] | None = None
         self._at_end = False
         self._ended: asyncio.Event = asyncio.Event()
 
@@ -44,15 +45,18 @@ class PlainSurface:
     async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
         """Print the question and wait for a line that begins with one of `keys`."""
         self.show(Piece(question))
-        while not self._at_end:
-            line = (await self._next_line(f"[{'/'.join(keys)}] ")).strip().lower()
-            if line and line[0] in keys:
-                return line[0]
-        return keys[-1]
+        with self._taking_answers() as answers:
+            while True:
+                line = await self._next(answers, f"[{'/'.join(keys)}] ")
+                if line[:1].lower() in keys and line:
+                    return line[0].lower()
+                if self._at_end and answers.empty():
+                    return keys[-1]
 
     async def ask_text(self, label: str) -> str:
         """Wait for a line."""
-        return await self._next_line(label)
+        with self._taking_answers() as answers:
+            return await self._next(answers, label)
 
     def hint(self, text: str) -> None:
         """Print it."""
@@ -72,9 +76,10 @@ class PlainSurface:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            for line in self._source:
-                loop.call_soon_threadsafe(self._take, line.rstrip("\n"))
-            loop.call_soon_threadsafe(self._end)
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                for line in self._source:
+                    loop.call_soon_threadsafe(self._take, line.rstrip("\n"))
+                loop.call_soon_threadsafe(self._end)
 
         threading.Thread(target=read, daemon=True, name="shepherd-stdin").start()
         loop.add_signal_handler(signal.SIGINT, self._actions.stop)
@@ -88,23 +93,33 @@ class PlainSurface:
         self._ended.set()
 
     def _take(self, line: str) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(line)
+        if self._answers is not None:
+            self._answers.put_nowait(line)
         else:
             self._actions.submit(line)
 
     def _end(self) -> None:
         self._at_end = True
-        self._take("")
+        if self._answers is not None:
+            self._answers.put_nowait("")
         self._actions.submit("/exit")
 
-    async def _next_line(self, label: str) -> str:
+    async def _next(self, answers: asyncio.Queue[str], label: str) -> str:
         self._print(label)
-        self._waiting = asyncio.get_running_loop().create_future()
+        if self._at_end and answers.empty():
+            return ""
+        return (await answers.get()).strip()
+
+    @contextmanager
+    def _taking_answers(self) -> Generator[asyncio.Queue[str]]:
+        """While this lasts lines are answers; what was typed too early is a message after all."""
+        answers = self._answers = asyncio.Queue[str]()
         try:
-            return await self._waiting
+            yield answers
         finally:
-            self._waiting = None
+            self._answers = None
+            while not answers.empty():
+                self._actions.submit(answers.get_nowait())
 
     def _print(self, text: str) -> None:
         encoding = self._target.encoding or "utf-8"

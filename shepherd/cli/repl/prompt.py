@@ -17,6 +17,8 @@ MAX_ROWS = 10
 QUIET_SECONDS = 0.6
 """After so long without typing, a key is meant for a question that has come up."""
 
+NEW_SECONDS = 0.5
+
 
 def open_history(path: Path) -> History:
     """The history kept in `path`, which only the user can read; in memory if it can't be kept."""
@@ -39,6 +41,7 @@ class Prompt:
         self.placeholder = ""
         self._sign = sign
         self._typed_at = 0.0
+        self._made_at = time.monotonic()
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
@@ -56,6 +59,11 @@ class Prompt:
     def is_typing(self) -> bool:
         """Whether the user typed a moment ago."""
         return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
+
+    @property
+    def is_new(self) -> bool:
+        """Whether what is read now was typed before the prompt was there."""
+        return time.monotonic() - self._made_at < NEW_SECONDS
 
     def take(self) -> str:
         """The text, which then is in the history and no longer here."""

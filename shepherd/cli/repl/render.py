@@ -92,7 +92,7 @@ class Renderer:
     def preview(self, call: ToolCall, text: str) -> None:
         """Show what a call would do."""
         self._show_call(call)
-        if text:
+        if text and text.strip() != tool_view.argument_summary(call.arguments):
             self._previewed.add(call.id)
             most = tool_view.MAX_PREVIEW_LINES
             self._surface.show(*tool_view.display_pieces(text, most=most))

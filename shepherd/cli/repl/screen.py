@@ -25,6 +25,7 @@ from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from rich.console import RenderableType
+from rich.text import Text
 
 from shepherd.cli.repl.keys import global_keys, prompt_keys, question_keys
 from shepherd.cli.repl.paint import Painter, Piece
@@ -92,6 +93,7 @@ class Screen:
         self.status: Callable[[int], str] = lambda _width: ""
         self._pending: list[Piece] = []
         self._updating = False
+        self._painted: tuple[int, list[str]] = (-1, [])
         self._question: RenderableType | None = None
         self._accepted: Sequence[str] = ()
         self._answer: asyncio.Future[str] | None = None
@@ -127,6 +129,10 @@ class Screen:
 
     async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
         """Show `question` in place of the live area until one of `keys` is pressed."""
+        size = self.app.output.get_size()
+        if len(self.painter.paint(Piece(question), size.columns).splitlines()) > size.rows - 5:
+            self.show(Piece(question))
+            question = Text(f"Press one of: {' '.join(keys)}")
         self._question, self._accepted = question, keys
         return await self._wait_in(self._question_window)
 
@@ -216,11 +222,12 @@ class Screen:
         replying = Condition(lambda: bool(self._label))
         drafting = Condition(lambda: bool(self.prompt.text))
         idle = ~asking & ~replying
-        live = FormattedTextControl(self._live_text)
+        lively = Condition(lambda: bool(self._live_lines()))
+        live = FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
         status = FormattedTextControl(self._status_text)
         return HSplit(
             [
-                ConditionalContainer(Window(live, dont_extend_height=True), idle),
+                ConditionalContainer(Window(live, dont_extend_height=True), idle & lively),
                 ConditionalContainer(self._question_window, asking),
                 ConditionalContainer(self._reply_window, replying),
                 Window(height=1),
@@ -231,11 +238,15 @@ class Screen:
             align=VerticalAlign.TOP,
         )
 
-    def _live_text(self) -> ANSI | StyleAndTextTuples:
-        size = self.app.output.get_size()
-        lines = self.painter.paint_all(self.live(), size.columns).splitlines()
-        most = max(2, int(size.rows * LIVE_SHARE))
-        return ANSI("\n".join(lines[-most:])) if lines else []
+    def _live_lines(self) -> list[str]:
+        """The live area, painted once per redraw, of a high one the end."""
+        redraw, lines = self._painted
+        if redraw != self.app.render_counter:
+            size = self.app.output.get_size()
+            most = max(2, int(size.rows * LIVE_SHARE))
+            lines = self.painter.paint_all(self.live(), size.columns).splitlines()[-most:]
+            self._painted = self.app.render_counter, lines
+        return lines
 
     def _status_text(self) -> StyleAndTextTuples:
         return [("class:status", self.status(self.app.output.get_size().columns))]

@@ -1,0 +1,66 @@
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from shepherd.cli.repl.complete import MAX_OFFERED, PromptCompleter
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    summary: str = "what it does"
+    choices: Callable[[], Iterable[str]] | None = None
+
+
+@pytest.fixture
+def completed(tmp_path: Path) -> Callable[[str], list[str]]:
+    """The line as it reads after each completion."""
+    for name in ("src/main.py", "src/deep/module.py", "my notes.txt", ".hidden", "README.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (tmp_path / "bad\x1b[2J").write_text("x")
+    commands = [Entry("help"), Entry("thinking", choices=lambda: ["on", "off"]), Entry("tools")]
+    completer = PromptCompleter(commands, tmp_path)
+
+    def complete(text: str) -> list[str]:
+        found = completer.get_completions(Document(text), CompleteEvent())
+        return [text[: len(text) + c.start_position] + c.text for c in found]
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("/", ["/help", "/thinking", "/tools"]),
+        ("/t", ["/thinking", "/tools"]),
+        ("/thinking o", ["/thinking on", "/thinking off"]),
+        ("/help ", []),
+        ("no /t", []),
+        ("see @src/m", ["see @src/main.py"]),
+        ("see @read", ["see @README.md"]),
+        ("see @src", ["see @src/"]),
+        ("@modu", ["@src/deep/module.py"]),
+        ("@my", ['@"my notes.txt"']),
+        ('@"my no', ['@"my notes.txt"']),
+        ("@.h", ["@.hidden"]),
+        ("me@src", []),
+        ("@nothing", []),
+        ("@bad", []),
+    ],
+)
+def test_completions(completed: Callable[[str], list[str]], text: str, lines: list[str]) -> None:
+    assert completed(text) == lines
+
+
+def test_a_large_directory_is_offered_in_part(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"file{number}").touch()
+    completer = PromptCompleter([], tmp_path)
+    found = list(completer.get_completions(Document("@file"), CompleteEvent()))
+    assert len(found) == MAX_OFFERED
