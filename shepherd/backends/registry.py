@@ -55,4 +55,5 @@ def _open_script(name: str) -> Backend:
 def _locate(name: str, models_dir: str) -> Path:
     from shepherd.backends.llamacpp import locate_model
 
-    return locate_model(name, models_dir)
+    directory = Path(models_dir).expanduser()
+    return locate_model(name, directory, cwd=directory)

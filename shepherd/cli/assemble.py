@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.base import Backend
+from shepherd.cli.models import model_from_user
 from shepherd.cli.notices import Notices
 from shepherd.cli.permissions import build_policy
 from shepherd.cli.request import SessionStart
@@ -76,11 +77,14 @@ class Assembly:
     async def switch_model(self, name: str) -> Backend:
         """Load another model in place of this one and go on with the same conversation.
 
+        `name` as on the command line: see `model_from_user`.
+
         The old one is closed first: two may not fit into memory. When the new one can't be
         loaded the old one loads again and the error is raised.
         """
         before = self.config
         await self._close_backend()
+        name = model_from_user(name, self.cwd)
         model = before.model.model_copy(update={"name": name})
         self.config = before.model_copy(update={"model": model})
         try:

@@ -10,21 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Backend
-from shepherd.cli.assemble import Assembly, BackendOpener, assemble
+from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.errors import UsageError
 from shepherd.cli.request import Launch
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 
 
-async def open_configured_backend(config: Config) -> Backend:
-    """The backend that the settings name."""
-    from shepherd.backends.registry import open_backend
-
-    return await open_backend(config)
-
-
-def launch(request: Launch, open_backend: BackendOpener = open_configured_backend) -> int:
+def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = Path.cwd()
     config = load_config(cwd, os.environ, request.overrides)
@@ -32,11 +25,11 @@ def launch(request: Launch, open_backend: BackendOpener = open_configured_backen
         from shepherd.cli.serve import serve_config
 
         return asyncio.run(serve_config(config, cwd, insecure=request.insecure))
-    return asyncio.run(_converse(config, cwd, request, open_backend))
+    return asyncio.run(_converse(config, cwd, request))
 
 
-async def _converse(config: Config, cwd: Path, request: Launch, open_backend: BackendOpener) -> int:
-    assembly = assemble(config, os.environ, cwd, request.start, open_backend)
+async def _converse(config: Config, cwd: Path, request: Launch) -> int:
+    assembly = assemble(config, os.environ, cwd, request.start, _open_backend)
     try:
         with _signals_cancel() as received:
             try:
@@ -68,6 +61,12 @@ async def _answer(assembly: Assembly, question: str) -> int:
     if not prompt:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
     return await run_oneshot(assembly, prompt)
+
+
+async def _open_backend(config: Config) -> Backend:
+    from shepherd.backends.registry import open_backend
+
+    return await open_backend(config)
 
 
 @contextmanager

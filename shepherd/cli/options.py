@@ -1,6 +1,7 @@
 """The options of `shepherd` and its commands, with Typer."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.errors import UsageError
+from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.config.fields import parse_text
 from shepherd.config.sections import ApproveMode, AuthMode
@@ -168,7 +170,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     ] = False,
 ) -> None:
     given = {
-        "model.name": model,
+        "model.name": None if model is None else model_from_user(model, Path.cwd()),
         "model.system_message": system,
         "model.thinking": thinking,
         "model.tools": False if notools else None,

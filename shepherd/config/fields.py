@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import NoneType
 from typing import Literal, get_args, get_origin
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
@@ -54,7 +54,10 @@ def expected(field: FieldInfo) -> str:
     kind = bare_type(field)
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
-    return _kind_in_words(kind) + (f" from {low} to {high}" if low is not None else "")
+    if low is not None:
+        return f"{_kind_in_words(kind)} from {low} to {high}"
+    has_length = any(isinstance(m, MinLen) for m in field.metadata)
+    return "a text that is not empty" if has_length else _kind_in_words(kind)
 
 
 def _kind_in_words(kind: object) -> str:

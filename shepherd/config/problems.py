@@ -19,7 +19,7 @@ def describe(problem: ErrorDetails) -> str:
         return _unknown(location, problem["input"])
     if problem["type"] == "missing":
         return f"{key} is missing"
-    if problem["type"] == "value_error":
+    if problem["type"] in ("value_error", "string_pattern_mismatch"):
         return f"{key}: " + problem["msg"].removeprefix("Value error, ")
     if len(location) == 1:
         return f"{key} is a section: write [{key}]"

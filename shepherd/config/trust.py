@@ -6,8 +6,8 @@ not set what runs code, opens a port, reaches the network, reads a file from any
 a tool call. Everything that is not named here is refused, new settings too.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import cast
 
 from shepherd.config.layers import Layer
@@ -30,6 +30,8 @@ FREE = frozenset(
     }
 )
 """Settings that any file may set; so may it all of `sampling`."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
 
 STRICTNESS = ("all", "edits", "ask", "none")
 """Modes of approval, the strictest last."""
@@ -80,7 +82,7 @@ def _only_false(value: object) -> str | None:
 
 
 def _model_name(value: object) -> str | None:
-    if ".." in PurePath(str(value)).parts or str(value).startswith((".", "/", "~")):
+    if not _PLAIN_NAME.fullmatch(str(value)):
         return "a project's file may only name a model in your models directory"
     return None
 

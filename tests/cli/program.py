@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
-REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,24 @@ class Program:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start `shepherd` with pipes."""
-        return self._start([SHEPHERD, *arguments])
+        return subprocess.Popen(
+            [SHEPHERD, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.work,
+            env=self.env,
+        )
 
     def start_scripted(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         """Start `shepherd` with a scripted model."""
+        return self.start(*self.scripted(script), *arguments)
+
+    def scripted(self, script: str) -> list[str]:
+        """The options that make `script` the model."""
         (self.home / "script").write_text(script)
-        module = [sys.executable, "-m", "tests.cli.scripted", str(self.home / "script")]
-        return self._start([*module, *arguments])
+        return ["--model", f"script:{self.home / 'script'}"]
 
     def run_scripted(
         self, script: str, *arguments: str, stdin: str = ""
@@ -61,14 +71,3 @@ class Program:
         with self.start_scripted(script, *arguments) as process:
             out, err = process.communicate(stdin, timeout=60)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.work,
-            env={**self.env, "PYTHONPATH": str(REPOSITORY)},
-        )

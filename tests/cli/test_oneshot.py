@@ -3,10 +3,9 @@
 import os
 import pty
 import subprocess
-import sys
 
 from shepherd.cli.oneshot import PIPED_BYTES
-from tests.cli.program import REPOSITORY, Program
+from tests.cli.program import SHEPHERD, Program
 
 LOOK = """text: Let me look.
 call: read_file {"path": "todo.txt"}
@@ -82,13 +81,11 @@ def test_the_built_in_model_looks_into_files(program: Program) -> None:
 
 def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
     """Everything that the terminal shows while `answer` is typed, and the exit code."""
-    (program.home / "script").write_text(WRITE)
-    command = "-m", "tests.cli.scripted", str(program.home / "script"), "-e", "x"
-    env = {**program.env, "PYTHONPATH": str(REPOSITORY)}
+    command = [SHEPHERD, *program.scripted(WRITE), "-e", "x"]
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(program.work)
-        os.execve(sys.executable, [sys.executable, *command], env)
+        os.execve(SHEPHERD, command, program.env)
     shown = b""
     asked = False
     while True:
@@ -129,15 +126,13 @@ def test_always_is_stored_as_shown(program: Program) -> None:
 
 
 def test_a_control_sequence_does_not_reach_the_terminal(program: Program) -> None:
-    (program.home / "script").write_text('text: "\\u001b]0;owned\\u0007"')
-    command = [sys.executable, "-m", "tests.cli.scripted", str(program.home / "script")]
+    script = program.scripted('text: "\\u001b]0;owned\\u0007"')
     main, side = pty.openpty()
-    env = {**program.env, "PYTHONPATH": str(REPOSITORY)}
     subprocess.run(
-        [*command, "-e", "x"],
+        [SHEPHERD, *script, "-e", "x"],
         stdin=subprocess.DEVNULL,
         stdout=side,
-        env=env,
+        env=program.env,
         cwd=program.work,
         check=True,
     )

@@ -46,6 +46,8 @@ def test_the_highest_layer_that_sets_a_value_wins(
         ("[llamacpp]\npp = 0", 2, "llamacpp.pp must be a whole number from 1 to 64"),
         ("[llamacpp]\npp = 2\npipeline_parallel = 2", 2, "another name of"),
         ("[[permissions.rules]]\ntool = 'x'\npattern = '*'\ndecision = 'no'", 4, '"allow"'),
+        ("[model]\nname = ''", 2, 'a text that is not empty, got ""'),
+        ("[[permissions.rules]]\ntool = 'X'\npattern = '*'\ndecision = 'ask'", 2, "should match"),
         ("[[permissions.rules]]\ntool = 'x'\ndecision = 'ask'", 1, "pattern is missing"),
     ],
 )

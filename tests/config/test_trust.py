@@ -78,6 +78,8 @@ def test_approval_only_gets_stricter(places: Places, user: str, project: str) ->
         ("model.name", "./evil.gguf"),
         ("model.name", "a/../../evil.gguf"),
         ("model.name", "~/evil.gguf"),
+        ("model.name", "script:evil"),
+        ("model.name", "a/./evil"),
     ],
 )
 def test_loosening_is_ignored(places: Places, key: str, value: object) -> None:
