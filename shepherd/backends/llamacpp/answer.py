@@ -8,7 +8,10 @@ from shepherd.messages import Message
 
 
 class Answer:
-    """Collects one generation; `cancelled` once the callback has said False."""
+    """Collects one generation; `cancelled` once the callback has said False.
+
+    `characters` of the model's text were taken in.
+    """
 
     def __init__(
         self, output: OutputFilter, callback: EventCallback, *, cancelled: bool = False
@@ -17,6 +20,7 @@ class Answer:
         self._callback = callback
         self.cancelled = cancelled
         self.finished: Finished | None = None
+        self.characters = 0
 
     def take(self, updates: list[Update]) -> None:
         """Send the events of these updates; raises what a Failed carries."""
@@ -32,7 +36,9 @@ class Answer:
                 case _:
                     pass
         if text:
-            self._send_all(self._output.feed("".join(text)))
+            joined = "".join(text)
+            self.characters += len(joined)
+            self._send_all(self._output.feed(joined))
 
     def complete(self, stats: GenerationStats) -> Generation:
         """Send what was held back, STATS, STOP and the calls; `stats` if it was cut off."""

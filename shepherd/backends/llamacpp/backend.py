@@ -107,16 +107,10 @@ class LlamaCppBackend(Backend):
             raise TypeError("the handle is another backend's")
         output = OutputFilter(self._style, prefilled.tools, prompt_tail=prefilled.prompt.text_tail)
         answer = Answer(output, callback, cancelled=prefilled.cancelled)
-        if not answer.cancelled:
-            prefilled.start(max_tokens)
-        while not answer.cancelled and answer.finished is None:
-            answer.take(await prefilled.updates())
-        if answer.cancelled:
-            prefilled.cancel()
-        if self._shut_down.alive:
-            self._text.post(
-                self._prompts.remember_generated, prefilled.prompt.tail, prefilled.generated()
-            )
+        try:
+            await self._run(prefilled, answer, max_tokens)
+        finally:
+            self._remember(prefilled, answer)
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
@@ -134,6 +128,20 @@ class LlamaCppBackend(Backend):
         self._check_open()
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation)
+
+    async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
+        if not answer.cancelled:
+            prefilled.start(max_tokens)
+        while not answer.cancelled and answer.finished is None:
+            answer.take(await prefilled.updates())
+        if answer.cancelled:
+            prefilled.cancel()
+
+    def _remember(self, prefilled: LlamaPrefilled, answer: Answer) -> None:
+        """Let the answer's text give the answer's tokens when it comes back as history."""
+        if self._shut_down.alive:
+            tail, tokens = prefilled.prompt.tail, prefilled.generated()
+            self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _check_open(self) -> None:
         if not self._shut_down.alive:

@@ -32,10 +32,8 @@ class NativeContext:
         native_log.take_errors()
         self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
         if not self._handle:
-            raise ModelLoadError(
-                f"No context of {params.n_ctx or model.trained_context} tokens can be made: "
-                f"{last_error()}. A smaller context_size may fit."
-            )
+            size = params.n_ctx or model.trained_context
+            raise ModelLoadError(f"No context of {size} tokens can be made: {last_error()}.")
         self._memory: Any = self._lib.llama_get_memory(self._handle)
         self.size: int = self._lib.llama_n_ctx_seq(self._handle)
         self.batch_size: int = self._lib.llama_n_batch(self._handle)

@@ -1,5 +1,6 @@
 """Rendered text to tokens, remembering what was tokenized or generated before."""
 
+import codecs
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,25 +67,28 @@ class FragmentTokenizer:
             tokens += self._continuation(part)
         return self._remember(key, tuple(tokens))
 
-    def remember_generated(self, tail: Tail, tokens: Sequence[int]) -> None:
-        """Note the tokens that a model put behind a prompt's tail."""
-        text, piece = tail.text, list(tail.tokens)
-        generated = b""
-        for token in [*tokens, None]:
-            if token is not None and token not in self._specials.control_ids:
+    def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
+        """Note the tokens that a model put behind a prompt's tail, up to `characters` of text."""
+        before, piece, generated = tail.text, list(tail.tokens), b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in tokens:
+            new = self._vocab.piece(token)
+            characters -= len(decoder.decode(new))
+            if characters < 0:
+                break
+            if token in self._specials.control_ids:
+                self._remember_piece(before, generated, piece)
+                before, piece, generated = "", [], b""
+            else:
                 piece.append(token)
-                generated += self._vocab.piece(token)
-                continue
-            self._remember_piece(text, generated, piece)
-            text, piece, generated = "", [], b""
+                generated += new
+        self._remember_piece(before, generated, piece)
 
     def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
         """Remember the piece, and what is left of it if a template trims its end."""
         while generated:
-            try:
-                self._remember(before + generated.decode(), tuple(tokens))
-            except UnicodeDecodeError:
-                return
+            text = generated.decode("utf-8", "replace")
+            self._remember(before + text, tuple(tokens))
             last = self._vocab.piece(tokens[-1])
             if not last.isspace():
                 return

@@ -37,17 +37,22 @@ class PromptBuilder:
     Work grows with the new text: unchanged pieces are not tokenized again.
     """
 
-    def __init__(self, model: NativeModel) -> None:
+    def __init__(
+        self, model: NativeModel, template: str | None = None, tool_template: str | None = None
+    ) -> None:
+        """Take the model's own templates, or those given; "" means ChatML."""
         vocab = model.vocab
-        source = model.chat_template()
-        tool_source = model.chat_template("tool_use") if source else ""
-        self.source = source or CHATML
-        self._specials = specials = SpecialTexts(vocab, f"{self.source}{tool_source}")
+        if template is None:
+            template = model.chat_template()
+            tool_template = model.chat_template("tool_use") if template else ""
+        self.source = template or CHATML
+        tool_source = tool_template or self.source
+        self.specials = specials = SpecialTexts(vocab, f"{self.source}{tool_source}")
         constants = {"bos_token": vocab.text(vocab.bos), "eos_token": vocab.text(vocab.eos)}
-        self._vocab = vocab
+        self.vocab = vocab
         self._fragments = FragmentTokenizer(vocab, specials)
         self._default = ChatTemplate(self.source, specials, constants)
-        self._tool_use = ChatTemplate(tool_source or self.source, specials, constants)
+        self._tool_use = ChatTemplate(tool_source, specials, constants)
         self._fallback = ChatTemplate(CHATML, specials, constants)
         self._base_counts: dict[Role, int] = {}
 
@@ -58,9 +63,13 @@ class PromptBuilder:
         text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
         return Prompt(tokens, tail, text_tail, warning)
 
+    def rendered(self, conversation: Conversation) -> str:
+        """The prompt as text, as it would be without control tokens in its content."""
+        return self._render(conversation)[0].replace(SEAL, "").replace(CUT, "")
+
     def output_style(self) -> OutputStyle:
         """How this model writes reasoning and calls, by its template and special tokens."""
-        style = detect_style(self.source, self._specials.controls)
+        style = detect_style(self.source, self.specials.controls)
         word = secrets.token_hex(8)
         messages = (_USER, Message.assistant(word, tool_calls=(_CALL,)))
         try:
@@ -69,9 +78,12 @@ class PromptBuilder:
             return style
         return with_separator(style, rendered, word)
 
-    def remember_generated(self, tail: Tail, tokens: Sequence[int]) -> None:
-        """Note an answer's tokens, so that its text gives the same tokens in the next prompt."""
-        self._fragments.remember_generated(tail, tokens)
+    def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
+        """Note an answer's tokens, so that its text gives the same tokens in the next prompt.
+
+        `characters` of text is how much of the answer was taken.
+        """
+        self._fragments.remember_generated(tail, tokens, characters)
 
     def count_message(self, message: Message) -> int:
         """The tokens that a message adds to a conversation, nearly exact."""
@@ -99,7 +111,7 @@ class PromptBuilder:
     def _count_plain(self, message: Message) -> int:
         calls = "".join(call.name + call.arguments_json for call in message.tool_calls)
         text = f"{message.reasoning}{message.content}{calls}"
-        return len(self._vocab.tokenize(text)) + _MESSAGE_OVERHEAD
+        return len(self.vocab.tokenize(text)) + _MESSAGE_OVERHEAD
 
 
 def _before(message: Message) -> tuple[Message, ...]:

@@ -1,0 +1,49 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import model_params
+from shepherd.backends.llamacpp.prompt import PromptBuilder
+from tests.backends.llamacpp import tiny
+from tests.backends.llamacpp.support import PUP, settings
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_llama(tmp_path_factory.mktemp("llama") / "tiny-llama.gguf")
+
+
+@pytest.fixture(scope="session")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_gemma(tmp_path_factory.mktemp("gemma") / "tiny-gemma.gguf")
+
+
+@pytest.fixture(scope="session")
+def mamba(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_mamba(tmp_path_factory.mktemp("mamba") / "tiny-mamba.gguf")
+
+
+@pytest.fixture(scope="session")
+def pup_model() -> Iterator[NativeModel]:
+    model = NativeModel(PUP, model_params(settings(), {}))
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="session")
+def llama_model(llama: Path) -> Iterator[NativeModel]:
+    model = NativeModel(llama, model_params(settings(), {}))
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="session")
+def pup_builder(pup_model: NativeModel) -> PromptBuilder:
+    return PromptBuilder(pup_model)
+
+
+@pytest.fixture(scope="session")
+def llama_builder(llama_model: NativeModel) -> PromptBuilder:
+    return PromptBuilder(llama_model)

@@ -1,0 +1,83 @@
+"""What the engine's tests share."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.sections import LlamaCppSection
+from shepherd.events import TEXT_EVENTS, CallbackEvent
+from shepherd.messages import Message, ToolSpec
+from shepherd.models import builtin_model
+from shepherd.sampling import Sampling
+from shepherd.session import Session
+
+PUP = builtin_model()
+GREEDY = Sampling(temperature=0.0)
+LIST = ToolSpec(
+    "list_directory",
+    "List a directory.",
+    {"type": "object", "properties": {"path": {"type": "string"}}},
+)
+
+
+@dataclass
+class Recorder:
+    """A callback that keeps what it is told and says no at the event number `stop_at`."""
+
+    stop_at: int = -1
+    events: list[tuple[CallbackEvent, str, str]] = field(
+        default_factory=list[tuple[CallbackEvent, str, str]]
+    )
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        self.events.append((event, content, name))
+        return len(self.events) - 1 != self.stop_at
+
+    @property
+    def text(self) -> str:
+        return "".join(content for event, content, _ in self.events if event in TEXT_EVENTS)
+
+    def kinds(self) -> list[CallbackEvent]:
+        return [event for event, _, _ in self.events]
+
+
+def settings(**values: object) -> LlamaCppSection:
+    """Settings for tests: one thread, since the machine has other work."""
+    return LlamaCppSection.model_validate({"threads": 1, **values})
+
+
+@asynccontextmanager
+async def loaded(
+    path: Path = PUP, *, parallel: int = 1, **values: object
+) -> AsyncGenerator[LlamaCppBackend]:
+    """A backend that is closed behind the block."""
+    backend = await LlamaCppBackend.load(path, settings(**values), GREEDY, parallel=parallel)
+    try:
+        yield backend
+    finally:
+        await backend.aclose()
+
+
+def conversation(*prompts: str, tools: bool = False) -> Session:
+    """A session whose last messages are these, all from the user."""
+    session = Session("You are Shepherd.", tools=[LIST] if tools else [])
+    for prompt in prompts:
+        session.add(Message.user(prompt))
+    return session
+
+
+async def ask(
+    backend: LlamaCppBackend,
+    session: Session,
+    prompt: str,
+    recorder: Recorder | None = None,
+    max_tokens: int = 0,
+) -> str:
+    """One turn without tools; the answer goes into the session."""
+    session.add(Message.user(prompt))
+    recorder = recorder or Recorder()
+    generation = await backend.generate_from_session(session, recorder, max_tokens)
+    session.add(generation.message)
+    return generation.message.content

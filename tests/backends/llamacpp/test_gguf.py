@@ -1,0 +1,99 @@
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.gguf import check_model_file
+from shepherd.errors import ModelLoadError
+from tests.backends.llamacpp.support import PUP, loaded, settings
+
+
+def test_a_whole_file_needs_exactly_its_size() -> None:
+    header = check_model_file(PUP)
+    assert header.needs == PUP.stat().st_size
+    assert header.tensors > 0
+    assert header.values["general.architecture"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"GG", "is not a GGUF model"),
+        (b"<html>404</html>", "is not a GGUF model"),
+        (b"GGUF", "damaged or cut off"),
+        (b"GGUF" + struct.pack("<I", 99), "damaged or cut off"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "damaged or cut off"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 50), "damaged or cut off"),
+    ],
+)
+def test_a_bad_file_is_named_in_one_sentence(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=reason) as caught:
+        check_model_file(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="no model file"):
+        check_model_file(tmp_path / "none.gguf")
+    with pytest.raises(ModelLoadError, match="is a directory"):
+        check_model_file(tmp_path)
+
+
+@hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0.0, 0.999))
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path, share: float, llama: Path) -> None:
+    data = llama.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ModelLoadError):
+        check_model_file(path)
+
+
+def test_parts_of_a_split_model_are_looked_for(tmp_path: Path, llama: Path) -> None:
+    first = tmp_path / "m-00001-of-00002.gguf"
+    second = tmp_path / "m-00002-of-00002.gguf"
+    first.write_bytes(llama.read_bytes())
+    with pytest.raises(ModelLoadError, match=r"m-00002-of-00002\.gguf is missing"):
+        check_model_file(first)
+    second.write_bytes(llama.read_bytes()[:-1])
+    with pytest.raises(ModelLoadError, match="cut off"):
+        check_model_file(first)
+    second.write_bytes(llama.read_bytes())
+    check_model_file(first)
+    with pytest.raises(ModelLoadError, match="name its first part"):
+        check_model_file(second)
+
+
+async def test_what_only_llama_cpp_can_see_is_told_with_its_reason(
+    tmp_path: Path, llama: Path
+) -> None:
+    path = _renamed_architecture(llama, tmp_path / "strange.gguf")
+    with pytest.raises(ModelLoadError, match="lxama"):
+        await LlamaCppBackend.load(path, settings())
+
+
+async def test_a_context_that_can_not_be_had_is_told(llama: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"No context of 512 tokens.*V cache"):
+        await LlamaCppBackend.load(llama, settings(cache_type_v="q4_0", flash_attention="off"))
+
+
+async def test_a_failed_load_leaves_the_next_one_alone(tmp_path: Path, llama: Path) -> None:
+    with pytest.raises(ModelLoadError):
+        await LlamaCppBackend.load(tmp_path / "none.gguf", settings())
+    async with loaded(llama) as backend:
+        assert backend.alive
+        assert backend.info.id == "tiny-llama"
+
+
+def _renamed_architecture(model: Path, target: Path) -> Path:
+    name, other = b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lxama"
+    target.write_bytes(model.read_bytes().replace(name, other, 1))
+    return target

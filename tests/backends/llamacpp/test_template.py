@@ -1,0 +1,125 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from shepherd.backends.llamacpp.conversation import Conversation
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.prompt import PromptBuilder
+from shepherd.backends.llamacpp.special import SpecialTexts
+from shepherd.backends.llamacpp.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.messages import Message, ToolCall
+from tests.backends.llamacpp.support import LIST
+
+CALL = ToolCall("c1", "list_directory", {"path": "ü", "n": [1, None]})
+HI = Conversation("sys", (Message.user("hi"),))
+CALLED = Conversation("", (Message.user("a"), Message.assistant("", tool_calls=(CALL,))), (LIST,))
+
+
+def render(model: NativeModel, source: str, conversation: Conversation = HI) -> str:
+    specials = SpecialTexts(model.vocab, source)
+    return ChatTemplate(source, specials, {"bos_token": "<s>"}).render(conversation)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ bos_token }}{{ messages[0].content }}", "<s>sys"),
+        ("{% if tools is defined %}tools{% else %}none{% endif %}", "none"),
+        ("{% if true %}\n  a\n  {% endif %}\nb", "  a\nb"),
+        ("{% for m in messages %}{% if loop.last %}{% continue %}{% endif %}x{% endfor %}", "x"),
+        ("{{ {'a': '<é>'} | tojson }}", '{"a": "<é>"}'),
+        ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
+        ("{{ strftime_now('%Y-%m-%d') }} {{ date_string }}", "2026-01-02 02 Jan 2026"),
+        ("{% generation %}a{% endgeneration %}", "a"),
+        ("{{ enable_thinking }} {{ thinking }} {{ add_generation_prompt }}", "True True True"),
+    ],
+)
+def test_templates_find_what_they_expect(
+    llama_model: NativeModel, source: str, expected: str
+) -> None:
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+    conversation = Conversation("sys", HI.messages, (), True, began)
+    assert render(llama_model, source, conversation) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('no') }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages[99].content }}",
+        "{{ 1 + 'a' }}",
+        "{% if %}",
+        "{% for i in range(100000000) %}{% endfor %}",
+    ],
+)
+def test_a_template_that_fails_says_so(llama_model: NativeModel, source: str) -> None:
+    with pytest.raises(TemplateFailedError):
+        render(llama_model, source)
+
+
+def test_arguments_come_as_an_object_at_both_places(llama_model: NativeModel) -> None:
+    source = (
+        "{% for c in messages[1].tool_calls %}"
+        "{{ c.arguments.path }}{{ c.function.arguments | tojson }}{% endfor %}"
+    )
+    assert render(llama_model, source, CALLED) == 'ü{"path": "ü", "n": [1, null]}'
+
+
+def test_arguments_come_as_text_where_a_template_adds_them_up(llama_model: NativeModel) -> None:
+    source = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name + c.function.arguments }}{% endfor %}{{ m.content }}{% endfor %}"
+    )
+    expected = 'list_directory{"path": "ü", "n": [1, null]}'
+    assert expected in render(llama_model, source, CALLED)
+
+
+REFUSING = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+)
+IGNORING = "{% for m in messages if m.role != 'system' %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+
+
+@pytest.mark.parametrize("source", [REFUSING, IGNORING])
+def test_a_template_without_a_system_role_gets_it_in_the_user_message(
+    llama_model: NativeModel, source: str
+) -> None:
+    assert render(llama_model, source) == "[user:sys\n\nhi]"
+
+
+def test_the_fallback_renders_everything(llama_model: NativeModel) -> None:
+    messages = (*CALLED.messages, Message.tool(CALL, "done"), Message.assistant("ok", "hm"))
+    text = render(llama_model, CHATML, Conversation("sys", messages, (LIST,)))
+    assert text.startswith("<|im_start|>system\nsys\n\n# Tools")
+    assert '"name": "list_directory"' in text
+    assert '<tool_call>\n{"name": "list_directory", "arguments": {"path": "ü"' in text
+    assert "<|im_start|>tool\ndone<|im_end|>\n" in text
+    assert "<think>\nhm\n</think>\n\nok<|im_end|>\n<|im_start|>assistant\n" in text
+
+
+def test_the_fallback_without_a_system_message_still_tells_the_tools(
+    llama_model: NativeModel,
+) -> None:
+    text = render(llama_model, CHATML, CALLED)
+    assert text.count("# Tools") == 1
+    assert "<|im_start|>user\na<|im_end|>" in text
+
+
+def test_a_failing_template_falls_back_and_warns(llama_model: NativeModel) -> None:
+    builder = PromptBuilder(llama_model, template="{{ raise_exception('not today') }}")
+    prompt = builder.build(HI)
+    assert "not today" in prompt.warning
+    assert prompt.text_tail.endswith("<|im_start|>assistant\n")
+
+
+def test_a_model_without_a_template_gets_chatml(llama_model: NativeModel) -> None:
+    assert PromptBuilder(llama_model, template="").build(HI).warning == ""
+
+
+def test_the_tool_template_is_taken_when_tools_are_offered(llama_model: NativeModel) -> None:
+    builder = PromptBuilder(llama_model, template="plain", tool_template="tools")
+    assert builder.rendered(HI) == "plain"
+    assert builder.rendered(CALLED) == "tools"

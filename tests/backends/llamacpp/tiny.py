@@ -1,0 +1,165 @@
+"""Models with random weights, a few hundred kilobytes each, written in milliseconds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+WIDTH, HEADS, FEED_FORWARD, LAYERS = 64, 2, 96, 2
+
+CONTROLS = ["<|im_start|>", "<|im_end|>", "<|tool|>"]
+MARKERS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "\n\n"]
+
+BOS_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_llama(
+    path: Path, *, template: str = BOS_TEMPLATE, context: int = 512, seed: int = 0
+) -> Path:
+    """A llama whose SentencePiece vocabulary wants BOS and a blank before words."""
+    writer = _writer(path, "llama", context, template)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= _attention(i)
+    _add_weights(writer, shapes, seed)
+    return path
+
+
+def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int = 0) -> Path:
+    """A Gemma 3 with a sliding window in every layer but each sixth."""
+    writer = _writer(path, "gemma3", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_key_length(WIDTH // HEADS)
+    writer.add_value_length(WIDTH // HEADS)
+    writer.add_sliding_window(window)
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= _attention(i)
+        shapes |= {
+            f"blk.{i}.post_attention_norm": (WIDTH,),
+            f"blk.{i}.post_ffw_norm": (WIDTH,),
+            f"blk.{i}.attn_q_norm": (WIDTH // HEADS,),
+            f"blk.{i}.attn_k_norm": (WIDTH // HEADS,),
+        }
+    _add_weights(writer, shapes, seed)
+    return path
+
+
+def write_mamba(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """A recurrent model, whose memory can't forget a part of a sequence."""
+    inner, state, rank, kernel = 2 * WIDTH, 16, 4, 4
+    writer = _writer(path, "mamba", context, BOS_TEMPLATE)
+    writer.add_head_count(0)
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(rank)
+    size = _add_vocabulary(writer)
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (size, WIDTH),
+        "output_norm": (WIDTH,),
+    }
+    for i in range(LAYERS):
+        shapes |= {
+            f"blk.{i}.attn_norm": (WIDTH,),
+            f"blk.{i}.ssm_in": (2 * inner, WIDTH),
+            f"blk.{i}.ssm_conv1d": (inner, kernel),
+            f"blk.{i}.ssm_conv1d.bias": (inner,),
+            f"blk.{i}.ssm_x": (rank + 2 * state, inner),
+            f"blk.{i}.ssm_dt": (inner, rank),
+            f"blk.{i}.ssm_dt.bias": (inner,),
+            f"blk.{i}.ssm_a.": (inner, state),
+            f"blk.{i}.ssm_d.": (inner,),
+            f"blk.{i}.ssm_out": (WIDTH, inner),
+        }
+    _add_weights(writer, shapes, seed)
+    return path
+
+
+def _writer(path: Path, architecture: str, context: int, template: str) -> gguf.GGUFWriter:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(context)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(FEED_FORWARD if architecture != "mamba" else 0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    if template:
+        writer.add_chat_template(template)
+    return writer
+
+
+def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
+    tokens = ["<unk>", "<s>", "</s>", *CONTROLS, *MARKERS]
+    types = [UNKNOWN, CONTROL, CONTROL, *([CONTROL] * len(CONTROLS))]
+    types += [USER_DEFINED] * len(MARKERS)
+    scores = [0.0] * len(tokens)
+    for byte in range(256):
+        tokens.append(f"<0x{byte:02X}>")
+        types.append(BYTE)
+        scores.append(0.0)
+    letters = [chr(c) for c in range(ord("!"), ord("~") + 1)]
+    words = ["▁", "he", "ll", "hell", "hello", "▁hello", "▁w", "▁the", "in", "▁in", "é", "日本"]
+    for rank, text in enumerate([*letters, *words]):
+        tokens.append(text)
+        types.append(NORMAL)
+        scores.append(-float(rank))
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_scores(scores)
+    writer.add_token_types(types)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(True)
+    return len(tokens)
+
+
+def _attention(i: int) -> dict[str, tuple[int, ...]]:
+    return {
+        f"blk.{i}.attn_norm": (WIDTH,),
+        f"blk.{i}.attn_q": (WIDTH, WIDTH),
+        f"blk.{i}.attn_k": (WIDTH, WIDTH),
+        f"blk.{i}.attn_v": (WIDTH, WIDTH),
+        f"blk.{i}.attn_output": (WIDTH, WIDTH),
+        f"blk.{i}.ffn_norm": (WIDTH,),
+        f"blk.{i}.ffn_gate": (FEED_FORWARD, WIDTH),
+        f"blk.{i}.ffn_up": (FEED_FORWARD, WIDTH),
+        f"blk.{i}.ffn_down": (WIDTH, FEED_FORWARD),
+    }
+
+
+def _add_weights(writer: gguf.GGUFWriter, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
+    """A name that ends in a dot or in `.bias` is complete; others are a `.weight`."""
+    random = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        values = random.standard_normal(shape, dtype=np.float32)
+        if name.endswith("ssm_a."):
+            values = -np.abs(values) - 0.1
+        elif "norm" in name:
+            values = 1.0 + 0.1 * values
+        elif name != "token_embd":
+            values *= 2.0 / np.sqrt(shape[-1])
+        full = name if name.endswith(".bias") else f"{name}.weight"
+        writer.add_tensor(name[:-1] if name.endswith(".") else full, values.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
