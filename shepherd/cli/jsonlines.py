@@ -55,6 +55,7 @@ class _Conversation:
         try:
             while (prompt := await self._prompts.get()) is not None:
                 await self.turn(prompt)
+            await reader
         finally:
             reader.cancel()
 
@@ -89,13 +90,18 @@ class _Conversation:
     async def _read(self) -> None:
         lines = read_lines(STDIN)
         number = 0
-        while (line := await lines.get()) is not None:
-            number += 1
-            try:
-                self._take(parse_input(line))
-            except InputError as error:
-                self.writer.bad_input(number, line, error)
-        self._prompts.put_nowait(None)
+        try:
+            while (line := await lines.get()) is not None:
+                number += 1
+                self._take_line(number, line)
+        finally:
+            self._prompts.put_nowait(None)
+
+    def _take_line(self, number: int, line: bytes) -> None:
+        try:
+            self._take(parse_input(line))
+        except InputError as error:
+            self.writer.bad_input(number, line, error)
 
     def _take(self, given: UserInput | Interrupt | None) -> None:
         match given:

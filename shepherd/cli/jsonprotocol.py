@@ -37,7 +37,7 @@ def parse_input(line: bytes) -> UserInput | Interrupt | None:
         return UserInput(text) if text else None
     try:
         data = cast(dict[str, Any], json.loads(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"begins with {{ and is not JSON: {error}") from error
     match data:
         case {"type": "user", "content": str(content)} if content.strip():

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from contextlib import suppress
 
 CHUNK = 65_536
 
@@ -17,17 +18,20 @@ def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def put(line: bytes | None) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, line)
+        with suppress(RuntimeError):  # the loop has ended, nobody reads the queue
+            loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def read() -> None:
         rest = b""
-        while data := os.read(descriptor, CHUNK):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                put(line)
-        if rest:
-            put(rest)
-        put(None)
+        try:
+            while data := os.read(descriptor, CHUNK):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    put(line)
+            if rest:
+                put(rest)
+        finally:
+            put(None)
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
     return queue

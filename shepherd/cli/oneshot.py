@@ -4,6 +4,7 @@ import os
 import select
 import stat
 import sys
+from io import TextIOWrapper
 
 from shepherd.cli.ask import choose_approver
 from shepherd.cli.assemble import Assembly
@@ -46,6 +47,9 @@ async def run_oneshot(assembly: Assembly, prompt: str) -> int:
     Raises ShepherdError when the backend can't be loaded, BrokenPipeError when nobody reads
     the answer.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
     assembly.notices.listen(output.note)
     backend = await assembly.backend()

@@ -1,6 +1,7 @@
 """Starts the HTTP server from the settings."""
 
 import os
+import sys
 from pathlib import Path
 
 from shepherd.backends.base import Backend
@@ -21,6 +22,8 @@ PARALLEL = 4
 async def serve_config(config: Config, cwd: Path, *, insecure: bool) -> int:
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
     paths = Paths.from_env(os.environ)
+    for warning in config.warnings:
+        sys.stderr.write(f"shepherd: {warning}\n")
 
     async def open_backend() -> Backend:
         from shepherd.backends import registry

@@ -56,7 +56,7 @@ def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, which is or will be the file at `path`; raises ConfigError."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     bare = Layer(name, path=path, text=text)
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})

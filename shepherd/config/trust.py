@@ -23,13 +23,15 @@ FREE = frozenset(
         "llamacpp.flash_attention",
         "llamacpp.cache_type_k",
         "llamacpp.cache_type_v",
-        "tools.disabled",
         "tools.output_bytes",
         "terminal.show_thinking",
         "terminal.code_theme",
     }
 )
 """Settings that any file may set; so may it all of `sampling`."""
+
+ADDING_UP = frozenset({"tools.disabled"})
+"""Lists to which a project's file may add; it can't take anything out of the user's."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
 
@@ -47,7 +49,7 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
     for key, value in layer.values.items():
         reason = _refusal(key, value, below)
         if reason is None:
-            values[key] = value
+            values[key] = _joined(value, below.get(key)) if key in ADDING_UP else value
             continue
         where = layer.where(tuple(key.split(".")))
         warnings.append(f"{where}: {key} ignored: {reason}; set it in your own settings file")
@@ -56,12 +58,16 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
 
 
 def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
-    if key in FREE or key.startswith("sampling."):
+    if key in FREE | ADDING_UP or key.startswith("sampling."):
         return None
     if key == "permissions.approve":
         return _approve(value, str(below.get(key, "ask")))
     check = _CHECKS.get(key)
     return check(value) if check else "a project's file may not set it"
+
+
+def _joined(value: object, below: object) -> list[object]:
+    return [*cast(list[object], below or []), *cast(list[object], value)]
 
 
 def _approve(value: object, current: str) -> str | None:

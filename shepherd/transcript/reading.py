@@ -6,6 +6,7 @@ from pathlib import Path
 from shepherd.errors import SessionError
 from shepherd.messages import Message
 from shepherd.transcript.records import (
+    PARSE_ERRORS,
     VERSION,
     Change,
     Cleared,
@@ -117,7 +118,7 @@ def parse_session(path: Path, data: bytes) -> SavedSession:
 def _header(path: Path, line: bytes) -> Header:
     try:
         header = parse_header(line)
-    except (ValueError, TypeError, KeyError) as error:
+    except PARSE_ERRORS as error:
         raise SessionError(f"{path}:1: not a session of Shepherd: {error}") from error
     if header.version > VERSION:
         raise SessionError(f"{path}: written by a newer Shepherd (format {header.version})")
@@ -127,5 +128,5 @@ def _header(path: Path, line: bytes) -> Header:
 def _change(line: bytes) -> Change | None:
     try:
         return parse_change(line)
-    except (ValueError, TypeError, KeyError):
+    except PARSE_ERRORS:
         return None

@@ -12,6 +12,8 @@ from typing import Any, cast
 from shepherd.messages import JsonObject, Message, message_from_json, message_to_json
 
 VERSION = 1
+PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
+"""What `parse_header` and `parse_change` raise on a damaged line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def change_line(change: Change) -> bytes:
 
 
 def parse_header(line: bytes) -> Header:
-    """The header in `line`; raises ValueError, TypeError or KeyError when it is none."""
+    """The header in `line`; raises one of PARSE_ERRORS when it is none."""
     data = _object(line)
     if data["type"] != "session":
         raise ValueError("not a session header")
@@ -86,7 +88,7 @@ def parse_header(line: bytes) -> Header:
 
 
 def parse_change(line: bytes) -> Change:
-    """The change in `line`; raises ValueError, TypeError or KeyError when it is none."""
+    """The change in `line`; raises one of PARSE_ERRORS when it is none."""
     data = _object(line)
     match data["type"]:
         case "message":

@@ -149,6 +149,7 @@ def test_warnings_are_objects_too(program: Program) -> None:
     [
         (b"\xff", "not UTF-8"),
         (b"{", "not JSON"),
+        (b'{"a":' + b"[" * 100_000, "not JSON"),
         (b"{}", "type"),
         (b'{"type": "user", "content": 1}', "non-empty text"),
         (b'{"type": "user", "content": " "}', "non-empty text"),

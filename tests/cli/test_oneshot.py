@@ -30,6 +30,12 @@ def test_the_answer_ends_with_a_newline(program: Program) -> None:
     assert program.run_scripted("text: yes", "-e", "x").stdout == "yes\n"
 
 
+def test_what_the_encoding_lacks_is_spelled_out(program: Program) -> None:
+    ascii_only = Program(program.home, program.work, {"PYTHONIOENCODING": "ascii"})
+    done = ascii_only.run(*ascii_only.scripted('text: "é \\u2192 \\ud800"'), "-e", "x")
+    assert (done.returncode, done.stdout) == (0, "\\xe9 \\u2192 \\ud800\n")
+
+
 def test_without_a_terminal_asking_means_no(program: Program) -> None:
     done = program.run_scripted(WRITE, "-e", "x")
     assert "denied: approval needed and no terminal to ask" in done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.config.fields import all_fields
 from shepherd.config.show import show_value
-from shepherd.config.trust import FREE, STRICTNESS
+from shepherd.config.trust import ADDING_UP, FREE, STRICTNESS
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES
 
@@ -21,7 +21,7 @@ TIGHTENING = {
 REFUSED = [
     key
     for key in all_fields()
-    if key not in FREE and not key.startswith("sampling.") and key not in TIGHTENING
+    if key not in FREE | ADDING_UP and not key.startswith("sampling.") and key not in TIGHTENING
 ]
 
 
@@ -89,6 +89,12 @@ def test_loosening_is_ignored(places: Places, key: str, value: object) -> None:
     config = places.load()
     assert config.model_dump() == before.model_dump()
     assert len(config.warnings) == 1
+
+
+def test_a_project_can_not_switch_tools_on_again(places: Places) -> None:
+    places.user_file.write_text('[tools]\ndisabled = ["http_get"]\n')
+    write(places, "tools.disabled", ["grep"])
+    assert places.load().tools.disabled == ["http_get", "grep"]
 
 
 def test_a_projects_rules_are_kept_apart(places: Places) -> None:
