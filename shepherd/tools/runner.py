@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from shepherd.errors import ShepherdError, ToolError
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, Arguments, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, ToolContext, ToolResult
 from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -78,7 +78,7 @@ class ToolRunner:
         verdict: Verdict,
     ) -> str:
         """Ask; the text to add to the result. Raises ToolError if the answer is no."""
-        preview = await asyncio.to_thread(tool.preview, arguments, self.context)
+        preview = await self._preview(tool, arguments, accesses)
         request = ApprovalRequest(
             call=call,
             accesses=tuple(accesses),
@@ -94,6 +94,16 @@ class ToolRunner:
         if await asyncio.to_thread(tool.accesses, arguments, self.context) != accesses:
             raise ToolError("what the call touches has changed since it was approved; try again")
         return self._remember(request, approval)
+
+    async def _preview(self, tool: AnyTool, arguments: Arguments, accesses: list[Access]) -> str:
+        """The preview; raises its ToolError only if the model may know what it tells."""
+        try:
+            return await asyncio.to_thread(tool.preview, arguments, self.context)
+        except ToolError as error:
+            reads = [access for access in accesses if access.kind is AccessKind.READ]
+            if self.policy.decide(tool.name, reads).decision is Decision.ALLOW:
+                raise
+            return f"({error})"
 
     def _remember(self, request: ApprovalRequest, approval: Approval) -> str:
         notes = f"\n[the user adds: {approval.feedback}]" if approval.feedback else ""

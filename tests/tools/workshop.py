@@ -25,11 +25,11 @@ class Workshop:
     runner: ToolRunner
     approver: ScriptedApprover
 
-    async def result(self, name: str, **arguments: Any) -> ToolResult:
+    async def result(self, name: str, /, **arguments: Any) -> ToolResult:
         """The result of a call."""
         return await self.runner.run(ToolCall("call_1", name, arguments))
 
-    async def call(self, name: str, **arguments: Any) -> str:
+    async def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a call's result."""
         return (await self.result(name, **arguments)).content
 

@@ -28,10 +28,7 @@ class DeleteFile(Tool[DeleteArguments]):
         return [Access(AccessKind.WRITE, str(_target(arguments, context)))]
 
     def preview(self, arguments: DeleteArguments, context: ToolContext) -> str:
-        path = _target(arguments, context)
-        with file_errors(arguments.path):
-            path.lstat()
-        return f"delete {path}"
+        return f"delete {_target(arguments, context)}"
 
     async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)

@@ -27,10 +27,10 @@ class WriteFile(Tool[WriteArguments]):
     arguments = WriteArguments
 
     def accesses(self, arguments: WriteArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.WRITE, str(_target(arguments, context)))]
+        return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
-        return _change(_target(arguments, context), arguments)
+        return _change(resolve_path(arguments.path, context.cwd), arguments)
 
     async def run(self, arguments: WriteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)

@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema, field_validator
@@ -52,8 +51,6 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
-        if not cwd.is_dir():
-            raise ToolError(f"no such directory: {arguments.cwd}")
         elsewhere = [Access(AccessKind.READ, str(cwd))] if cwd != context.cwd else []
         if isinstance(arguments.command, str):
             return elsewhere + line_accesses(arguments.command, cwd)
@@ -78,7 +75,9 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         try:
             exit_ = await run_program(program, out.feed, err.feed, timeout)
         except OSError as error:
-            raise _start_error(error, program.argv[0], cwd) from error
+            if not cwd.is_dir():
+                raise ToolError(f"no such directory: {arguments.cwd}") from error
+            raise _start_error(error, program.argv[0]) from error
         finally:
             texts = out.text(), err.text()
         ok = exit_.code == 0 and not exit_.timed_out
@@ -92,9 +91,7 @@ def _argv(command: str | list[str]) -> list[str]:
     return [shell, "-c", command]
 
 
-def _start_error(error: OSError, program: str, cwd: Path) -> ToolError:
-    if not cwd.is_dir():
-        return ToolError(f"no such directory: {cwd}")
+def _start_error(error: OSError, program: str) -> ToolError:
     if isinstance(error, FileNotFoundError):
         return ToolError(f"command not found: {program}")
     return ToolError(f"can't run {program}: {reason(error)}")

@@ -147,8 +147,9 @@ class _Running:
             self._kill()
 
     def _group_alive(self) -> bool:
-        self._process.poll()
-        return self._signal(0)
+        if self._process.poll() is None:
+            return True
+        return self._signal(0) and _has_living_member(self._process.pid)
 
     def _kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -161,3 +162,15 @@ class _Running:
         except (ProcessLookupError, PermissionError):
             return False
         return True
+
+
+def _has_living_member(group: int) -> bool:
+    """Whether anybody in the group lives; where no init buries the dead they stay members."""
+    if not Path("/proc/self/stat").exists():
+        return True
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of_group = status.read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+            if int(of_group) == group and state not in "ZX":
+                return True
+    return False

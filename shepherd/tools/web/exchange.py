@@ -1,7 +1,9 @@
 """One HTTP exchange, redirects followed by hand so that each hop is checked."""
 
 import asyncio
+import os
 import socket
+import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -161,7 +163,9 @@ def _cause(error: BaseException | None) -> str:
         return "timed out"
     inner = error
     while inner is not None:
-        if isinstance(inner, OSError) and inner.strerror and inner.errno:
-            return inner.strerror.lower()
+        if isinstance(inner, ssl.SSLCertVerificationError):
+            return f"bad certificate: {inner.verify_message.rstrip('.')}"
+        if isinstance(inner, OSError) and not isinstance(inner, ssl.SSLError) and inner.errno:
+            return os.strerror(inner.errno).lower()
         inner = inner.__cause__ or inner.__context__
     return str(error) or type(error).__name__

@@ -68,7 +68,7 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl
 
 @given(st.lists(st.lists(WORDS, min_size=1), min_size=1, max_size=4))
 def test_quoted_words_come_back(commands: list[list[str]]) -> None:
-    commands = [[f"p{words[0]}", *words[1:]] for words in commands]
+    commands = [[f"./{words[0]}", *words[1:]] for words in commands]
     line = "; ".join(shlex.join(words) for words in commands)
     assert [[w.text for w in c.words] for c in split_line(line)] == commands
 
@@ -82,7 +82,17 @@ PIECES = st.sampled_from(
         "x=1 ", "env ", "[",
     ]
 )  # fmt: skip
-LINES = st.lists(PIECES, min_size=1, max_size=9).map("".join)
+HARMLESS = st.sampled_from(
+    [
+        "ok 'bad'", 'ok "bad; bad"', "ok \\; bad", "ok <<'E'\nbad\nE\n", "ok # bad\n", "(ok)",
+        "ok bad", "ok 2>&1", "ok </dev/null", "ok >/dev/null ", "ok '\n' ", "ok && ", "ok | ",
+        "; ok", 'ok "', "ok '", "cat <<E\n", "\nE\n", "ok \\", "ok #",
+    ]
+)  # fmt: skip
+LINES = st.one_of(
+    st.lists(PIECES, min_size=1, max_size=9).map("".join),
+    st.lists(st.one_of(HARMLESS, HARMLESS, PIECES), min_size=1, max_size=5).map("".join),
+)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +132,9 @@ def test_a_line_allowed_by_rule_runs_nothing_else(tmp_path: Path, bin_dir: Path,
     work = tmp_path / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    policy = PermissionPolicy(work, user=[parse_rule("allow shell ok *")])
+    policy = PermissionPolicy(
+        work, user=[parse_rule("allow shell ok *"), parse_rule("allow shell cat")]
+    )
     if policy.decide("execute_command", line_accesses(line, work)).decision is not Decision.ALLOW:
         return
     for shell in SHELLS:

@@ -1,0 +1,90 @@
+"""Rules on disk."""
+
+import stat
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shepherd.errors import ConfigError
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.permissions.store import PermissionStore
+
+RULE = Rule("shell", "git status *", Decision.ALLOW, "/w")
+
+
+def test_rules_come_back_from_a_private_file(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "shepherd" / "permissions.toml")
+    assert store.load() == []
+    store.add(RULE)
+    store.add(Rule("write", "a", Decision.DENY))
+    store.add(RULE)
+    assert store.load() == [Rule("write", "a", Decision.DENY), RULE]
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    assert store.remove(RULE)
+    assert not store.remove(RULE)
+    assert store.load() == [Rule("write", "a", Decision.DENY)]
+
+
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.builds(Rule, TEXT, TEXT, st.sampled_from(Decision), TEXT), max_size=3))
+def test_any_rule_survives(tmp_path: Path, rules: list[Rule]) -> None:
+    store = PermissionStore(tmp_path / "permissions.toml")
+    store.path.unlink(missing_ok=True)
+    for rule in rules:
+        store.add(rule)
+    assert set(store.load()) == set(rules)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[[rule", "rule = 3", "[[rule]]\ntool = 'x'", "[[rule]]\ntool='x'\npattern='y'\ndecision='z'",
+     "rule = [1]"],
+)  # fmt: skip
+def test_a_broken_file_is_an_error_not_a_permission(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "permissions.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=r"permissions\.toml"):
+        PermissionPolicy(tmp_path, store=PermissionStore(path))
+    with pytest.raises(ConfigError):
+        PermissionStore(path).add(RULE)
+    assert path.read_text() == text
+
+
+def test_a_file_that_others_can_write_is_not_trusted(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "permissions.toml")
+    store.add(RULE)
+    store.path.chmod(0o620)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        store.load()
+
+
+def test_only_lasting_rules_are_stored(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "permissions.toml")
+    policy = PermissionPolicy(tmp_path, store=store)
+    policy.add(RULE.lasting(Lifetime.SESSION))
+    assert store.load() == []
+    policy.add(RULE)
+    assert PermissionPolicy(tmp_path, store=store).rules().count(RULE) == 1
+
+
+def _add(path: Path, number: int) -> None:
+    for step in range(5):
+        PermissionStore(path).add(Rule("shell", f"p{number} {step}", Decision.ALLOW))
+
+
+def test_two_sessions_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "permissions.toml"
+    workers = [get_context("fork").Process(target=_add, args=(path, n)) for n in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(30)
+    assert len(PermissionStore(path).load()) == 15

@@ -1,0 +1,252 @@
+"""The runner: whatever comes in, one result goes out."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shepherd.messages import ToolCall
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Choice,
+    DenyingApprover,
+    ScriptedApprover,
+)
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.rules import Lifetime
+from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.runner import ToolRunner
+from tests.tools.workshop import Workshop, open_workshop
+
+
+class Text(Arguments):
+    text: str = ""
+
+
+class Odd(Tool[Text]):
+    """Does what its argument says."""
+
+    name = "odd"
+    description = "For tests."
+    arguments = Text
+
+    def accesses(self, arguments: Text, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.NETWORK, "http://x/")] if arguments.text == "ask" else []
+
+    async def run(self, arguments: Text, context: ToolContext) -> ToolResult:
+        match arguments.text:
+            case "sleep":
+                await asyncio.sleep(60)
+            case "crash":
+                raise RuntimeError("boom")
+            case "timeout":
+                raise TimeoutError("its own")
+            case "surrogate":
+                return ToolResult("a\ud800b\ud83d\ude00", display="\udfff")
+            case "long":
+                return ToolResult("".join(f"{n:09}\n" for n in range(1000)))
+            case _:
+                pass
+        return ToolResult("done")
+
+
+def odd(base: Path, **options: Any) -> Workshop:
+    return open_workshop(base, registry=ToolRegistry([Odd()]), mode=ApproveMode.ASK, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("nope", {}, "Error: unknown tool: nope"),
+        ("read_file", {}, "Error: bad arguments for read_file: path is missing"),
+        ("read_file", {"path": None}, "Error: bad arguments for read_file: path: a valid string"),
+        (
+            "read_file",
+            {"file": "a", "path": "b"},
+            "Error: bad arguments for read_file: file is unknown; it takes path, offset, limit",
+        ),
+        (
+            "read_file",
+            {"path": "a", "limit": -1},
+            "Error: bad arguments for read_file: limit: greater than or equal to 0",
+        ),
+        (
+            "http_request",
+            {"method": "X", "url": "x", "headers": 3, "body": 4.5, "z": 1, "y": 2},
+            (
+                "Error: bad arguments for http_request: method: 'GET', 'POST', 'PUT', 'PATCH', "
+                "'DELETE', 'HEAD' or 'OPTIONS'; headers: a valid dictionary; z is unknown; it "
+                "takes method, url, headers, body; 1 more"
+            ),
+        ),
+        ("get_date", {"x": 1}, "Error: bad arguments for get_date: x is unknown; it takes nothing"),
+    ],
+)
+async def test_bad_calls(
+    workshop: Workshop, name: str, arguments: dict[str, Any], expected: str
+) -> None:
+    assert await workshop.call(name, **arguments) == expected
+
+
+async def test_a_defect_of_a_tool_is_a_result(tmp_path: Path) -> None:
+    workshop = odd(tmp_path)
+    assert await workshop.call("odd", text="crash") == "Error: odd failed: boom"
+    assert await workshop.call("odd", text="timeout") == "Error: odd failed: its own"
+
+
+async def test_a_tool_has_so_much_time(tmp_path: Path) -> None:
+    workshop = odd(tmp_path, timeout=0.05)
+    assert await workshop.call("odd", text="sleep") == "Error: timed out after 0.05 s"
+
+
+async def test_cancelling_goes_through(tmp_path: Path) -> None:
+    task = asyncio.create_task(odd(tmp_path).call("odd", text="sleep"))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cancelling_goes_through_while_the_user_thinks(tmp_path: Path) -> None:
+    workshop = odd(tmp_path)
+    asked = asyncio.Event()
+
+    class Slow:
+        async def ask(self, request: ApprovalRequest) -> Approval:
+            asked.set()
+            await asyncio.sleep(60)
+            return Approval(Choice.ONCE)
+
+    workshop.runner.approver = Slow()
+    task = asyncio.create_task(workshop.call("odd", text="ask"))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_results_are_valid_and_capped(tmp_path: Path) -> None:
+    workshop = odd(tmp_path, output_bytes=300)
+    result = await workshop.result("odd", text="surrogate")
+    assert (result.content, result.display) == ("a\ufffdb😀", "\ufffd")
+    text = await workshop.call("odd", text="long")
+    assert len(text.encode()) < 500
+    assert text.startswith("000000000\n")
+    assert text.endswith("000000999\n")
+    path = text.split("all of it is in ")[1].split("]")[0]
+    assert len(await asyncio.to_thread(Path(path).read_text)) == 10_000
+
+
+async def test_the_answers(tmp_path: Path) -> None:
+    answers = [
+        Approval(Choice.DENY),
+        Approval(Choice.DENY, feedback="use the cache"),
+        Approval(Choice.ONCE, feedback="but quickly"),
+        Approval(Choice.SESSION),
+    ]
+    workshop = odd(tmp_path, answers=answers)
+    texts = [await workshop.call("odd", text="ask") for _ in range(5)]
+    assert texts == [
+        "Error: denied by the user",
+        "Error: denied by the user: use the cache",
+        "done\n[the user adds: but quickly]",
+        "done",
+        "done",
+    ]
+    assert workshop.asked == 4
+    request = workshop.approver.requests[0]
+    assert request.call.name == "odd"
+    assert request.cause == "ask network *"
+    assert [r.describe() for r in request.session] == [
+        f"allow odd x (in {workshop.root}, until this session ends)"
+    ]
+    assert request.rules_for(Choice.ALWAYS)[0].lifetime is Lifetime.ALWAYS
+    assert request.rules_for(Choice.ONCE) == ()
+
+
+async def test_always_is_remembered_by_the_next_session(tmp_path: Path) -> None:
+    store = PermissionStore(tmp_path / "config" / "permissions.toml")
+    root = tmp_path / "project"
+    root.mkdir()
+    call = ToolCall("1", "write_file", {"path": "a", "content": "x"})
+
+    def session(*answers: Choice, cwd: Path = root) -> tuple[ToolRunner, ScriptedApprover]:
+        approver = ScriptedApprover(answers)
+        policy = PermissionPolicy(cwd, store=store)
+        context = ToolContext(cwd, tmp_path / "spill")
+        return ToolRunner(default_registry(), policy, approver, context), approver
+
+    runner, approver = session(Choice.ALWAYS)
+    assert (await runner.run(call)).ok
+    assert store.load() == list(approver.requests[0].always)
+    runner, approver = session()
+    assert (await runner.run(call)).ok
+    assert approver.requests == []
+    (tmp_path / "other").mkdir()
+    runner, _ = session(cwd=tmp_path / "other")
+    assert (await runner.run(call)).content == "Error: denied by the user"
+
+
+async def test_a_rule_that_can_not_be_stored_is_told_and_holds_for_the_session(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    policy = PermissionPolicy(tmp_path, store=PermissionStore(tmp_path / "gone" / "p.toml"))
+    (tmp_path / "gone").touch()
+    context = ToolContext(tmp_path, tmp_path / "spill")
+    approver = ScriptedApprover([Choice.ALWAYS])
+    runner = ToolRunner(ToolRegistry([Odd()]), policy, approver, context)
+    first = await runner.run(ToolCall("1", "odd", {"text": "ask"}))
+    assert first.content.startswith("done\n[rule not stored: ")
+    assert (await runner.run(ToolCall("2", "odd", {"text": "ask"}))).content == "done"
+
+
+async def test_without_a_terminal_ask_means_deny(tmp_path: Path) -> None:
+    context = ToolContext(tmp_path, tmp_path / "spill")
+    for mode, expected in (
+        (ApproveMode.ASK, "Error: denied: approval needed and no terminal to ask"),
+        (ApproveMode.NONE, "Error: denied by rule: --approve none"),
+    ):
+        policy = PermissionPolicy(tmp_path, mode)
+        runner = ToolRunner(ToolRegistry([Odd()]), policy, DenyingApprover(), context)
+        assert (await runner.run(ToolCall("1", "odd", {"text": "ask"}))).content == expected
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)  # fmt: skip
+SAFE = [
+    n for n in default_registry().names if n not in ("execute_command", "http_get", "http_request")
+]
+NAMED = [
+    "path",
+    "pattern",
+    "content",
+    "old_string",
+    "new_string",
+    "offset",
+    "limit",
+    "name",
+    "glob",
+]
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80
+)
+@given(st.sampled_from([*SAFE, "x"]), st.dictionaries(st.sampled_from(NAMED), JSON, max_size=4))
+async def test_any_call_gets_a_result(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:
+    workshop = open_workshop(tmp_path, mode=ApproveMode.EDITS)
+    result = await workshop.result(name, **arguments)
+    assert result.content
+    result.content.encode()
+    result.display.encode()
+    assert "failed: " not in result.content
