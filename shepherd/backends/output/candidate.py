@@ -10,6 +10,8 @@ def without_separator(machine: Machine, lead: Lead) -> str:
     """The blank text before a call, less what the template writes there itself."""
     if lead.behind_call or not machine.sink.has_content:
         return ""
+    if lead.text.endswith(machine.separator):
+        return lead.text.removesuffix(machine.separator)
     return lead.text.rstrip(" \t\r").removesuffix(machine.separator)
 
 

@@ -59,11 +59,13 @@ class OutputFilter:
         `truncated`: the output was cut short (by a limit or a cancel), so a call that is not
         complete is text, not a call. Feeding is over.
         """
-        rest = self._machine.mode.finish(truncated=truncated)
-        while rest:
+        finished = None
+        while finished is not self._machine.mode:
+            finished = self._machine.mode
+            rest = finished.finish(truncated=truncated)
             while rest:
+                finished = None
                 rest = self._machine.mode.feed(rest)
-            rest = self._machine.mode.finish(truncated=truncated)
         return self._machine.sink.take()
 
     @property

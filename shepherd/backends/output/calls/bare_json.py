@@ -17,6 +17,7 @@ class CallScanner:
         self._keys = keys
         self._scanner = JsonScanner()
         self.possible = True
+        self.checks_keys = True
 
     def scan(self, text: str) -> int | None:
         """The index behind the JSON, once it ends in `text`; see whether it is `possible`."""
@@ -38,6 +39,8 @@ class CallScanner:
 
     def _fits(self, stop: Stop) -> bool:
         scanner = self._scanner
+        if not self.checks_keys:
+            return True
         if stop is Stop.KEY:
             return scanner.word in self._keys
         if scanner.key == "type":
@@ -47,7 +50,7 @@ class CallScanner:
     def _may_go_on(self) -> bool:
         """Whether the word that is being written can become one that fits."""
         scanner = self._scanner
-        if not scanner.in_outer_string:
+        if not (self.checks_keys and scanner.in_outer_string):
             return True
         if scanner.at_key:
             return any(key.startswith(scanner.word) for key in self._keys)
@@ -101,13 +104,16 @@ class BareJsonReader(CallReader):
     def _starts(self) -> bool | None:
         """Whether it begins like a call; None if more text is needed."""
         head = self._pending.lstrip()
+        if len(self._pending) - len(head) > _MAX_HEAD:
+            return False
         if not head:
-            return None if len(self._pending) < _MAX_HEAD else False
+            return None
         if self._bracket == "{":
             return head[0] in "\"'"
         if head[0] == "{":
             return True
         names = [f"{name}(" for name in self._catalog.names]
         if any(head.startswith(name) for name in names):
+            self._scanner.checks_keys = False
             return True
         return None if any(name.startswith(head) for name in names) else False

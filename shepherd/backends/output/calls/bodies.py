@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.element import parse_element
@@ -22,7 +23,7 @@ _NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*
 _ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
 _NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
 _GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
-_GEMMA_STRING = re.compile(r"<\|\"\|>(.*?)<\|\"\|>", re.DOTALL)
+_GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
 _STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
@@ -30,6 +31,7 @@ _NAME_STARTS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=16)
 def body_starts(names: tuple[str, ...]) -> MarkerSet:
     """How a body that is not JSON can begin."""
     return MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
@@ -43,7 +45,7 @@ def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
     head = body.partition("{")[0]
     for tokens in CALL_TOKENS:
         if tokens.begin in head or tokens.separator in head:
-            return parse_section(body, tokens, catalog)
+            return parse_section(body, tokens, catalog, final=scope.final)
     if body.startswith("call:"):
         return _gemma(body, catalog)
     if body.startswith("<"):
@@ -92,9 +94,9 @@ def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
 
 
 def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
-    """Gemma 4: JSON with bare keys and with a token of its own as the quote."""
+    """Gemma: JSON with bare keys and with a token of its own as the quote."""
     found = _GEMMA.fullmatch(body)
     if found is None:
         return ()
-    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[1]), found[2])
+    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[2], ensure_ascii=False), found[2])
     return catalog.from_arguments_text(found[1], text)

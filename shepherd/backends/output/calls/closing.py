@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from shepherd.backends.output.calls.catalog import FoundCall
-from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
 from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
 
@@ -22,6 +22,7 @@ class ClosingReader(CallReader):
         self._closing = MarkerSet.of(closing)
         self._starts = MarkerSet.of(closing, *starts)
         self._started = False
+        self._tried = Attempts()
 
     @abstractmethod
     def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
@@ -46,12 +47,14 @@ class ClosingReader(CallReader):
 
     def _search(self) -> Verdict | None:
         while hit := self._closing.search(self._pending):
+            self._tried.see(self._pending[: hit.start])
             if hit.marker is None:
                 self._use(hit.start)
                 return None
             self._use(hit.start + len(hit.marker))
-            calls = self._parse(Scope())
+            calls = self._parse(Scope()) if self._tried.worth_it() else None
             if calls is not None:
                 return self._accept(calls) if calls else self._reject()
+        self._tried.see(self._pending)
         self._use(len(self._pending))
         return None

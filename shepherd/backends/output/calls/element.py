@@ -10,6 +10,7 @@ from shepherd.backends.output.calls.xml import Scope, child_starts, parse_childr
 
 _ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _TAG_END = re.compile(r"\s*(/?)>")
+_BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
 _QUOTES_OR_END = re.compile(r"[\"'>]")
 
 
@@ -67,6 +68,7 @@ class ElementReader(ClosingReader):
         self._catalog = catalog
         self._marker = marker
         self._quote = ""
+        self._outside = ""  # what was read of the tag since the last quote
         self._in_tag = True
 
     def feed(self, text: str) -> Verdict | None:
@@ -89,6 +91,11 @@ class ElementReader(ClosingReader):
                 return self._opened(pos)
             if self._quote in ("", found[0]) and found[0] != ">":
                 self._quote = "" if self._quote else found[0]
+                self._outside = ""
+        if not self._quote:
+            self._outside += self._pending[pos:]
+            if not _BETWEEN.fullmatch(self._outside):
+                return self._reject()
         self._use(len(self._pending))
         return None
 

@@ -31,10 +31,10 @@ class FencedCallReader(CallReader):
         self._pending += text
         if not self._started:
             head = self._pending.lstrip()
-            if not head and len(self._pending) < _MAX_HEAD:
-                return None
-            if not head.startswith("{"):
+            if len(self._pending) - len(head) > _MAX_HEAD or head[:1] not in ("", "{"):
                 return self._reject()
+            if not head:
+                return None
             self._started = True
         if self._json is None and not self._read_json():
             return None if self._scanner.possible else self._reject()

@@ -8,6 +8,8 @@ from shepherd.backends.output.calls.reader import CallReader, Verdict
 
 _NAME = re.compile(r"[^\s\[\]{}]*")
 _BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
+_BEGINS_OBJECT = re.compile(r"\{")
+_BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
 _MAX_HEAD = 256
 
 
@@ -60,15 +62,18 @@ class MistralReader(CallReader):
         name = found.group() if found else ""
         rest = head[len(name) :]
         if not rest:
-            return len(self._pending) < _MAX_HEAD and self._catalog.may_become_known(name)
+            return len(self._pending) <= _MAX_HEAD and self._catalog.may_become_known(name)
         if name and self._catalog.known(name) is None:
             return False
-        before = _BEFORE_ARGUMENTS.match(rest)
-        arguments = rest[before.end() :] if before else ""
-        if arguments.startswith("{") or (not name and arguments.startswith("[")):
-            self._use(len(self._pending) - len(arguments))
+        before = _BEFORE_ARGUMENTS.match(rest) if name else None
+        arguments = rest[before.end() :] if before else rest
+        start = len(self._pending) - len(arguments)
+        if start > _MAX_HEAD:
+            return False
+        if (_BEGINS_OBJECT if name else _BEGINS_OBJECTS).match(arguments):
+            self._use(start)
             self._name, self._start = name, len(self._parts)
             return True
-        return len(rest) < _MAX_HEAD and any(
-            m.startswith(arguments) for m in ("[CALL_ID]", "[ARGS]")
-        )
+        if name:
+            return any(m.startswith(arguments) for m in ("[CALL_ID]", "[ARGS]"))
+        return not arguments.strip("[ \n")

@@ -18,6 +18,24 @@ class Verdict:
     rest: str = ""
 
 
+class Attempts:
+    """Keeps a body from being parsed at every closing tag that one of its values contains.
+
+    A second attempt is worth it only if a tag of another kind was read since the last.
+    """
+
+    def __init__(self) -> None:
+        self._news = True
+
+    def see(self, text: str) -> None:
+        """Take note of text between closing tags."""
+        self._news = self._news or "<" in text
+
+    def worth_it(self) -> bool:
+        news, self._news = self._news, False
+        return news
+
+
 class CallReader(ABC):
     """Reads one candidate from behind its marker on, until it is known what it is.
 

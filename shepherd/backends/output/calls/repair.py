@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, NoReturn, cast
 
-MAX_DEPTH = 100
+MAX_DEPTH = 64
 
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[^\s,:{}\[\]\"'()]+")
@@ -51,12 +51,18 @@ def _refuse(constant: str) -> NoReturn:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return _SURROGATES.sub("\ufffd", value)
+        halves = _SURROGATES.search(value)
+        return _joined(value) if halves else value
     if isinstance(value, list):
         return [_clean(v) for v in cast(list[Any], value)]
     if isinstance(value, dict):
         return {_clean(k): _clean(v) for k, v in cast(dict[str, Any], value).items()}
     return value
+
+
+def _joined(text: str) -> str:
+    """The text with halves of characters joined, or replaced where one is missing."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class _Lenient:

@@ -1,9 +1,11 @@
 """DeepSeek's and Kimi's calls: tokens for the begin, the middle and the end of each."""
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 
 
 class CallTokens(NamedTuple):
@@ -18,33 +20,55 @@ DEEPSEEK = CallTokens("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜
 KIMI = CallTokens("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
 CALL_TOKENS = (DEEPSEEK, KIMI)
 
-_KIND = re.compile(r"\s*function\s*")
-_NAME = re.compile(r"\s*([^\s{}`]+)\s*")
-_FENCED = re.compile(r"\s*```\w*\s*(.*?)\s*```\s*", re.DOTALL)
 
+def parse_section(
+    body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
+) -> tuple[FoundCall, ...] | None:
+    """The calls of a section, the first token of the first call being optional.
 
-def parse_section(body: str, tokens: CallTokens, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
-    """The calls of a section; empty if one of them can't be understood.
-
-    The first token of the first call may be missing.
+    Empty if one of them can't be understood, None if arguments go on behind the body.
     """
+    head, tail = _patterns(tokens)
     calls: list[FoundCall] = []
-    for item in body.removeprefix(tokens.begin).split(tokens.begin):
-        found = _call(item, tokens, catalog)
-        if not found:
+    pos = 0
+    while pos < len(body):
+        found = head.match(body, pos)
+        if found is None:
             return ()
-        calls += found
+        end = _arguments_end(body, found.end())
+        if end is None and not final:
+            return None
+        if end is None:
+            end = body.find(tokens.end, found.end())
+            end = end if end >= 0 else len(body)
+        call = catalog.from_arguments_text(found["name"], body[found.end() : end])
+        if not call:
+            return ()
+        calls += call
+        behind = tail.match(body, end)
+        pos = behind.end() if behind else end
     return tuple(calls)
 
 
-def _call(item: str, tokens: CallTokens, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
-    text = item.partition(tokens.end)[0]
-    head, separator, tail = text.partition(tokens.separator)
-    if separator and _KIND.fullmatch(head):
-        text = tail  # DeepSeek V3 writes the kind first
-    name = _NAME.match(text.replace(tokens.separator, " ", 1))
-    if name is None:
-        return ()
-    arguments = text.replace(tokens.separator, " ", 1)[name.end() :]
-    fenced = _FENCED.fullmatch(arguments)
-    return catalog.from_arguments_text(name[1], fenced[1] if fenced else arguments)
+@lru_cache(maxsize=4)
+def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    begin, separator, end = map(re.escape, tokens)
+    head = (
+        rf"\s*(?:{begin})?\s*(?:function\s*{separator})?"  # DeepSeek V3 writes the kind first
+        rf"\s*(?P<name>(?:(?!{separator}|{end})[^\s{{}}`])+)\s*(?:{separator})?\s*(?:```\w*\s*)?"
+    )
+    return re.compile(head), re.compile(rf"\s*(?:```)?\s*(?:{end})?\s*")
+
+
+def _arguments_end(body: str, pos: int) -> int | None:
+    """Behind the JSON object at `pos`; `pos` itself if there is none, None if it is unfinished."""
+    if not body.startswith("{", pos):
+        return pos
+    scanner = JsonScanner()
+    stop = Stop.KEY
+    while stop not in (Stop.CLOSED, Stop.MORE, Stop.TOO_DEEP):
+        stop, pos = scanner.scan(body, pos)
+        if stop is Stop.ANGLE:
+            scanner.skip_angle()
+            pos += 1
+    return pos if stop is Stop.CLOSED else None

@@ -29,6 +29,7 @@ _TAGS = {
     "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
     "<TOOLCALL>": "</TOOLCALL>",
     "<|tool_call>": "<tool_call|>",
+    "<start_function_call>": "<end_function_call>",
     "<|tool_call_start|>": "<|tool_call_end|>",
     "<|START_ACTION|>": "<|END_ACTION|>",
     "<|action_start|><|plugin|>": "<|action_end|>",

@@ -7,12 +7,13 @@ from enum import Enum, auto
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
-from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
 from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
 
-_BLANK = re.compile(r"\s*(?:`{3,}[\w-]*(?=\s)\s*)?")
+_BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")
+_NAME_END = re.compile(r"(?::\d*|\.\w*)?\s*(?:[<({`]|\Z)")
 _MAX_HEAD = 256
 _CLOSED = Scope(closed=True)
 
@@ -42,6 +43,7 @@ class TaggedReader(CallReader):
         self._calls: tuple[FoundCall, ...] = ()
         self._fallback: tuple[int, int] | None = None  # first closing tag inside a string
         self._length = 0
+        self._tried = Attempts()
 
     def feed(self, text: str) -> Verdict | None:
         self._pending += text
@@ -98,6 +100,11 @@ class TaggedReader(CallReader):
             return self._reject()
         if hit.marker is None:
             return False
+        if not hit.marker.startswith("<"):  # a bare name: something must follow that fits
+            behind = _NAME_END.match(head, len(hit.marker))
+            if behind is None or behind.end() == len(head):
+                wait = behind is not None and len(head) < _MAX_HEAD
+                return False if wait else self._reject()
         self._state = _State.RAW
         return True
 
@@ -151,7 +158,9 @@ class TaggedReader(CallReader):
     def _tail(self) -> Verdict | bool:
         found = _TAIL.match(self._pending)
         start = found.end() if found else 0
-        if start == len(self._pending) and start <= _MAX_HEAD:
+        if start > _MAX_HEAD:
+            return self._accept(self._calls)
+        if start == len(self._pending):
             return False
         hit = self._closes.at(self._pending, start)
         if hit is not None and hit.marker is None:
@@ -166,17 +175,16 @@ class TaggedReader(CallReader):
 
     def _raw(self) -> Verdict | bool:
         hit = self._closes.search(self._pending)
-        if hit is None:
-            self._take(len(self._pending))
+        start = len(self._pending) if hit is None else hit.start
+        self._tried.see(self._pending[:start])
+        if hit is None or hit.marker is None:
+            self._take(start)
             return False
-        if hit.marker is None:
-            self._take(hit.start)
-            return False
-        return self._close(hit.start, hit.start + len(hit.marker))
+        return self._close(start, start + len(hit.marker))
 
     def _close(self, start: int, end: int) -> Verdict | bool:
         self._take(start)
-        calls = parse_body(self._value, self._catalog, _CLOSED)
+        calls = parse_body(self._value, self._catalog, _CLOSED) if self._tried.worth_it() else None
         self._take(end - start)
         if calls is None:
             return True

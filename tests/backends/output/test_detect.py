@@ -1,0 +1,54 @@
+"""Families by template and vocabulary."""
+
+import pytest
+
+from shepherd.backends.output import GENERIC, STYLES, detect_style, with_separator
+
+TEMPLATES = {
+    "llama3": "{{ 'Environment: ipython\n' }}<|start_header_id|>…<|eot_id|>{{ '<|eom_id|>' }}",
+    "glm": "[gMASK]<sop><|system|>…<|observation|>…<|assistant|><think>",
+    "chatml": "{{ '<|im_start|>' + role + '\n' }}…<|im_end|>…<think>…<tool_call>",
+    "harmony": "# Valid channels: analysis, commentary, final.…<|start|>assistant<|channel|>final",
+    "gemma4": "<|turn>model\n…<|channel>thought\n…<channel|>",
+    "deepseek": "<｜User｜>…<｜Assistant｜>…<｜tool▁calls▁begin｜>",
+    "mistral": "[INST]…[/INST]…[TOOL_CALLS]…[ARGS]",
+    "generic": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_family_by_template(family: str) -> None:
+    assert detect_style(TEMPLATES[family]).family == family
+
+
+def test_a_distilled_model_is_what_its_template_says() -> None:
+    both = TEMPLATES["deepseek"] + TEMPLATES["chatml"]
+    assert detect_style(both).family == "chatml"
+
+
+@pytest.mark.parametrize(
+    ("token", "family"),
+    [("<|im_start|>", "chatml"), ("<|channel|>", "harmony"), ("[TOOL_CALLS]", "mistral")],
+)
+def test_family_by_vocabulary_where_the_template_is_silent(token: str, family: str) -> None:
+    assert detect_style("", {"<s>", token}).family == family
+    assert detect_style(TEMPLATES["llama3"], {token}).family == "llama3"
+
+
+def test_thinking_markers_come_from_the_template() -> None:
+    markers = {m.open for m in detect_style("…[THINK]…[/THINK]…[INST]…").think}
+    assert markers == {"[THINK]", "<think>"}
+    assert [m.open for m in GENERIC.think] == ["<think>"]
+
+
+@pytest.mark.parametrize(
+    ("rendered", "separator"),
+    [
+        ("<|im_start|>assistant\nQQ\n<tool_call>\n{…}", "\n"),
+        ("<|im_start|>assistant\nQQ<tool_call>\n{…}", ""),
+        ("<|im_start|>assistant\nQQ\n\n<tool_call>\n{…}", "\n\n"),
+        ("the template dropped the content", "\n"),
+    ],
+)
+def test_separator_by_rendering(rendered: str, separator: str) -> None:
+    assert with_separator(STYLES["chatml"], rendered, "QQ").separator == separator

@@ -1,0 +1,82 @@
+"""JSON as models write it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.backends.output.calls.repair import loads, loads_lenient
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab_"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(json_values) | st.dictionaries(st.text("ab_"), json_values))
+def test_valid_json_is_read_as_it_is(value: Any) -> None:
+    text = json.dumps(value)
+    assert loads(text) == value
+    assert loads(json.dumps(value, ensure_ascii=False)) == value
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text())
+def test_anything_else_is_refused_with_a_value_error(text: str) -> None:
+    for parse in (loads, loads_lenient):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        json.dumps(value, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1,}', {"a": 1}),
+        ("[1, 2,]", [1, 2]),
+        ('{"a": 1 "b": 2}', {"a": 1, "b": 2}),
+        ("{'a': 'x'}", {"a": "x"}),
+        ("{'a': 'it\\'s', 'b': \"it's\"}", {"a": "it's", "b": "it's"}),
+        ("{a: True, b: False, c: None}", {"a": True, "b": False, "c": None}),
+        ('{"a": {"b": [1, 2', {"a": {"b": [1, 2]}}),
+        ('{"a": [1, 2}', {"a": [1, 2]}),
+        ('{"a": 1}}}', {"a": 1}),
+        ('{"a": "line\nbreak"}', {"a": "line\nbreak"}),
+        ('{"a": "say "hi" now"}', {"a": 'say "hi" now'}),
+        ('{"a": "print("x")", "b": 2}', {"a": 'print("x")', "b": 2}),
+        (r'{"a": "C:\dir\new", b: 1}', {"a": "C:\\dir\new", "b": 1}),
+        (r'{"a": "\u00e9\/", }', {"a": "é/"}),
+        ('{"a": -1.5e3, }', {"a": -1500.0}),
+    ],
+)
+def test_usual_mistakes_are_mended(text: str, value: Any) -> None:
+    assert loads_lenient(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "never ends}',
+        '{"a"}',
+        '{"a": word}',
+        "",
+        '{"a": 1} and more',
+        "[" * 5000,
+        "NaN",
+    ],
+)
+def test_what_can_not_be_mended_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        loads_lenient(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', "[Infinity]", "[" * 100_000])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        loads(text)
