@@ -13,16 +13,18 @@ from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 
 
-def rule_matches(rule: Rule, tool: str, access: Access, cwd: Path) -> bool:
-    """Whether `rule` speaks about `access` of `tool` in the working directory `cwd`."""
+def speaks_of(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
+    """Whether a rule is about this tool or kind of access, and holds in `cwd`."""
     if rule.scope and not cwd.is_relative_to(rule.scope):
         return False
-    if rule.tool != access.kind.value and not fnmatchcase(tool, rule.tool):
-        return False
+    return rule.tool == kind.value or fnmatchcase(tool, rule.tool)
+
+
+def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
+    """Whether the rule's pattern meets what is touched."""
     match access.kind:
         case AccessKind.READ | AccessKind.WRITE:
-            loose = rule.decision is not Decision.ALLOW
-            return path_matches(rule.pattern, access.target, cwd, ignore_case=loose)
+            return path_regex(rule, cwd).fullmatch(access.target) is not None
         case AccessKind.SHELL:
             return command_matches(rule, access.target)
         case AccessKind.NETWORK:
@@ -33,13 +35,14 @@ def rule_matches(rule: Rule, tool: str, access: Access, cwd: Path) -> bool:
             return True
 
 
-def path_matches(pattern: str, path: str, cwd: Path, *, ignore_case: bool = False) -> bool:
-    """Whether the glob meets the absolute `path`.
+def path_regex(rule: Rule, cwd: Path) -> re.Pattern[str]:
+    """The paths that a rule is about.
 
-    `{cwd}/` and relative globs start in the working directory, `~/` in the home directory.
+    `{cwd}/` and relative globs start in the working directory, `~/` in the home directory. Rules
+    that do not allow ignore case, as some file systems do.
     """
     home = _real_home(os.environ.get("HOME", ""))
-    return _path_regex(pattern, str(cwd), home, ignore_case).fullmatch(path) is not None
+    return _path_regex(rule.pattern, str(cwd), home, rule.decision is not Decision.ALLOW)
 
 
 @lru_cache(maxsize=8)

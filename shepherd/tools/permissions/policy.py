@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import default_rules, edits_rules, protected_rules
-from shepherd.tools.permissions.match import rule_matches
+from shepherd.tools.permissions.layer import RuleLayer
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.permissions.store import PermissionStore
 
@@ -54,14 +54,13 @@ class PermissionPolicy:
     ) -> None:
         self._cwd = cwd.resolve()
         self.mode = mode
-        self._user = list(user)
-        self._project = list(project)
         self._store = store
-        self._stored = store.load() if store else []
-        self._session: list[Rule] = []
-        self._defaults = default_rules()
-        self._edits = edits_rules()
-        self._protected = protected_rules()
+        stored = store.load() if store else []
+        self._defaults = RuleLayer(default_rules(), self._cwd)
+        self._edits = RuleLayer(edits_rules(), self._cwd)
+        self._own = RuleLayer([*user, *stored], self._cwd)
+        self._protected = RuleLayer(protected_rules(), self._cwd)
+        self._project = RuleLayer(project, self._cwd)
 
     @property
     def cwd(self) -> Path:
@@ -70,22 +69,27 @@ class PermissionPolicy:
 
     def rules(self) -> list[Rule]:
         """Every rule in force, the weightiest last; the project's come at the very end."""
-        return [*self._base_rules(), *self._own_rules(), *self._protected, *self._project]
+        edits = self._edits.rules if self.mode is ApproveMode.EDITS else []
+        weighty = [*self._own.rules, *self._protected.rules, *self._project.rules]
+        return [*self._defaults.rules, *edits, *weighty]
 
     def add(self, rule: Rule) -> None:
-        """Take a rule that the user gave; one with lifetime `always` is stored as well."""
-        self._session.append(rule)
+        """Take a rule that the user gave; one with lifetime `always` is stored as well.
+
+        Raises OSError or ConfigError if it can't be stored; it then holds for this session.
+        """
+        self._own.add(rule)
         if rule.lifetime is Lifetime.ALWAYS and self._store is not None:
             self._store.add(rule)
 
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
         """Whether the call would run unasked if `rules` were added."""
-        before = list(self._session)
-        self._session.extend(rules)
+        before = self._own
+        self._own = before.extended(rules)
         try:
             return self.decide(tool, accesses).decision is Decision.ALLOW
         finally:
-            self._session = before
+            self._own = before
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
         """The strictest verdict over all accesses of a call."""
@@ -118,27 +122,20 @@ class PermissionPolicy:
         return verdict
 
     def _by_rule(self, tool: str, access: Access) -> Verdict:
-        own = self._last(self._own_rules(), tool, access)
-        shut = self._last(self._protected, tool, access)
+        own = self._own.last(tool, access)
+        shut = self._protected.last(tool, access)
         if shut is not None and shut.decision is Decision.DENY and not _names_it(own):
             return Verdict(Decision.DENY, shut)
-        base = own or self._last(self._base_rules(), tool, access)
+        base = own or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
-        tighter = self._last(self._project, tool, access)
+        tighter = self._project.last(tool, access)
         if tighter and tighter.decision.strictness > decided.decision.strictness:
             return Verdict(tighter.decision, tighter)
         return decided
 
-    def _base_rules(self) -> list[Rule]:
-        edits = self._edits if self.mode is ApproveMode.EDITS else []
-        return [*self._defaults, *edits]
-
-    def _own_rules(self) -> list[Rule]:
-        return [*self._user, *self._stored, *self._session]
-
-    def _last(self, rules: Sequence[Rule], tool: str, access: Access) -> Rule | None:
-        matching = (r for r in reversed(rules) if rule_matches(r, tool, access, self._cwd))
-        return next(matching, None)
+    def _built_in(self, tool: str, access: Access) -> Rule | None:
+        edits = self._edits.last(tool, access) if self.mode is ApproveMode.EDITS else None
+        return edits or self._defaults.last(tool, access)
 
 
 def _names_it(rule: Rule | None) -> bool:

@@ -8,7 +8,7 @@ from shepherd.tools.base import ToolContext
 from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.matches import MatchCollector
 from shepherd.tools.search.query import Query
-from shepherd.tools.search.walk import SKIPPED, walk
+from shepherd.tools.search.walk import SKIPPED, denied, walk
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import Program, run_program
 from shepherd.tools.threads import Stopped, in_thread
@@ -65,5 +65,7 @@ def _files(query: Query, context: ToolContext, stopped: Stopped) -> list[str]:
     return [
         entry.path
         for entry in walk(query.root, context, stopped)
-        if entry.is_file and (matcher is None or matcher.fullmatch(entry.path))
+        if entry.is_file
+        and (matcher is None or matcher.fullmatch(entry.path))
+        and not denied(context, query.root / entry.path)
     ]

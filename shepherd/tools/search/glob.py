@@ -11,7 +11,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.pathglob import glob_regex, has_magic
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.search.walk import SKIPPED, walk
+from shepherd.tools.search.walk import SKIPPED, denied, walk
 from shepherd.tools.text import one_line
 from shepherd.tools.threads import Stopped, in_thread
 
@@ -62,7 +62,9 @@ def _find(root: Path, pattern: str, context: ToolContext, stopped: Stopped) -> l
     return [
         entry.path + ("/" if entry.is_dir else "")
         for entry in walk(root, context, stopped, skip)
-        if (entry.is_dir or not only_directories) and matcher.fullmatch(entry.path)
+        if (entry.is_dir or not only_directories)
+        and matcher.fullmatch(entry.path)
+        and (entry.is_dir or not denied(context, root / entry.path))
     ]
 
 

@@ -27,15 +27,17 @@ def walk(
 ) -> Generator[Entry]:
     """Everything below `root`, sorted by the parts of the path, directories before what they hold.
 
-    Links are told but not followed. What the rules deny for reading is left out, and so is what
-    is named in `skip`.
+    Links are told but not followed. Directories that the rules deny for reading are left out, and
+    so is what is named in `skip`; whether a file is denied the caller asks when it matters.
     """
     for entry in _sorted(root):
         if stopped():
             return
-        if entry.name in skip or denied(context, root / entry.name):
+        if entry.name in skip:
             continue
         is_dir = entry.is_dir(follow_symlinks=False)
+        if is_dir and denied(context, root / entry.name):
+            continue
         yield Entry(entry.name, is_dir, entry.is_file(follow_symlinks=False))
         if is_dir:
             for below in walk(root / entry.name, context, stopped, skip):

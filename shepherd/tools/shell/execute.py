@@ -3,12 +3,13 @@
 import os
 import shlex
 import shutil
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import reason, resolve_path
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.output import CappedOutput
@@ -51,10 +52,15 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
-        elsewhere = [Access(AccessKind.READ, str(cwd))] if cwd != context.cwd else []
-        if isinstance(arguments.command, str):
-            return elsewhere + line_accesses(arguments.command, cwd)
-        return elsewhere + argv_accesses(arguments.command, cwd)
+        command = arguments.command
+        if isinstance(command, str):
+            accesses = line_accesses(command, cwd)
+        else:
+            accesses = argv_accesses(command, cwd)
+        if cwd.is_relative_to(context.cwd):
+            return accesses
+        # a rule was given for commands here; elsewhere the same words do something else
+        return [Access(AccessKind.READ, str(cwd)), *map(_doubted, accesses)]
 
     def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
         command = arguments.command
@@ -82,6 +88,11 @@ class ExecuteCommand(Tool[ExecuteArguments]):
             texts = out.text(), err.text()
         ok = exit_.code == 0 and not exit_.timed_out
         return ToolResult(_result(*texts, exit_, timeout), ok=ok)
+
+
+def _doubted(access: Access) -> Access:
+    exact_command = access.kind is AccessKind.SHELL and access.claim is Claim.EXACT
+    return replace(access, claim=Claim.OPAQUE) if exact_command else access
 
 
 def _argv(command: str | list[str]) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.text import plain_text
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
@@ -178,3 +179,13 @@ def test_capped_output_loses_nothing(tmp_path: Path, chunks: list[bytes], limit:
         assert Path(path[1]).read_bytes() == data
         Path(path[1]).unlink()
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_rule_for_a_command_holds_in_the_working_directory_only(tmp_path: Path) -> None:
+    rules = ["allow shell pwd", "allow read /**"]
+    workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=rules)
+    (workshop.root / "sub").mkdir()
+    for cwd, allowed in ((".", True), ("sub", True), ("../outside", False), ("/", False)):
+        for command in ("pwd", ["pwd"]):
+            result = await workshop.result("execute_command", command=command, cwd=cwd)
+            assert result.ok is allowed
