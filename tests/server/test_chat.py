@@ -32,7 +32,7 @@ TOOLS: list[Any] = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[Scripted]:
     with scripted(ANSWER) as running:
         yield running

@@ -20,6 +20,13 @@ def backend() -> ScriptedBackend:
     return ScriptedBackend(parse_script("text: come in"))
 
 
+@pytest.fixture(scope="module")
+def unlocked() -> Iterator[Scripted]:
+    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+    with scripted("text: hi", settings) as server:
+        yield server
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> KeyStore:
     return KeyStore(tmp_path / "keys.json")
@@ -115,9 +122,10 @@ def test_nothing_said_and_no_key_is_logged(
         ("", 403),
     ],
 )
-def test_without_keys_only_this_machine_s_names_are_served(host: str, expected: int) -> None:
-    with scripted("text: hi", SETTINGS) as server:
-        assert status(server, Host=host) == expected
+def test_without_keys_only_this_machine_s_names_are_served(
+    unlocked: Scripted, host: str, expected: int
+) -> None:
+    assert status(unlocked, Host=host) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,17 +139,15 @@ def test_without_keys_only_this_machine_s_names_are_served(host: str, expected: 
         ("https://friend.example", 200),
     ],
 )
-def test_without_keys_only_known_pages_may_call(origin: str, expected: int) -> None:
-    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
-    with scripted("text: hi", settings) as server:
-        assert status(server, Origin=origin) == expected
+def test_without_keys_only_known_pages_may_call(
+    unlocked: Scripted, origin: str, expected: int
+) -> None:
+    assert status(unlocked, Origin=origin) == expected
 
 
-def test_pages_may_read_answers_only_if_named() -> None:
-    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+def test_pages_may_read_answers_only_if_named(unlocked: Scripted) -> None:
     asked = {"Access-Control-Request-Method": "POST", "Origin": "https://friend.example"}
-    with scripted("text: hi", settings) as server:
-        preflight = httpx.options(server.url + CHAT, headers=asked)
+    preflight = httpx.options(unlocked.url + CHAT, headers=asked)
     assert preflight.headers["access-control-allow-origin"] == "https://friend.example"
     with scripted("text: hi", SETTINGS) as server:
         assert "access-control-allow-origin" not in httpx.options(server.url, headers=asked).headers

@@ -13,9 +13,15 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ConfigError, ModelLoadError
+from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, url_of
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.runner import ToolRunner
 from tests.server.harness import HI, HeldBackend, chat_request
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
@@ -24,6 +30,11 @@ PROGRAM = """
 import asyncio, sys
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.runner import ToolRunner
 from tests.server.harness import HeldBackend
 
 class Announcing(HeldBackend):
@@ -187,3 +198,41 @@ def test_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.strip().splitlines()[-1].endswith("is in use; choose another with --port.")
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+async def _no_backend() -> Backend:
+    raise ModelLoadError("not wanted here")
+
+
+async def _warnings(
+    caplog: pytest.LogCaptureFixture, keys: KeyStore | None, tools: ToolRunner | None
+) -> list[str]:
+    """What a server says that starts with these, before it loads its model."""
+    with pytest.raises(ModelLoadError):
+        await serve(_no_backend, ServerSettings(port=0), keys, tools)
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_tools_that_anybody_may_run_are_warned_about(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    context = ToolContext(cwd=tmp_path, spill_dir=tmp_path)
+    tools = ToolRunner(ToolRegistry(), PermissionPolicy(tmp_path), DenyingApprover(), context)
+    keys = KeyStore(tmp_path / "keys.json")
+    keys.add("laptop")
+    assert await _warnings(caplog, keys, tools) == []
+    assert await _warnings(caplog, None, None) == []
+    [warning] = await _warnings(caplog, None, tools)
+    assert "/v1/tools is open without a key" in warning
+
+
+async def test_key_file_is_looked_at_before_a_model_is_loaded(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    keys = KeyStore(tmp_path / "keys.json")
+    [warning] = await _warnings(caplog, keys, None)
+    assert "There are no API keys yet" in warning
+    keys.path.write_text("broken")
+    keys.path.chmod(0o600)
+    with pytest.raises(ConfigError, match=r"keys\.json is damaged"):
+        await serve(_no_backend, ServerSettings(port=0), keys)

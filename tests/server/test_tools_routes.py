@@ -16,11 +16,17 @@ from shepherd.tools.runner import ToolRunner
 from tests.server.harness import RunningServer, Scripted
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Scripted]:
-    (tmp_path / "notes.txt").write_text("remember the milk\n")
-    context = ToolContext(cwd=tmp_path, spill_dir=tmp_path / "spill")
-    runner = ToolRunner(default_registry(), PermissionPolicy(tmp_path), DenyingApprover(), context)
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("work")
+    (path / "notes.txt").write_text("remember the milk\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[Scripted]:
+    context = ToolContext(cwd=directory, spill_dir=directory / "spill")
+    runner = ToolRunner(default_registry(), PermissionPolicy(directory), DenyingApprover(), context)
     backend = ScriptedBackend(parse_script("text: hi"))
     with RunningServer(backend, tools=runner) as running:
         yield running
@@ -53,13 +59,13 @@ def test_arguments_may_come_as_text_and_the_id_is_made_up(server: Scripted) -> N
     assert execute(server, "get_date", None)["success"]
 
 
-def test_what_would_ask_is_denied(server: Scripted, tmp_path: Path) -> None:
+def test_what_would_ask_is_denied(server: Scripted, directory: Path) -> None:
     written = execute(server, "write_file", {"path": "new.txt", "content": "x"})
     shell = execute(server, "execute_command", {"command": "touch made"})
     for answer in (written, shell):
         assert not answer["success"]
         assert answer["content"].startswith("Error: denied: approval needed and no terminal")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt"]
+    assert sorted(path.name for path in directory.iterdir()) == ["notes.txt"]
 
 
 def test_failed_calls_are_answers(server: Scripted) -> None:
