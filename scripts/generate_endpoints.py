@@ -1,6 +1,5 @@
 """Writes docs/reference/endpoints.md from the server's routes and request models."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,20 +58,3 @@ def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
 
 def _required(field: FieldInfo) -> str:
     return " (required)" if field.is_required() else ""
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is current."""
-    target = Path(__file__).parents[1] / "docs" / "reference" / PAGE
-    page = render()
-    if "--check" not in arguments:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page)
-    elif not target.exists() or target.read_text() != page:
-        print(f"{target} is not current: run {Path(__file__).name}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
