@@ -13,7 +13,7 @@ from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
 from shepherd.server.connection import ClientDisconnectedError
 from shepherd.server.context import ServerContext
-from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.routes.health import health_router
@@ -33,10 +33,11 @@ def create_app(
 ) -> FastAPI:
     """The HTTP API over `backend`, which stays the caller's to close.
 
-    `keys` None lets everybody in, `tools` None leaves the tool endpoints out.
+    `keys` None lets everybody in. `tools` None leaves the tool endpoints out; its approver must
+    never ask.
     """
     settings = settings or ServerSettings()
-    context = ServerContext(backend, settings, int(time.time()), keys, tools)
+    context = ServerContext(backend, settings, int(time.time()))
     app = FastAPI(
         title="Shepherd", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
@@ -60,6 +61,8 @@ def create_app(
 def _handle_errors(app: FastAPI, backend: Backend) -> None:
     async def answer(_request: Request, error: Exception) -> Response:
         told = to_api_error(error, backend.info.context_size)
+        if isinstance(error, ShepherdError):  # uvicorn logs defects
+            log_failure(error, told)
         return JsonResponse(told.body(), told.status, told.headers)
 
     async def forget(_request: Request, _error: Exception) -> Response:

@@ -1,5 +1,6 @@
 """Every failure as an HTTP status and OpenAI's error object."""
 
+import logging
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -18,6 +19,10 @@ from shepherd.messages import JsonObject
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
+BACKEND_ERROR = "backend_error"
+INTERNAL_ERROR = "internal_error"
+
+logger = logging.getLogger(__name__)
 
 _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
     HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this path."),
@@ -75,12 +80,20 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
         case ModelLoadError():
             return ApiError(503, str(error), "model_not_loaded", type=SERVER_ERROR)
         case ShepherdError():
-            return ApiError(500, str(error), "backend_error", type=SERVER_ERROR)
+            return ApiError(500, str(error), BACKEND_ERROR, type=SERVER_ERROR)
         case HTTPException():
             return _http_error(error)
         case _:
             message = "The server failed to answer this request; its log says why."
-            return ApiError(500, message, "internal_error", type=SERVER_ERROR)
+            return ApiError(500, message, INTERNAL_ERROR, type=SERVER_ERROR)
+
+
+def log_failure(error: BaseException, told: ApiError) -> None:
+    """Log what went wrong on this side; a defect with its traceback."""
+    if told.code == BACKEND_ERROR:
+        logger.error("A request failed: %s", error)
+    elif told.code == INTERNAL_ERROR:
+        logger.error("A request failed", exc_info=error)
 
 
 def invalid_body(error: ValidationError) -> ApiError:

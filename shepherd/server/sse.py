@@ -1,7 +1,6 @@
 """Server-sent events: frames, keep-alive, errors before and after the headers, hang-ups."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeAlias
@@ -9,12 +8,9 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.server.connection import ClientDisconnectedError, end_tasks, while_connected
 from shepherd.server.wire import to_json
-
-logger = logging.getLogger(__name__)
 
 KEEPALIVE = ": keep-alive\n\n"
 
@@ -82,10 +78,6 @@ class EventStreamResponse(Response):
     def _last_words(self, error: BaseException) -> str:
         if not self._started:
             raise error
-        if isinstance(error, ShepherdError):
-            logger.error("A stream failed: %s", error)
-        else:
-            logger.error("A stream failed", exc_info=error)
         return self._error_frame(error)
 
     async def _write(self, send: Send, text: str) -> None:

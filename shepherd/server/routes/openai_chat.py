@@ -11,7 +11,7 @@ from shepherd.backends.base import Backend
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
 from shepherd.server.context import ServerContext
-from shepherd.server.errors import to_api_error
+from shepherd.server.errors import log_failure, to_api_error
 from shepherd.server.generation import GenerationStream, log_warnings, open_generation
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
@@ -40,13 +40,19 @@ def chat_router(context: ServerContext) -> APIRouter:
         if asked.stream:
             return EventStreamResponse(
                 lambda: _open_frames(backend, session, limit, answer),
-                lambda error: frame(to_api_error(error, backend.info.context_size).body()),
+                lambda error: _error_frame(error, backend.info.context_size),
                 settings.keepalive,
             )
         work = backend.generate_from_session(session, log_warnings, limit)
         return JsonResponse(answer.completion(await while_connected(request.receive, work)))
 
     return router
+
+
+def _error_frame(error: BaseException, context_size: int) -> str:
+    told = to_api_error(error, context_size)
+    log_failure(error, told)
+    return frame(told.body())
 
 
 @asynccontextmanager
