@@ -84,12 +84,9 @@ class PermissionPolicy:
 
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
         """Whether the call would run unasked if `rules` were added."""
-        before = self._own
-        self._own = before.extended(rules)
-        try:
-            return self.decide(tool, accesses).decision is Decision.ALLOW
-        finally:
-            self._own = before
+        own = self._own.extended(rules)
+        verdicts = (self._with_mode(self._ruled(tool, access, own)) for access in accesses)
+        return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
         """The strictest verdict over all accesses of a call."""
@@ -98,7 +95,13 @@ class PermissionPolicy:
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
-        verdict = self._ruled(tool, access)
+        return self._with_mode(self._ruled(tool, access, self._own))
+
+    def denies(self, tool: str, access: Access) -> bool:
+        """Whether a rule denies the access, whatever was approved."""
+        return self._ruled(tool, access, self._own).decision is Decision.DENY
+
+    def _with_mode(self, verdict: Verdict) -> Verdict:
         if verdict.decision is not Decision.ASK:
             return verdict
         if self.mode is ApproveMode.ALL:
@@ -107,26 +110,22 @@ class PermissionPolicy:
             return Verdict(Decision.DENY, verdict.rule, note="--approve none")
         return verdict
 
-    def denies(self, tool: str, access: Access) -> bool:
-        """Whether a rule denies the access, whatever was approved."""
-        return self._ruled(tool, access).decision is Decision.DENY
-
-    def _ruled(self, tool: str, access: Access) -> Verdict:
+    def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
-        verdict = self._by_rule(tool, access)
+        verdict = self._by_rule(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
             return Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
             return Verdict(Decision.ASK, note="the command can't be read in full")
         return verdict
 
-    def _by_rule(self, tool: str, access: Access) -> Verdict:
-        own = self._own.last(tool, access)
+    def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        given = own.last(tool, access)
         shut = self._protected.last(tool, access)
-        if shut is not None and shut.decision is Decision.DENY and not _names_it(own):
+        if shut is not None and shut.decision is Decision.DENY and not _names_it(given):
             return Verdict(Decision.DENY, shut)
-        base = own or self._built_in(tool, access)
+        base = given or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
         tighter = self._project.last(tool, access)
         if tighter and tighter.decision.strictness > decided.decision.strictness:
