@@ -1,11 +1,10 @@
 """Putting the parser together for a style, the tools on offer, and the prompt's end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.table import (
     ORPHANS,
-    BoundFactory,
     ReaderFactory,
     call_markers,
     line_markers,
@@ -27,11 +26,11 @@ def build_machine(
     """A parser at the start of its output."""
     machine = Machine(style.separator)
     catalog = ToolCatalog(tools)
-    calls = _bound(catalog, call_markers(style.formats, catalog.names)) if catalog else {}
-    at_line = _bound(catalog, line_markers(style.formats, catalog.names)) if catalog else {}
+    formats = style.formats if catalog else frozenset[CallFormat]()
+    calls = call_markers(formats, catalog.names)
     orphans = ORPHANS if catalog else frozenset[str]()
-    reasoning = Reasoning(machine, calls, orphans)
-    anywhere = _candidates(machine, calls)
+    reasoning = Reasoning(machine, catalog, calls, orphans)
+    anywhere = _candidates(machine, catalog, calls)
     harmony = Harmony(machine, catalog) if CallFormat.HARMONY in style.formats else None
     if harmony:
         anywhere |= harmony.openers()
@@ -40,7 +39,7 @@ def build_machine(
         anywhere,
         _thoughts(reasoning, style)
         | _fences(machine, catalog, style)
-        | _candidates(machine, at_line),
+        | _candidates(machine, catalog, line_markers(formats, catalog.names)),
         orphans,
     )
     machine.mode = (
@@ -98,15 +97,10 @@ def _fences(machine: Machine, catalog: ToolCatalog, style: OutputStyle) -> dict[
     )
 
 
-def _bound(catalog: ToolCatalog, readers: dict[str, ReaderFactory]) -> dict[str, BoundFactory]:
-    def bind(marker: str, factory: ReaderFactory) -> BoundFactory:
-        return lambda: factory(catalog, marker)
+def _candidates(
+    machine: Machine, catalog: ToolCatalog, readers: Mapping[str, ReaderFactory]
+) -> dict[str, Opener]:
+    def open_candidate(lead: Lead, marker: str) -> Mode:
+        return Candidate(machine, readers[marker](catalog, marker), lead, marker)
 
-    return {marker: bind(marker, factory) for marker, factory in readers.items()}
-
-
-def _candidates(machine: Machine, readers: dict[str, BoundFactory]) -> dict[str, Opener]:
-    def opener(factory: BoundFactory) -> Opener:
-        return lambda lead, marker: Candidate(machine, factory(), lead, marker)
-
-    return {marker: opener(factory) for marker, factory in readers.items()}
+    return dict.fromkeys(readers, open_candidate)

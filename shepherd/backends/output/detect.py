@@ -14,15 +14,15 @@ from shepherd.backends.output.style import (
 
 _GEMMA_THINK = ThinkMarkers("<|channel>thought", "<channel|>", after=0)
 _BRACKET_THINK = ThinkMarkers("[THINK]", "[/THINK]", after=0)
-_ANGLE = ALL_FORMATS - {CallFormat.HARMONY}
+_NO_CHANNELS = ALL_FORMATS - {CallFormat.HARMONY}
 
-LLAMA3 = OutputStyle("llama3", formats=_ANGLE, separator="")
-GLM = OutputStyle("glm", formats=_ANGLE)
-CHATML = OutputStyle("chatml", formats=_ANGLE)
+LLAMA3 = OutputStyle("llama3", formats=_NO_CHANNELS, separator="")
+GLM = OutputStyle("glm", formats=_NO_CHANNELS)
+CHATML = OutputStyle("chatml", formats=_NO_CHANNELS)
 HARMONY = OutputStyle("harmony", think=(), formats=frozenset({CallFormat.HARMONY}), separator="")
-GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_ANGLE, separator="")
-DEEPSEEK = OutputStyle("deepseek", formats=_ANGLE, separator="")
-MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_ANGLE, separator="")
+GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_NO_CHANNELS, separator="")
+DEEPSEEK = OutputStyle("deepseek", formats=_NO_CHANNELS, separator="")
+MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_NO_CHANNELS, separator="")
 
 STYLES = {
     style.family: style

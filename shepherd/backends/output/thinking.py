@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.backends.output.calls.table import BoundFactory
+from shepherd.backends.output.calls.table import ReaderFactory
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.style import ThinkMarkers
@@ -15,12 +15,22 @@ class Reasoning:
     """What the modes of reasoning share: the calls that may end it, and the orphans behind."""
 
     def __init__(
-        self, machine: Machine, readers: Mapping[str, BoundFactory], orphans: Collection[str]
+        self,
+        machine: Machine,
+        catalog: ToolCatalog,
+        readers: Mapping[str, ReaderFactory],
+        orphans: Collection[str],
     ) -> None:
         self.machine = machine
-        self.readers = readers
+        self._catalog = catalog
+        self._readers = readers
         self.call_lines = tuple("\n" + marker for marker in readers)
         self.behind_call = MarkerSet.of(*readers, *orphans)
+
+    def reader(self, marker: str) -> CallReader | None:
+        """The reader of what follows `marker`, if that begins a call."""
+        factory = self._readers.get(marker)
+        return factory(self._catalog, marker) if factory else None
 
     def put(self, text: str) -> None:
         self.machine.sink.put(CallbackEvent.THINKING, text)
@@ -85,7 +95,7 @@ class DraftedCall(Mode):
         self._reasoning = reasoning
         self._thinking = thinking
         self._raw = marker  # all that is reasoning if these are no calls
-        self._reader: CallReader | None = reasoning.readers[marker[1:]]()
+        self._reader: CallReader | None = reasoning.reader(marker[1:])
         self._calls: tuple[FoundCall, ...] = ()
         self._held = ""
 
@@ -123,8 +133,7 @@ class DraftedCall(Mode):
             return ""
         if hit is None or hit.marker is None:
             return self._no_call(text)
-        factory = self._reasoning.readers.get(hit.marker)
-        self._reader = factory() if factory else None
+        self._reader = self._reasoning.reader(hit.marker)
         end = start + len(hit.marker)
         self._raw += text[:end]
         return text[end:]

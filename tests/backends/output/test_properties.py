@@ -17,7 +17,7 @@ NEVER_CALLED = (ToolSpec("unheard_of", "", schema()),)
 any_style = st.sampled_from(sorted(STYLES)).map(STYLES.__getitem__)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     text=marked_text,
     seeds=cut_seeds,
@@ -44,7 +44,7 @@ def test_chunks_do_not_matter(
     assert whole.shown == whole.content
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(marked=text_with_words(), truncated=st.booleans())
 def test_no_word_is_lost_or_doubled(*, marked: tuple[str, list[str]], truncated: bool) -> None:
     text, words = marked
@@ -53,7 +53,7 @@ def test_no_word_is_lost_or_doubled(*, marked: tuple[str, list[str]], truncated:
     assert [found.count(w) for w in words] == [text.count(w) for w in words]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     marked=text_with_words(),
     tools=st.sampled_from([NEVER_CALLED, ()]),
@@ -66,7 +66,7 @@ def test_what_is_no_call_is_content_as_it_is(
     assert parse(plain, tools=tools, truncated=truncated).content == plain
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(marked_text)
 def test_only_tools_on_offer_are_called(text: str) -> None:
     offered = TOOLS[1:2]

@@ -16,7 +16,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(json_values) | st.dictionaries(st.text("ab_"), json_values))
 def test_valid_json_is_read_as_it_is(value: Any) -> None:
     text = json.dumps(value)
@@ -24,7 +24,7 @@ def test_valid_json_is_read_as_it_is(value: Any) -> None:
     assert loads(json.dumps(value, ensure_ascii=False)) == value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text())
 def test_anything_else_is_refused_with_a_value_error(text: str) -> None:
     for parse in (loads, loads_lenient):

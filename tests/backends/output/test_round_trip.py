@@ -161,14 +161,14 @@ def check(write: Callable[[str, Arguments], str], call: Call) -> None:
 
 
 @pytest.mark.parametrize("write", JSON_WRITERS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(call=calls(string))
 def test_json_formats(write: Callable[[str, Arguments], str], call: Call) -> None:
     check(write, call)
 
 
 @pytest.mark.parametrize("write", TEXT_WRITERS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(call=calls(tame_string))
 def test_text_formats(write: Callable[[str, Arguments], str], call: Call) -> None:
     check(write, call)

@@ -1,6 +1,7 @@
 """Which markers begin a candidate, and who reads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from shepherd.backends.output.calls.bare_json import BareJsonReader
 from shepherd.backends.output.calls.catalog import ToolCatalog
@@ -14,8 +15,6 @@ from shepherd.backends.output.style import CallFormat
 
 ReaderFactory = Callable[[ToolCatalog, str], CallReader]
 """`factory(catalog, marker)`: the reader of what follows the marker."""
-
-BoundFactory = Callable[[], CallReader]
 
 _TAGS = {
     "<tool_call>": "</tool_call>",
@@ -52,9 +51,10 @@ ORPHANS = frozenset(
 the semicolon between the bare calls of Llama."""
 
 
+@lru_cache(maxsize=32)
 def call_markers(
     formats: frozenset[CallFormat], names: tuple[str, ...]
-) -> dict[str, ReaderFactory]:
+) -> Mapping[str, ReaderFactory]:
     """The markers that begin a call anywhere in a line."""
     table: dict[str, ReaderFactory] = {}
     for format_, tags in (
@@ -71,9 +71,10 @@ def call_markers(
     return table
 
 
+@lru_cache(maxsize=32)
 def line_markers(
     formats: frozenset[CallFormat], names: tuple[str, ...]
-) -> dict[str, ReaderFactory]:
+) -> Mapping[str, ReaderFactory]:
     """The markers that begin a call only at the start of a line."""
     table: dict[str, ReaderFactory] = {}
     if CallFormat.JSON in formats:
