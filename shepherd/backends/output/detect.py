@@ -14,6 +14,13 @@ from shepherd.backends.output.style import (
 
 _GEMMA_THINK = ThinkMarkers("<|channel>thought", "<channel|>", after=0)
 _BRACKET_THINK = ThinkMarkers("[THINK]", "[/THINK]", after=0)
+_OTHER_THINK = (
+    _BRACKET_THINK,
+    _GEMMA_THINK,
+    ThinkMarkers("<seed:think>", "</seed:think>"),
+    ThinkMarkers("<thinking>", "</thinking>"),
+    ThinkMarkers("<|START_THINKING|>", "<|END_THINKING|>"),
+)
 _NO_CHANNELS = ALL_FORMATS - {CallFormat.HARMONY}
 
 LLAMA3 = OutputStyle("llama3", formats=_NO_CHANNELS, separator="")
@@ -55,6 +62,12 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
 
     `vocabulary`: the model's special tokens, asked only where the template is silent.
     """
+    style = _family(template, vocabulary)
+    found = (m for m in _OTHER_THINK if m.open in template and m.close in template)
+    return replace(style, think=tuple(dict.fromkeys((*found, *style.think))))
+
+
+def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
     for needles, style in _FAMILIES:
         if all(n in template for n in needles):
             return style

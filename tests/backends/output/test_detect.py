@@ -39,6 +39,9 @@ def test_thinking_markers_come_from_the_template() -> None:
     markers = {m.open for m in detect_style("…[THINK]…[/THINK]…[INST]…").think}
     assert markers == {"[THINK]", "<think>"}
     assert [m.open for m in GENERIC.think] == ["<think>"]
+    seed = detect_style("<seed:bos>…<seed:think>…</seed:think>")
+    assert [m.open for m in seed.think] == ["<seed:think>", "<think>"]
+    assert detect_style(TEMPLATES["harmony"]).think == ()
 
 
 @pytest.mark.parametrize(
