@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
 from shepherd.config.sections import LlamaCppSection
-from shepherd.errors import BackendError, BusyError, ContextFullError
+from shepherd.errors import BusyError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
@@ -80,7 +80,12 @@ class LlamaCppBackend(Backend):
 
     @property
     def alive(self) -> bool:
-        return self._shut_down.alive and self._worker.alive
+        return not self._text.closed and self._worker.alive
+
+    @property
+    def running(self) -> int:
+        """Requests that run, wait, or hold a finished prompt."""
+        return len(self._jobs)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         sampling = check_sampling(session.sampling.over(self._defaults))
@@ -114,7 +119,6 @@ class LlamaCppBackend(Backend):
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
-        self._check_open()
         return await self._text.run(self._prompts.count_message, message)
 
     async def count_session_tokens(self, session: Session) -> int:
@@ -125,7 +129,6 @@ class LlamaCppBackend(Backend):
         await asyncio.to_thread(self._shut_down)
 
     async def _build(self, session: Session) -> Prompt:
-        self._check_open()
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation)
 
@@ -139,13 +142,8 @@ class LlamaCppBackend(Backend):
 
     def _remember(self, prefilled: LlamaPrefilled, answer: Answer) -> None:
         """Let the answer's text give the answer's tokens when it comes back as history."""
-        if self._shut_down.alive:
-            tail, tokens = prefilled.prompt.tail, prefilled.generated()
-            self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
-
-    def _check_open(self) -> None:
-        if not self._shut_down.alive:
-            raise BackendError("The model was closed.")
+        tail, tokens = prefilled.prompt.tail, prefilled.generated()
+        self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _check_fits(self, prompt: int) -> None:
         size = self._context_size

@@ -3,8 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
+
+from shepherd.errors import BackendError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,19 +18,31 @@ class TextThread:
     def __init__(self) -> None:
         self._idents: set[int] = set()
         self._executor = ThreadPoolExecutor(1, "llama.cpp text", self._note_ident)
+        self._gate = threading.Lock()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more runs here."""
+        return self._closed
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, which ran on the thread."""
-        return await asyncio.wrap_future(self._executor.submit(work, *args, **kwargs))
+        """The result of `work`, which ran on the thread; raises BackendError once closed."""
+        future = self.post(work, *args, **kwargs)
+        if future is None:
+            raise BackendError("The model was closed.")
+        return await asyncio.wrap_future(future)
 
-    def post(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run `work` behind what is waiting, before what comes later."""
-        self._executor.submit(work, *args, **kwargs)
+    def post(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T] | None:
+        """Run `work` behind what is waiting, before what comes later; None once closed."""
+        with self._gate:
+            return None if self._closed else self._executor.submit(work, *args, **kwargs)
 
     def close(self) -> None:
-        """Wait for what runs, unless this is it; drop what waits."""
-        elsewhere = threading.get_ident() not in self._idents
-        self._executor.shutdown(wait=elsewhere, cancel_futures=True)
+        """Finish what was given, unless this is the thread itself; safe to call twice."""
+        with self._gate:
+            self._closed = True
+        self._executor.shutdown(wait=threading.get_ident() not in self._idents)
 
     def _note_ident(self) -> None:
         self._idents.add(threading.get_ident())

@@ -1,0 +1,184 @@
+"""The mirror against llama.cpp itself, on three kinds of memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from shepherd.backends.llamacpp.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.sequences import Sequence, SequencePool, common_prefix
+from tests.backends.llamacpp.support import settings
+
+TOLERANCE = 1e-4
+SEQUENCES = 3
+
+
+@dataclass
+class Room:
+    model: NativeModel
+    context: NativeContext
+    pool: SequencePool
+
+    def run(self, prompt: list[int]) -> tuple[Sequence, list[float], int]:
+        """Decode a prompt as the scheduler would: its logits and how much was cached."""
+        sequence = self.pool.acquire(prompt)
+        cached = len(sequence.tokens)
+        assert cached < len(prompt)
+        assert sequence.tokens == prompt[:cached]
+        rest = prompt[cached:]
+        assert self.context.decode([self.pool.span(sequence, rest, wants_logits=True)]) == DECODED
+        self.pool.extend(sequence, rest)
+        return sequence, self.context.logits(len(rest) - 1, self.model.vocab.size), cached
+
+    def fresh(self, prompt: list[int]) -> list[float]:
+        """The logits of a prompt with nothing cached."""
+        self.context.clear()
+        self.context.decode([Span(0, 0, prompt, wants_logits=True)])
+        return self.context.logits(len(prompt) - 1, self.model.vocab.size)
+
+    def check(self) -> None:
+        for sequence in self.pool.sequences:
+            assert self.context.last_position(sequence.id) == len(sequence.tokens) - 1
+
+
+def _open(path: Path) -> Room:
+    """Numbers in full width: with halves, one token at a time differs from many by 1e-3."""
+    exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
+    model = NativeModel(path, model_params(exact, {}))
+    context = NativeContext(model, context_params(exact, SEQUENCES, model.bytes))
+    return Room(model, context, SequencePool(context, model.window))
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma", "mamba"])
+def rooms(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
+    """A room that caches, and one that is cleared before each prompt."""
+    path: Path = request.getfixturevalue(request.param)
+    opened = (_open(path), _open(path))
+    yield opened
+    for room in opened:
+        room.context.close()
+        room.model.close()
+
+
+def _difference(a: list[float], b: list[float]) -> float:
+    """The largest difference, in parts of the largest logit."""
+    largest = max(1.0, *map(abs, b))
+    return max(abs(x - y) for x, y in zip(a, b, strict=True)) / largest
+
+
+def test_only_recurrent_memory_refuses_to_forget_a_part(rooms: tuple[Room, Room]) -> None:
+    room = rooms[0]
+    recurrent = room.model.metadata("general.architecture") == "mamba"
+    assert room.pool.rolls_back is not recurrent
+    assert room.context.decoded_tokens == 0
+
+
+TOKENS = st.integers(20, 60)
+EDITS = st.lists(
+    st.tuples(st.integers(0, 40), st.lists(TOKENS, min_size=1, max_size=30), st.booleans()),
+    min_size=2,
+    max_size=8,
+)
+
+
+@hypothesis_settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(edits=EDITS)
+def test_whatever_is_cached_the_logits_are_those_of_a_fresh_start(
+    rooms: tuple[Room, Room], edits: list[tuple[int, list[int], bool]]
+) -> None:
+    """Each edit keeps a prefix of the prompt before and goes on differently, or holds a slot."""
+    warm, cold = rooms
+    prompt: list[int] = []
+    held: list[Sequence] = []
+    for keep, tail, hold in edits:
+        prompt = prompt[:keep] + tail
+        if len(held) == SEQUENCES - 1:
+            warm.pool.release(held.pop(0))
+        sequence, logits, _ = warm.run(prompt)
+        held.append(sequence)
+        if not hold:
+            warm.pool.release(held.pop())
+        warm.check()
+        difference = _difference(logits, cold.fresh(prompt))
+        if difference > TOLERANCE:
+            break
+    else:
+        difference = 0.0
+    for sequence in held:
+        warm.pool.release(sequence)
+    assert difference < TOLERANCE
+
+
+def test_a_continued_prompt_decodes_only_what_is_new(rooms: tuple[Room, Room]) -> None:
+    room = rooms[0]
+    prompt = list(range(20, 60))
+    sequence, _, _ = room.run(prompt)
+    room.pool.release(sequence)
+    before = room.context.decoded_tokens
+    again, _, cached = room.run([*prompt, 30, 31])
+    assert (again, cached) == (sequence, len(prompt))
+    assert room.context.decoded_tokens - before == 2
+    room.pool.release(again)
+
+
+def test_a_prompt_that_is_all_there_decodes_its_last_token(rooms: tuple[Room, Room]) -> None:
+    room = rooms[0]
+    prompt = list(range(25, 60))
+    first, _, _ = room.run(prompt)
+    room.pool.release(first)
+    second, _, cached = room.run(prompt)
+    assert cached == (len(prompt) - 1 if room.pool.rolls_back else 0)
+    room.pool.release(second)
+
+
+def test_two_conversations_behind_one_beginning_both_stay_warm(rooms: tuple[Room, Room]) -> None:
+    """Alternating clients take different sequences; the beginning is shared, not decoded."""
+    room = rooms[0]
+    shared = [40 + i % 13 for i in range(100)]
+    clients = [[*shared, *([30] * 60)], [*shared, *([50] * 60)]]
+    for turn in range(3):
+        for number, prompt in enumerate(clients):
+            known = len(prompt)
+            prompt.extend([20 + turn] * 10)
+            sequence, _, cached = room.run(prompt)
+            room.pool.release(sequence)
+            if turn:
+                assert cached == known
+            elif number and room.pool.rolls_back:
+                assert cached == len(shared)
+
+
+def test_the_oldest_idle_sequence_goes_first(rooms: tuple[Room, Room]) -> None:
+    room = rooms[0]
+    for sequence in room.pool.sequences:
+        room.pool.clear(sequence)
+    assert not room.pool.drop_idle()
+    prompts = [[20 + i] * 40 for i in range(SEQUENCES)]
+    used = [room.run(prompt)[0] for prompt in prompts]
+    assert len({s.id for s in used}) == SEQUENCES
+    for sequence in used[1:]:
+        room.pool.release(sequence)
+    assert room.pool.drop_idle()
+    assert [bool(s.tokens) for s in used] == [True, False, True]
+    room.pool.release(used[0])
+
+
+@given(
+    common=st.lists(TOKENS, max_size=3000),
+    a=st.lists(TOKENS, max_size=3),
+    b=st.lists(TOKENS, max_size=3),
+)
+@hypothesis_settings(max_examples=50)
+def test_common_prefix(common: list[int], a: list[int], b: list[int]) -> None:
+    found = common_prefix(common + a, common + b)
+    assert found >= len(common)
+    assert (common + a)[:found] == (common + b)[:found]
+    assert found in (len(common + a), len(common + b)) or (common + a)[found] != (common + b)[found]

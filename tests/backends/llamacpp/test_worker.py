@@ -1,0 +1,293 @@
+"""The ends of an engine: closed while it works, broken, left behind."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.backend import QUEUE_LIMIT
+from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.job import Failed, Finished, Job, Post, Ready, Update
+from shepherd.backends.llamacpp.mailbox import Mailbox
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduler import Scheduler
+from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.worker import Worker
+from shepherd.errors import BackendError, BusyError
+from shepherd.events import FinishReason
+from shepherd.sampling import Sampling
+from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
+
+PROMPT = [30, 40, 50, 60]
+
+
+class BrokenError(Exception):
+    """What a broken library might raise."""
+
+
+class BreakingContext(NativeContext):
+    """A real context that fails, once, at the decode number `breaks_at`."""
+
+    breaks_at = -1
+    fault: Exception = BrokenError("broken")
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        self.breaks_at -= 1
+        if self.breaks_at == 0:
+            raise self.fault
+        return super().decode(spans)
+
+
+class CrowdedContext(NativeContext):
+    """A real context that has no room for more than `most` tokens in memory."""
+
+    most = 10**9
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        used = sum(self.last_position(i) + 1 for i in range(self.sequences))
+        if used + sum(len(span.tokens) for span in spans) > self.most:
+            return NO_ROOM
+        return super().decode(spans)
+
+
+def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int = 2) -> Engine:
+    model = NativeModel(path, model_params(settings(), {}))
+    context = kind(model, context_params(settings(), parallel, model.bytes))
+    pool = SequencePool(context, model.window)
+    return Engine(model, context, Scheduler(context, pool, model.vocab, post))
+
+
+def job_for(prompt: list[int]) -> tuple[Job, Mailbox]:
+    mailbox = Mailbox()
+    job = Job(len(prompt), list(prompt), Sampling(temperature=0.0), receive=mailbox.put)
+    return job, mailbox
+
+
+async def last(mailbox: Mailbox) -> Update:
+    """The update that ends a job."""
+    while True:
+        for update in await mailbox.take():
+            if isinstance(update, Finished | Failed):
+                return update
+
+
+async def test_closing_ends_running_and_waiting_requests_with_an_error() -> None:
+    backend = await LlamaCppBackend.load(PUP, settings(), parallel=1)
+    tasks = [asyncio.ensure_future(ask(backend, conversation(), "Hello")) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    await backend.aclose()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert any(isinstance(result, BackendError) for result in results)
+    assert all(isinstance(result, BackendError | str) for result in results)
+    assert not backend.alive
+    await backend.aclose()
+
+
+async def test_a_closed_backend_says_so() -> None:
+    async with loaded() as backend:
+        session = conversation("Hello")
+        prefilled = await backend.prefill_session(session, Recorder())
+    for attempt in (
+        backend.prefill_session(session, Recorder()),
+        backend.generate_from_prefilled(prefilled, Recorder()),
+        backend.count_message_tokens(session, session.messages[0]),
+        backend.count_session_tokens(session),
+    ):
+        with pytest.raises(BackendError, match="closed"):
+            await attempt
+
+
+async def test_the_queue_has_an_end() -> None:
+    async with loaded() as backend:
+        session = conversation("Hello")
+        first = await backend.prefill_session(session, Recorder())
+        waiting = [
+            asyncio.ensure_future(backend.prefill_session(session, Recorder()))
+            for _ in range(QUEUE_LIMIT)
+        ]
+        while backend.running < QUEUE_LIMIT + 1:
+            await asyncio.sleep(0.001)
+        with pytest.raises(BusyError):
+            await backend.prefill_session(session, Recorder())
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        async with first:
+            await backend.generate_from_prefilled(first, Recorder())
+        assert backend.running == 0
+
+
+async def test_requests_are_served_in_order() -> None:
+    async with loaded() as backend:
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            await ask(backend, conversation(), f"Hello {number}")
+            order.append(number)
+
+        await asyncio.gather(*(one(number) for number in range(4)))
+        assert order == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("breaks_at", [2, 3, 10])
+async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) -> None:
+    def load(post: Post) -> Engine:
+        engine = engine_with(BreakingContext, llama, post)
+        assert isinstance(engine.context, BreakingContext)
+        engine.context.breaks_at = breaks_at
+        return engine
+
+    worker = Worker(load)
+    await asyncio.wrap_future(worker.loaded)
+    jobs = [job_for([*PROMPT, number]) for number in range(30, 34)]
+    for job, _ in jobs:
+        worker.submit(job)
+        worker.start(job, 50)
+    for _, mailbox in jobs:
+        update = await last(mailbox)
+        assert isinstance(update, Failed)
+        assert "broken" in str(update.error)
+    assert not worker.alive
+    with pytest.raises(BackendError, match="broken"):
+        worker.submit(job_for(PROMPT)[0])
+    await asyncio.to_thread(worker.stop)
+
+
+async def test_a_failed_batch_ends_only_its_requests(llama: Path) -> None:
+    def load(post: Post) -> Engine:
+        engine = engine_with(BreakingContext, llama, post)
+        assert isinstance(engine.context, BreakingContext)
+        engine.context.fault = BackendError("llama.cpp could not compute a batch (-3)")
+        engine.context.breaks_at = 5
+        return engine
+
+    worker = Worker(load)
+    engine = await asyncio.wrap_future(worker.loaded)
+    job, mailbox = job_for(PROMPT)
+    worker.submit(job)
+    worker.start(job, 50)
+    update = await last(mailbox)
+    assert isinstance(update, Failed)
+    assert "(-3)" in str(update.error)
+    again, mailbox = job_for(PROMPT)
+    worker.submit(again)
+    worker.start(again, 8)
+    finished = await last(mailbox)
+    assert isinstance(finished, Finished)
+    assert finished.reason in (FinishReason.LENGTH, FinishReason.STOP)
+    assert finished.stats.cached_tokens == len(PROMPT) - 1
+    await asyncio.to_thread(worker.stop)
+    assert engine.scheduler.jobs == []
+
+
+async def test_when_memory_is_full_the_youngest_waits_and_says_the_same(llama: Path) -> None:
+    prompts = [[number, *range(30, 60)] for number in range(30, 34)]
+    alone = await _answers(CrowdedContext, llama, prompts, 10**9, together=False)
+    crowded = await _answers(CrowdedContext, llama, prompts, 90, together=True)
+    assert crowded == alone
+
+
+async def _answers(
+    kind: type[NativeContext], path: Path, prompts: list[list[int]], most: int, *, together: bool
+) -> list[tuple[int, ...]]:
+    def load(post: Post) -> Engine:
+        engine = engine_with(kind, path, post, parallel=4 if together else 1)
+        assert isinstance(engine.context, CrowdedContext)
+        engine.context.most = most
+        return engine
+
+    worker = Worker(load)
+    await asyncio.wrap_future(worker.loaded)
+    jobs = [job_for(prompt) for prompt in prompts]
+    for job, _ in jobs:
+        worker.submit(job)
+        worker.start(job, 40)
+    answers: list[tuple[int, ...]] = []
+    for _, mailbox in jobs:
+        update = await last(mailbox)
+        assert isinstance(update, Finished)
+        answers.append(update.tokens)
+    await asyncio.to_thread(worker.stop)
+    return answers
+
+
+async def test_a_parked_prompt_that_had_to_wait_goes_on(llama: Path) -> None:
+    """The second job is put back while it is parked, and decoded again when there is room."""
+
+    def load(post: Post) -> Engine:
+        engine = engine_with(CrowdedContext, llama, post)
+        assert isinstance(engine.context, CrowdedContext)
+        engine.context.most = 90
+        return engine
+
+    worker = Worker(load)
+    await asyncio.wrap_future(worker.loaded)
+    first, first_mail = job_for(list(range(30, 60)))
+    second, second_mail = job_for(list(range(40, 70)))
+    for job, mailbox in ((first, first_mail), (second, second_mail)):
+        worker.submit(job)
+        assert Ready(0) in await mailbox.take()
+    worker.start(first, 45)
+    assert isinstance(await last(first_mail), Finished)
+    worker.start(second, 5)
+    finished = await last(second_mail)
+    assert isinstance(finished, Finished)
+    assert finished.stats.completion_tokens == len(finished.tokens) > 0
+    await asyncio.to_thread(worker.stop)
+
+
+async def test_a_backend_left_behind_ends_its_thread() -> None:
+    before = threading.active_count()
+    backend = await LlamaCppBackend.load(PUP, settings())
+    assert threading.active_count() > before
+    del backend
+    gc.collect()
+    for _ in range(100):
+        if threading.active_count() <= before:
+            break
+        await asyncio.sleep(0.02)
+    assert threading.active_count() <= before
+
+
+def test_a_program_that_forgets_to_close_still_ends() -> None:
+    program = (
+        "import asyncio\n"
+        "from shepherd.backends.llamacpp import LlamaCppBackend\n"
+        "from tests.backends.llamacpp.support import *\n"
+        "async def main():\n"
+        "    global backend\n"
+        "    backend = await LlamaCppBackend.load(PUP, settings())\n"
+        "    await ask(backend, conversation(), 'Hello')\n"
+        "    asyncio.ensure_future(ask(backend, conversation(), 'Hello'))\n"
+        "    await asyncio.sleep(0.01)\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_importing_loads_no_native_library() -> None:
+    program = "import sys, shepherd.backends.llamacpp; print('llama_cpp.llama_cpp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"
+
+
+def test_the_short_import_leaves_the_package_as_it_is() -> None:
+    program = (
+        "from shepherd.backends.llamacpp.bindings import bindings\n"
+        "lib = bindings()\n"
+        "import llama_cpp\n"
+        "assert llama_cpp.Llama and llama_cpp.llama_cpp is lib\n"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
