@@ -1,0 +1,111 @@
+"""Plays a session with the built-in model on a pty and draws it into docs/session.svg."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+
+import pyte.screens
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from tests.e2e.terminal import CTRL_C, Terminal
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "session.svg"
+SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
+COLUMNS, ROWS = 88, 60
+
+
+def main() -> int:
+    """Play, draw, and print the session as text."""
+    with tempfile.TemporaryDirectory() as place:
+        home, folder = Path(place), Path(place) / "garden"
+        folder.mkdir()
+        (folder / "notes.txt").write_text("water the roses\nbuy bread\n")
+        (folder / "todo.md").write_text("- count the sheep\n")
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
+        env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
+        argv = [SHEPHERD, "--set", "sampling.temperature=0.0"]
+        with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+            _play(terminal)
+            picture = _picture(terminal)
+        print(picture.plain)
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
+    console.print(picture)
+    svg = console.export_svg(title="shepherd", font_aspect_ratio=0.61)
+    PICTURE.write_text(svg, encoding="utf-8")
+    return 0
+
+
+def _play(terminal: Terminal) -> None:
+    terminal.wait_for("pup")
+    terminal.say("what files are here?")
+    terminal.wait_for("todo.md")
+    terminal.settle(1)
+    terminal.say("read notes.txt")
+    terminal.wait_for("buy bread")
+    terminal.settle(1)
+    terminal.say("replace 'bread' with 'cheese' in notes.txt")
+    terminal.wait_for("Allow")
+    terminal.settle(1)
+    terminal.send("y")
+    terminal.wait_for("replacement")
+    terminal.settle(1)
+    terminal.say("run sleep 60")
+    terminal.wait_for("Allow")
+    terminal.send("y")
+    terminal.wait_for("allowed")
+    time.sleep(1.5)
+    terminal.send(CTRL_C)
+    terminal.wait_for("nterrupted|topped")
+    terminal.settle(1)
+    terminal.say("read notes.txt")
+    terminal.wait_count("buy cheese", 2)
+    terminal.settle(1)
+
+
+def _picture(terminal: Terminal) -> Text:
+    screen = terminal.screen
+    rows = [*screen.history.top, *(screen.buffer[y] for y in range(screen.lines))]
+    lines = [_line(row) for row in rows]
+    while lines and not lines[-1].plain.strip():
+        lines.pop()
+    return Text("\n").join(lines)
+
+
+def _line(row: Mapping[int, pyte.screens.Char]) -> Text:
+    line = Text()
+    for x in range(COLUMNS):
+        char = row[x]
+        line.append(char.data, _style(char))
+    line.rstrip()
+    return line
+
+
+def _style(char: pyte.screens.Char) -> Style:
+    return Style(
+        color=_color(char.fg),
+        bgcolor=_color(char.bg),
+        bold=char.bold,
+        italic=char.italics,
+        underline=char.underscore,
+        reverse=char.reverse,
+    )
+
+
+def _color(name: str) -> str | None:
+    if name == "default":
+        return None
+    named = {"brown": "yellow", "brightbrown": "bright_yellow"}.get(name, name)
+    if named.startswith("bright") and "_" not in named:
+        return f"bright_{named.removeprefix('bright')}"
+    return f"#{named}" if len(named) == 6 and set(named) <= set("0123456789abcdef") else named
+
+
+if __name__ == "__main__":
+    sys.exit(main())
