@@ -155,7 +155,7 @@ class Analysis(Mode):
         sink = self._harmony.machine.sink
         if text and self._first:
             self._first = False
-            sink.put(CallbackEvent.THINKING, "\n\n" if sink.reasoning else "")
+            sink.part_reasoning()
         sink.put(CallbackEvent.THINKING, text)
 
 

@@ -36,6 +36,11 @@ class TextSink:
         events, self._events = self._events, []
         return events
 
+    def part_reasoning(self) -> None:
+        """Begin another stretch of reasoning, a blank line behind the last."""
+        if self._reasoning:
+            self.put(CallbackEvent.THINKING, "\n\n")
+
     @property
     def has_content(self) -> bool:
         return bool(self._content)

@@ -51,6 +51,7 @@ class Thinking(Mode):
         self._closes = (markers.close, "\n" + markers.close)
         self._markers = MarkerSet.of(*self._closes, *reasoning.call_lines)
         self._newline = newline
+        self._begun = False
         self._held = ""
 
     def feed(self, text: str) -> str:
@@ -83,9 +84,12 @@ class Thinking(Mode):
         return text[hit.start + len(hit.marker) :]
 
     def _put(self, text: str) -> None:
-        if text:
-            self._newline = False
-            self._reasoning.put(text)
+        if not text:
+            return
+        if not self._begun:
+            self._reasoning.machine.sink.part_reasoning()
+        self._begun, self._newline = True, False
+        self._reasoning.put(text)
 
 
 class DraftedCall(Mode):
