@@ -3,11 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, cast
 
 from shepherd.backends.llamacpp.special import SpecialTexts
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
+
+SHORT_ID = 9
+"""Mistral's templates refuse calls whose ids are not this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Dialect:
 
     system_role: bool = True
     arguments_as_object: bool = True
+    short_ids: bool = False
 
 
 def template_messages(
@@ -83,7 +88,7 @@ def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> Json
     if message.tool_calls:
         data["tool_calls"] = [_call(call, specials, dialect) for call in message.tool_calls]
     if message.role is Role.TOOL:
-        data["tool_call_id"] = seal(message.tool_call_id)
+        data["tool_call_id"] = seal(_call_id(message.tool_call_id, dialect))
         data["name"] = seal(message.name)
     return data
 
@@ -96,12 +101,16 @@ def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObjec
     )
     name = specials.seal(call.name)
     return {
-        "id": specials.seal(call.id),
+        "id": specials.seal(_call_id(call.id, dialect)),
         "type": "function",
         "name": name,
         "arguments": arguments,
         "function": {"name": name, "arguments": arguments},
     }
+
+
+def _call_id(id: str, dialect: Dialect) -> str:
+    return sha256(id.encode()).hexdigest()[:SHORT_ID] if dialect.short_ids else id
 
 
 def _sealed(value: Any, seal: Callable[[str], str]) -> Any:

@@ -15,14 +15,12 @@ from shepherd.backends.llamacpp.job import (
     Ready,
     Text,
 )
+from shepherd.backends.llamacpp.pace import PrefillPace
 from shepherd.backends.llamacpp.sampler import SamplerChain
 from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
-
-BESIDE_OTHERS = 4
-"""While others generate, a prompt gets this fraction of a batch per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,7 @@ class Scheduler:
         self._waiting: deque[Job] = deque()
         self._active: list[Job] = []
         self._crowded = False
+        self._pace = PrefillPace(context.batch_size)
 
     @property
     def jobs(self) -> list[Job]:
@@ -124,8 +123,7 @@ class Scheduler:
         running = [j for j in self._active if j.phase is Phase.GENERATING and j.pending == 1]
         parts = [part for job in running[:room] if (part := self._part(job, 1))]
         room -= len(parts)
-        if parts:
-            room = min(room, max(1, self._context.batch_size // BESIDE_OTHERS))
+        room = self._pace.limit(room, beside_others=bool(parts))
         for job in self._active:
             if job.runnable and job not in running and room > 0:
                 part = self._part(job, room)
@@ -159,6 +157,7 @@ class Scheduler:
             self._make_room()
             return
         seconds = perf_counter() - started
+        self._pace.note(sum(len(part.tokens) for part in parts), seconds)
         index = -1
         for part in parts:
             index += len(part.tokens)

@@ -1,12 +1,12 @@
 """A model's chat template: compiled once, rendered per request."""
 
-import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from jinja2 import Template, TemplateError
+from jinja2 import Template
 
 from shepherd.backends.llamacpp.conversation import (
     Conversation,
@@ -15,6 +15,7 @@ from shepherd.backends.llamacpp.conversation import (
     template_tools,
 )
 from shepherd.backends.llamacpp.environment import RENDER_ERRORS, clock, compile_template
+from shepherd.backends.llamacpp.plain_tools import with_plain_tools
 from shepherd.backends.llamacpp.special import SpecialTexts
 from shepherd.messages import Message, ToolCall
 
@@ -52,6 +53,8 @@ CHATML = """\
 """
 """What is used when a model has no template or its own fails."""
 
+_WANTS_SHORT_IDS = re.compile(r"length\s*[!=]=\s*9\b|length 9")
+
 _PROBE = Message.user("shepherd-user")
 _PROBE_SYSTEM = "shepherd-system"
 _PROBE_CALL = ToolCall("call00000", "shepherd_tool", {"shepherd_key": "shepherd-value"})
@@ -65,13 +68,14 @@ class ChatTemplate:
     """One template with its model's special texts; not thread-safe.
 
     A template that refuses a system message gets it inside the first user message, one that
-    wants a call's arguments as text gets them so.
+    wants a call's arguments as text gets them so, one that knows no tools sees them as text.
     """
 
     def __init__(self, source: str, specials: SpecialTexts, constants: Mapping[str, str]) -> None:
         self.source = source
         self._specials = specials
         self._constants = dict(constants)
+        self._knows_tools = "tools" in source
 
     def render(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The conversation as text with seals in it; raises TemplateFailedError.
@@ -89,7 +93,8 @@ class ChatTemplate:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        return Dialect(self._takes_system(), self._takes_objects())
+        short_ids = _WANTS_SHORT_IDS.search(self.source) is not None
+        return Dialect(self._takes_system(), self._takes_objects(short_ids=short_ids), short_ids)
 
     def _takes_system(self) -> bool:
         """Only a template that renders without a system message and loses one refuses it."""
@@ -97,14 +102,12 @@ class ChatTemplate:
         with_system = self._attempt(Conversation(_PROBE_SYSTEM, (_PROBE,)), Dialect())
         return _PROBE_SYSTEM in with_system or not plain
 
-    def _takes_objects(self) -> bool:
+    def _takes_objects(self, *, short_ids: bool) -> bool:
         call = Message.assistant("", tool_calls=(_PROBE_CALL,))
         probe = Conversation("", (_PROBE, call, Message.tool(_PROBE_CALL, "shepherd-result")))
-        if "shepherd-value" in self._attempt(probe, Dialect()):
-            return True
-        return json.dumps("shepherd-value") not in self._attempt(
-            probe, Dialect(arguments_as_object=False)
-        )
+        as_object = self._attempt(probe, Dialect(short_ids=short_ids))
+        as_text = self._attempt(probe, Dialect(arguments_as_object=False, short_ids=short_ids))
+        return "shepherd-value" in as_object or "shepherd-value" not in as_text
 
     def _attempt(self, conversation: Conversation, dialect: Dialect) -> str:
         try:
@@ -113,6 +116,8 @@ class ChatTemplate:
             return ""
 
     def _render(self, conversation: Conversation, dialect: Dialect, *, answer: bool) -> str:
+        if not self._knows_tools:
+            conversation = with_plain_tools(conversation)
         variables = self._variables(conversation)
         variables["messages"] = template_messages(conversation, self._specials, dialect)
         variables["add_generation_prompt"] = answer
@@ -134,12 +139,3 @@ class ChatTemplate:
         if tools is not None:
             variables["tools"] = tools
         return variables
-
-
-def compiles(source: str) -> bool:
-    """Whether a template can be used at all."""
-    try:
-        compile_template(source)
-    except TemplateError:
-        return False
-    return True

@@ -61,7 +61,7 @@ def test_a_template_that_fails_says_so(llama_model: NativeModel, source: str) ->
 
 def test_arguments_come_as_an_object_at_both_places(llama_model: NativeModel) -> None:
     source = (
-        "{% for c in messages[1].tool_calls %}"
+        "{# knows tools #}{% for c in messages[1].tool_calls %}"
         "{{ c.arguments.path }}{{ c.function.arguments | tojson }}{% endfor %}"
     )
     assert render(llama_model, source, CALLED) == 'ü{"path": "ü", "n": [1, null]}'
@@ -69,7 +69,7 @@ def test_arguments_come_as_an_object_at_both_places(llama_model: NativeModel) ->
 
 def test_arguments_come_as_text_where_a_template_adds_them_up(llama_model: NativeModel) -> None:
     source = (
-        "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{# knows tools #}{% for m in messages %}{% for c in m.tool_calls or [] %}"
         "{{ c.function.name + c.function.arguments }}{% endfor %}{{ m.content }}{% endfor %}"
     )
     expected = 'list_directory{"path": "ü", "n": [1, null]}'
@@ -123,3 +123,46 @@ def test_the_tool_template_is_taken_when_tools_are_offered(llama_model: NativeMo
     builder = PromptBuilder(llama_model, template="plain", tool_template="tools")
     assert builder.rendered(HI) == "plain"
     assert builder.rendered(CALLED) == "tools"
+
+
+def test_a_template_that_knows_no_tools_sees_them_as_text(llama_model: NativeModel) -> None:
+    source = (
+        "{% for m in messages %}{% if loop.index0 % 2 != (m.role == 'assistant') | int %}"
+        "{{ raise_exception('take turns') }}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+    )
+    calls = (CALL, ToolCall("c2", "list_directory", {}))
+    messages = (
+        Message.user("a"),
+        Message.assistant("ok", tool_calls=calls),
+        Message.tool(calls[0], "one"),
+        Message.tool(calls[1], "two"),
+    )
+    text = render(llama_model, source, Conversation("", messages, (LIST,)))
+    assert text.startswith("[user:# Tools")
+    assert '{"name": "list_directory", "description": "List a directory."' in text
+    assert (
+        '[assistant:ok\n<tool_call>\n{"name": "list_directory", '
+        '"arguments": {"path": "ü", "n": [1, null]}}\n</tool_call>\n<tool_call>'
+    ) in text
+    assert text.count("<tool_response>\n") == 2
+    assert text.count("[user:") == 2
+
+
+def test_a_template_without_tools_is_left_alone_when_there_are_none(
+    llama_model: NativeModel,
+) -> None:
+    assert render(llama_model, "{% for m in messages %}{{ m.content }},{% endfor %}") == "sys,hi,"
+
+
+def test_ids_are_short_where_a_template_insists(llama_model: NativeModel) -> None:
+    source = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{% if c.id | length != 9 %}{{ raise_exception('ids of length 9!') }}{% endif %}"
+        "{{ c.id }}{% endfor %}{{ m.tool_call_id }} {% endfor %}{{ tools | length }}"
+    )
+    messages = (*CALLED.messages, Message.tool(CALL, "done"))
+    _, call_id, result_id, _ = render(
+        llama_model, source, Conversation("", messages, (LIST,))
+    ).split(" ")
+    assert call_id == result_id
+    assert len(call_id) == 9
