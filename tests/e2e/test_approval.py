@@ -31,7 +31,7 @@ def test_the_question_shows_the_diff_and_the_exact_rules(start: Start, work: Pat
     shown = terminal.wait_for("It is done")
     assert (work / "new.txt").read_text() == "alpha\nbeta\n"
     assert shown.count("+alpha") == 1
-    assert "Allow write_file" not in terminal.visible()
+    terminal.wait_gone("Allow write_file")
 
 
 def test_no_denies_and_the_model_goes_on(start: Start, work: Path) -> None:
@@ -59,7 +59,7 @@ def test_escape_denies_and_stops_the_turn(start: Start, work: Path) -> None:
     terminal.send(ESCAPE)
     shown = terminal.wait_for("interrupted", timeout=3)
     assert "It is done" not in shown
-    assert "Allow write_file" not in terminal.visible()
+    terminal.wait_gone("Allow write_file")
     assert not (work / "new.txt").exists()
     terminal.say("go on")
     terminal.wait_for("It is done")
@@ -92,4 +92,4 @@ def test_somebody_in_the_middle_of_typing_does_not_answer_by_accident(
     terminal.send("y")
     terminal.wait_for("It is done")
     assert (work / "new.txt").exists()
-    assert "yyay" in terminal.visible()
+    terminal.wait_for("› y+yay")

@@ -42,7 +42,7 @@ def test_an_unknown_command_is_corrected_and_not_lost(start: Start) -> None:
     terminal.wait_for(READY)
     terminal.say("/contxt please")
     terminal.wait_for("did you mean /context")
-    assert terminal.visible().count("› /contxt please") == 2
+    terminal.wait_count("› /contxt please", 2)
 
 
 def test_a_path_at_the_start_is_a_message(start: Start) -> None:

@@ -32,6 +32,12 @@ def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start) ->
     assert order == sorted(order)
 
 
+def test_a_line_entered_before_the_prompt_is_there_is_sent(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.send("early bird\r")
+    terminal.wait_for("Good day")
+
+
 def test_ctrl_c_clears_the_text_keeps_it_in_the_history_and_never_leaves(start: Start) -> None:
     terminal = start(HELLO)
     terminal.wait_for(READY)
@@ -100,12 +106,27 @@ def test_lines_are_broken_by_alt_enter_ctrl_j_and_a_backslash(start: Start) -> N
         terminal.wait_for(line)
         terminal.send(keys)
     terminal.send("three\\")
-    terminal.wait_for("three")
+    terminal.wait_for(r"three\\")
     terminal.send(ENTER)
+    terminal.wait_gone(r"three\\")
     terminal.send("four")
     assert "› one\n  two\n  three\n  four" in terminal.wait_for("four")
     terminal.send(ENTER)
     terminal.wait_for("Good day")
+
+
+def test_earlier_messages_are_searched(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    for count, text in enumerate(("about apples", "about pears"), start=1):
+        terminal.say(text)
+        terminal.wait_count("Good day", count)
+    terminal.send("\x12appl")
+    terminal.wait_for("› about apples\n.*appl")
+    terminal.send(ENTER)
+    terminal.wait_for("(?m)^› about apples$")
+    terminal.send(ENTER)
+    terminal.wait_count("Good day", 3)
 
 
 def test_commands_and_files_are_completed(start: Start, work: Path) -> None:

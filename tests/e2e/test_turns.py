@@ -187,4 +187,4 @@ def test_a_mentioned_file_goes_along(start: Start, work: Path) -> None:
     assert "remember the milk" in (work / "talk.json").read_text()
     terminal.say("and @.env")
     terminal.wait_for("Error: @.env: denied")
-    assert "› and @.env" in terminal.visible()
+    terminal.wait_count("› and @.env", 2)

@@ -5,7 +5,8 @@ import select
 from collections.abc import Callable
 
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition, has_completions
+from prompt_toolkit.filters import Condition, has_completions, is_searching
+from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
@@ -20,7 +21,7 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if _is_burst(event):
+        if prompt.is_bursting and _more_follows(event):
             buffer.insert_text("\n")
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
@@ -36,8 +37,9 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
 
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
-        if prompt.is_new and not _is_burst(event):
-            submit(prompt.take())  # Enter, pressed before the terminal was ours
+        if prompt.typed_ahead and not _more_follows(event):
+            prompt.typed_ahead = False
+            submit(prompt.take())
         else:
             event.current_buffer.insert_text("\n")
 
@@ -49,7 +51,7 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     keys = KeyBindings()
     busy = Condition(actions.busy)
 
-    @keys.add("c-c")
+    @keys.add("c-c", filter=~is_searching)
     @keys.add("<sigint>")
     def _(_event: KeyPressEvent) -> None:
         if prompt.text and not asking():
@@ -82,7 +84,7 @@ def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
 
     @keys.add(Keys.Any)
     def _(event: KeyPressEvent) -> None:
-        if event.data.isprintable() and (prompt.is_typing or _is_burst(event)):
+        if event.data.isprintable() and (prompt.is_typing or _more_follows(event)):
             prompt.buffer.insert_text(event.data)
         else:
             answer(event.data.lower())
@@ -94,12 +96,17 @@ def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
     return keys
 
 
-def _is_burst(event: KeyPressEvent) -> bool:
-    """Whether more keys are there already: text pasted into a terminal without bracketed paste."""
+def _more_follows(event: KeyPressEvent) -> bool:
+    """Whether more keys are there already, as in a paste without bracketed paste."""
     if event.key_processor.input_queue:
         return True
+    return input_waiting(event.app.input)
+
+
+def input_waiting(source: Input) -> bool:
+    """Whether there is something to read."""
     try:
-        descriptor = event.app.input.fileno()
+        descriptor = source.fileno()
         return os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
     except (NotImplementedError, OSError, ValueError):
         return False

@@ -12,12 +12,12 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindingsBase
 from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
+from prompt_toolkit.widgets import SearchToolbar
 
 MAX_ROWS = 10
+BURST_SECONDS = 0.03
 QUIET_SECONDS = 0.6
 """After so long without typing, a key is meant for a question that has come up."""
-
-NEW_SECONDS = 0.5
 
 
 def open_history(path: Path) -> History:
@@ -35,13 +35,18 @@ def open_history(path: Path) -> History:
 
 
 class Prompt:
-    """Text being typed, with history and completion; `placeholder` is shown while it is empty."""
+    """Text being typed, with history and completion; `placeholder` is shown while it is empty.
+
+    `search` is the line in which the history is searched (Ctrl+R). `typed_ahead` says that a line
+    was entered before the terminal was ours: its end arrives as Ctrl+J.
+    """
 
     def __init__(self, history: History, completer: Completer, sign: str) -> None:
         self.placeholder = ""
+        self.typed_ahead = False
+        self.search = SearchToolbar()
         self._sign = sign
         self._typed_at = 0.0
-        self._made_at = time.monotonic()
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
@@ -56,14 +61,14 @@ class Prompt:
         return self.buffer.text
 
     @property
+    def is_bursting(self) -> bool:
+        """Whether text came in faster than anybody types."""
+        return time.monotonic() - self._typed_at < BURST_SECONDS
+
+    @property
     def is_typing(self) -> bool:
         """Whether the user typed a moment ago."""
         return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
-
-    @property
-    def is_new(self) -> bool:
-        """Whether what is read now was typed before the prompt was there."""
-        return time.monotonic() - self._made_at < NEW_SECONDS
 
     def take(self) -> str:
         """The text, which then is in the history and no longer here."""
@@ -86,7 +91,11 @@ class Prompt:
         )
         return Window(
             BufferControl(
-                self.buffer, input_processors=[hint], key_bindings=key_bindings, focusable=True
+                self.buffer,
+                input_processors=[hint],
+                key_bindings=key_bindings,
+                search_buffer_control=self.search.control,
+                preview_search=True,
             ),
             height=Dimension(min=1, max=MAX_ROWS),
             wrap_lines=True,

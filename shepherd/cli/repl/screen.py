@@ -27,7 +27,7 @@ from prompt_toolkit.styles import Style
 from rich.console import RenderableType
 from rich.text import Text
 
-from shepherd.cli.repl.keys import global_keys, prompt_keys, question_keys
+from shepherd.cli.repl.keys import global_keys, input_waiting, prompt_keys, question_keys
 from shepherd.cli.repl.paint import Painter, Piece
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.resize import ResizingApplication
@@ -156,6 +156,7 @@ class Screen:
 
     async def run(self) -> None:
         """Read keys until `leave`."""
+        self.prompt.typed_ahead = input_waiting(self.app.input)
         try:
             await self.app.run_async(set_exception_handler=False)
         except EOFError:
@@ -232,6 +233,7 @@ class Screen:
                 ConditionalContainer(self._reply_window, replying),
                 Window(height=1),
                 ConditionalContainer(self._prompt_window, idle | drafting),
+                self.prompt.search,
                 CompletionsMenu(max_height=8),
                 Window(status, height=1),
             ],
