@@ -14,7 +14,10 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
+from shepherd.tools.files.atomic import write_atomic
+
 MAX_ROWS = 10
+MAX_HISTORY_BYTES = 1_048_576
 BURST_SECONDS = 0.03
 QUIET_SECONDS = 0.6
 """After so long without typing, a key is meant for a question that has come up."""
@@ -29,9 +32,19 @@ def open_history(path: Path) -> History:
             os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
+        _trim(path)
     except OSError:
         return InMemoryHistory()
     return FileHistory(str(path))
+
+
+def _trim(path: Path) -> None:
+    """Drop the oldest half of a history that has grown too long."""
+    if path.stat().st_size <= MAX_HISTORY_BYTES:
+        return
+    newer = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
+    begin = newer.find(b"\n# ")  # entries begin with a comment line that tells the time
+    write_atomic(path, newer[max(0, begin) :], mode=0o600)
 
 
 class Prompt:
