@@ -38,9 +38,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a template can take: found out by trying."""
+    """What a template can take; see `DialectFinder`."""
 
     system_role: bool = True
+    tools: bool = True
+    calls: bool = True
+    many_calls: bool = True
     arguments_as_object: bool = True
     short_ids: bool = False
 

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import SandboxedEnvironment
 
 RENDER_ERRORS = (
     TemplateError,
@@ -33,8 +33,11 @@ class GenerationTag(Extension):
 
 
 def compile_template(source: str) -> Template:
-    """Compile a model's template; raises TemplateError when it is not Jinja."""
-    environment = ImmutableSandboxedEnvironment(
+    """Compile a model's template; raises TemplateError when it is not Jinja.
+
+    A template may change the lists that it is given, as some do: they are copies.
+    """
+    environment = SandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", GenerationTag],
@@ -50,9 +53,14 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001 - templates pass it by position too
 ) -> str:
-    """JSON as templates expect it: nothing escaped for HTML."""
+    """JSON as templates expect it: nothing escaped for HTML, generators as lists."""
     return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=list,
     )
 
 

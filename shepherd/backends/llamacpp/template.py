@@ -1,6 +1,5 @@
 """A model's chat template: compiled once, rendered per request."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
@@ -8,16 +7,16 @@ from typing import Any
 
 from jinja2 import Template
 
+from shepherd.backends.llamacpp.adapt import adapt
 from shepherd.backends.llamacpp.conversation import (
     Conversation,
     Dialect,
     template_messages,
     template_tools,
 )
+from shepherd.backends.llamacpp.dialect import DialectFinder
 from shepherd.backends.llamacpp.environment import RENDER_ERRORS, clock, compile_template
-from shepherd.backends.llamacpp.plain_tools import with_plain_tools
 from shepherd.backends.llamacpp.special import SpecialTexts
-from shepherd.messages import Message, ToolCall
 
 CHATML = """\
 {%- if tools and messages[0].role != 'system' %}
@@ -53,12 +52,6 @@ CHATML = """\
 """
 """What is used when a model has no template or its own fails."""
 
-_WANTS_SHORT_IDS = re.compile(r"length\s*[!=]=\s*9\b|length 9")
-
-_PROBE = Message.user("shepherd-user")
-_PROBE_SYSTEM = "shepherd-system"
-_PROBE_CALL = ToolCall("call00000", "shepherd_tool", {"shepherd_key": "shepherd-value"})
-
 
 class TemplateFailedError(Exception):
     """A template raised instead of rendering."""
@@ -67,15 +60,14 @@ class TemplateFailedError(Exception):
 class ChatTemplate:
     """One template with its model's special texts; not thread-safe.
 
-    A template that refuses a system message gets it inside the first user message, one that
-    wants a call's arguments as text gets them so, one that knows no tools sees them as text.
+    What a template can't take is put another way: a system message inside the first user
+    message, tools and calls as text, several calls one after the other.
     """
 
     def __init__(self, source: str, specials: SpecialTexts, constants: Mapping[str, str]) -> None:
         self.source = source
         self._specials = specials
         self._constants = dict(constants)
-        self._knows_tools = "tools" in source
 
     def render(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The conversation as text with seals in it; raises TemplateFailedError.
@@ -93,21 +85,7 @@ class ChatTemplate:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        short_ids = _WANTS_SHORT_IDS.search(self.source) is not None
-        return Dialect(self._takes_system(), self._takes_objects(short_ids=short_ids), short_ids)
-
-    def _takes_system(self) -> bool:
-        """Only a template that renders without a system message and loses one refuses it."""
-        plain = self._attempt(Conversation("", (_PROBE,)), Dialect())
-        with_system = self._attempt(Conversation(_PROBE_SYSTEM, (_PROBE,)), Dialect())
-        return _PROBE_SYSTEM in with_system or not plain
-
-    def _takes_objects(self, *, short_ids: bool) -> bool:
-        call = Message.assistant("", tool_calls=(_PROBE_CALL,))
-        probe = Conversation("", (_PROBE, call, Message.tool(_PROBE_CALL, "shepherd-result")))
-        as_object = self._attempt(probe, Dialect(short_ids=short_ids))
-        as_text = self._attempt(probe, Dialect(arguments_as_object=False, short_ids=short_ids))
-        return "shepherd-value" in as_object or "shepherd-value" not in as_text
+        return DialectFinder(self.source, self._attempt).find()
 
     def _attempt(self, conversation: Conversation, dialect: Dialect) -> str:
         try:
@@ -116,10 +94,9 @@ class ChatTemplate:
             return ""
 
     def _render(self, conversation: Conversation, dialect: Dialect, *, answer: bool) -> str:
-        if not self._knows_tools:
-            conversation = with_plain_tools(conversation)
-        variables = self._variables(conversation)
-        variables["messages"] = template_messages(conversation, self._specials, dialect)
+        adapted = adapt(conversation, dialect)
+        variables = self._variables(adapted)
+        variables["messages"] = template_messages(adapted, self._specials, dialect)
         variables["add_generation_prompt"] = answer
         try:
             return self._compiled.render(variables)

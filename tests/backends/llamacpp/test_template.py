@@ -28,6 +28,8 @@ def render(model: NativeModel, source: str, conversation: Conversation = HI) -> 
         ("{% if true %}\n  a\n  {% endif %}\nb", "  a\nb"),
         ("{% for m in messages %}{% if loop.last %}{% continue %}{% endif %}x{% endfor %}", "x"),
         ("{{ {'a': '<é>'} | tojson }}", '{"a": "<é>"}'),
+        ("{{ messages | map(attribute='content') | tojson }}", '["sys", "hi"]'),
+        ("{% set _ = messages.append(messages[0]) %}{{ messages[2].content }}", "sys"),
         ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
         ("{{ strftime_now('%Y-%m-%d') }} {{ date_string }}", "2026-01-02 02 Jan 2026"),
         ("{% generation %}a{% endgeneration %}", "a"),
@@ -46,7 +48,6 @@ def test_templates_find_what_they_expect(
     "source",
     [
         "{{ raise_exception('no') }}",
-        "{{ messages.append(1) }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ messages[99].content }}",
         "{{ 1 + 'a' }}",
@@ -158,11 +159,41 @@ def test_ids_are_short_where_a_template_insists(llama_model: NativeModel) -> Non
     source = (
         "{% for m in messages %}{% for c in m.tool_calls or [] %}"
         "{% if c.id | length != 9 %}{{ raise_exception('ids of length 9!') }}{% endif %}"
-        "{{ c.id }}{% endfor %}{{ m.tool_call_id }} {% endfor %}{{ tools | length }}"
+        "{{ c.id }}{{ c.arguments | length }} {% endfor %}{{ m.tool_call_id }}"
+        "{% if m.tool_calls %}{{ m.tool_calls[0].arguments.key }}{% endif %}{% endfor %}"
+        "{{ tools | length }}"
     )
     messages = (*CALLED.messages, Message.tool(CALL, "done"))
-    _, call_id, result_id, _ = render(
-        llama_model, source, Conversation("", messages, (LIST,))
-    ).split(" ")
-    assert call_id == result_id
-    assert len(call_id) == 9
+    call, result = render(llama_model, source, Conversation("", messages, (LIST,))).split(" ")
+    assert call[:9] == result[:9]
+    assert (call[9:], result[9:]) == ("2", "1")
+
+
+def test_several_calls_follow_one_another_where_only_one_is_taken(
+    llama_model: NativeModel,
+) -> None:
+    source = (
+        "{# tools #}{% for m in messages %}"
+        "{% if m.tool_calls and m.tool_calls | length > 1 %}"
+        "{{ raise_exception('one at a time') }}{% endif %}"
+        "{% for c in m.tool_calls or [] %}({{ c.arguments | tojson }}){% endfor %}"
+        "[{{ m.content }}]{% endfor %}"
+    )
+    calls = tuple(ToolCall(f"c{p}", "list_directory", {"path": p}) for p in "ab")
+    messages = (
+        Message.user("q"),
+        Message.assistant("ok", tool_calls=calls),
+        Message.tool(calls[0], "one"),
+        Message.tool(calls[1], "two"),
+    )
+    a, b = '({"path": "a"})', '({"path": "b"})'
+    answered = Conversation("", messages)
+    assert render(llama_model, source, answered) == f"[q]{a}[ok][one]{b}[][two]"
+    unanswered = Conversation("", messages[:3])
+    assert render(llama_model, source, unanswered) == f"[q]{a}[ok][one]{b}[]"
+
+
+def test_calls_that_a_template_would_lose_are_text(llama_model: NativeModel) -> None:
+    source = "{# tools #}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+    text = render(llama_model, source, CALLED)
+    assert '[assistant:<tool_call>\n{"name": "list_directory"' in text
