@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
 from shepherd.config.sections import LlamaCppSection
-from shepherd.errors import BusyError, ContextFullError
+from shepherd.errors import BusyError, ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
@@ -146,6 +146,8 @@ class LlamaCppBackend(Backend):
         self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _check_fits(self, prompt: int) -> None:
+        if prompt == 0:
+            raise InvalidRequestError("The conversation is empty; there is nothing to answer.")
         size = self._context_size
         if prompt + 1 > size:
             reserve = max(1, min(size // RESERVE_SHARE, RESERVE_MOST))

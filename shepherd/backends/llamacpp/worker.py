@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.job import Job, Post, Update
-from shepherd.errors import BackendError, ShepherdError
+from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ class Worker:
     def __init__(self, load: Callable[[Post], Engine]) -> None:
         """Start the thread; `load` runs on it, and `loaded` tells how that went."""
         self.loaded: Future[Engine] = Future()
+        self.loaded.set_running_or_notify_cancel()  # who stops waiting must not stop the loading
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[Command] = SimpleQueue()
@@ -81,6 +82,10 @@ class Worker:
             engine = self._load(self._post)
         except ShepherdError as error:
             self.loaded.set_exception(error)
+            return
+        except Exception as fault:
+            logger.exception("Loading the model failed")
+            self.loaded.set_exception(ModelLoadError(f"The model can't be loaded: {fault!r}"))
             return
         self.loaded.set_result(engine)
         error = _closed()

@@ -21,6 +21,7 @@ from tests.backends.llamacpp.support import (
     conversation,
     loaded,
 )
+from tests.backends.llamacpp.tiny import write_llama
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 40
 UNRELATED = Session("z" * 50, [Message.user("y" * 50)], sampling=GREEDY)
@@ -107,7 +108,7 @@ async def test_warm_and_cold_give_the_same_text_and_only_new_tokens_are_decoded(
 
 
 async def test_cancelling_at_any_event_leaves_the_next_turn_working() -> None:
-    async with loaded() as backend:
+    async with loaded(parallel=1, **EXACT) as backend:
         whole = Recorder()
         await generate(backend, conversation("What is in src?", tools=True), whole)
         for index in range(len(whole.events)):
@@ -187,9 +188,9 @@ async def test_leaving_the_handle_gives_the_slot_back() -> None:
 async def test_many_at_once_say_what_each_says_alone() -> None:
     prompts = [f"What is in {name}?" for name in ("src", "lib", "docs", "tests")]
     prompts += ["Hello", "Who are you?", LONG, "Show me notes.txt"]
-    async with loaded() as alone:
+    async with loaded(parallel=1, **EXACT) as alone:
         expected = [await _text(alone, prompt) for prompt in prompts]
-    async with loaded(parallel=4, n_batch=128) as backend:
+    async with loaded(parallel=4, n_batch=128, **EXACT) as backend:
         texts = await asyncio.gather(*(_text(backend, prompt) for prompt in prompts))
         assert texts == expected
         assert backend.running == 0
@@ -198,9 +199,9 @@ async def test_many_at_once_say_what_each_says_alone() -> None:
 async def test_more_than_the_memory_holds_still_finishes() -> None:
     """Four long prompts in a context for one and a half: the youngest wait, none fails."""
     prompts = [f"{number} {LONG[:900]}" for number in range(4)]
-    async with loaded(context_size=1024) as alone:
+    async with loaded(parallel=1, context_size=1024, **EXACT) as alone:
         expected = [await _text(alone, prompt, 100) for prompt in prompts]
-    async with loaded(parallel=4, context_size=1024) as backend:
+    async with loaded(parallel=4, context_size=1024, **EXACT) as backend:
         texts = await asyncio.gather(*(_text(backend, p, 100) for p in prompts))
         assert texts == expected
 
@@ -294,6 +295,37 @@ async def test_a_larger_context_than_trained_is_told_once(llama: Path) -> None:
         assert first.events[0][2] == Topic.WARNING
         assert "512" in first.events[0][1]
         assert not [1 for _, _, name in second.events if name == Topic.WARNING]
+
+
+async def test_a_failing_template_is_told_once_per_session(
+    tmp_path: Path,
+) -> None:
+    path = write_llama(tmp_path / "odd.gguf", template="{{ raise_exception('not today') }}")
+    async with loaded(path) as backend:
+        session = conversation()
+        session.id = "one"
+        first, second = Recorder(), Recorder()
+        await ask(backend, session, "hello", first, 2)
+        await ask(backend, session, "hello", second, 2)
+        assert first.events[0][0] is CallbackEvent.SYSTEM
+        assert "not today" in first.events[0][1]
+        assert CallbackEvent.SYSTEM not in second.kinds()
+
+
+async def test_no_to_a_warning_cancels(llama: Path) -> None:
+    async with loaded(llama, context_size=1024) as backend:
+        recorder = Recorder(stop_at=0)
+        result = await generate(backend, conversation("hello"), recorder)
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert len(recorder.events) == 1
+        assert backend.running == 0
+
+
+async def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "blank.gguf", template="{{ '' }}", bos=False)
+    async with loaded(path) as backend:
+        with pytest.raises(InvalidRequestError, match="empty"):
+            await backend.prefill_session(conversation("hello"), Recorder())
 
 
 async def test_counts_agree_with_the_statistics() -> None:

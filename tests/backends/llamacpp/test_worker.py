@@ -21,7 +21,7 @@ from shepherd.backends.llamacpp.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduler import Scheduler
 from shepherd.backends.llamacpp.sequences import SequencePool
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.errors import BackendError, BusyError
+from shepherd.errors import BackendError, BusyError, ModelLoadError
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
@@ -159,6 +159,26 @@ async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) ->
     with pytest.raises(BackendError, match="broken"):
         worker.submit(job_for(PROMPT)[0])
     await asyncio.to_thread(worker.stop)
+
+
+async def test_a_load_that_breaks_is_told(llama: Path) -> None:
+    def load(post: Post) -> Engine:
+        raise BrokenError("broken")
+
+    worker = Worker(load)
+    with pytest.raises(ModelLoadError, match="broken"):
+        await asyncio.wrap_future(worker.loaded)
+    await asyncio.to_thread(worker.stop)
+
+
+async def test_a_load_that_is_cancelled_frees_what_it_loaded() -> None:
+    before = threading.active_count()
+    task = asyncio.ensure_future(LlamaCppBackend.load(PUP, settings()))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert threading.active_count() <= before + 1
 
 
 async def test_a_failed_batch_ends_only_its_requests(llama: Path) -> None:

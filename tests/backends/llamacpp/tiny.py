@@ -24,14 +24,19 @@ BOS_TEMPLATE = (
 
 
 def write_llama(
-    path: Path, *, template: str = BOS_TEMPLATE, context: int = 512, seed: int = 0
+    path: Path,
+    *,
+    template: str = BOS_TEMPLATE,
+    context: int = 512,
+    seed: int = 0,
+    bos: bool = True,
 ) -> Path:
-    """A llama whose SentencePiece vocabulary wants BOS and a blank before words."""
+    """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS."""
     writer = _writer(path, "llama", context, template)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    size = _add_vocabulary(writer)
+    size = _add_vocabulary(writer, bos=bos)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
         shapes |= _attention(i)
@@ -104,7 +109,7 @@ def _writer(path: Path, architecture: str, context: int, template: str) -> gguf.
     return writer
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
+def _add_vocabulary(writer: gguf.GGUFWriter, *, bos: bool = True) -> int:
     tokens = ["<unk>", "<s>", "</s>", *CONTROLS, *MARKERS]
     types = [UNKNOWN, CONTROL, CONTROL, *([CONTROL] * len(CONTROLS))]
     types += [USER_DEFINED] * len(MARKERS)
@@ -127,7 +132,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(tokens.index("<|im_end|>"))
     writer.add_unk_token_id(0)
-    writer.add_add_bos_token(True)
+    writer.add_add_bos_token(bos)
     writer.add_add_space_prefix(True)
     return len(tokens)
 
