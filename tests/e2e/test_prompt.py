@@ -27,6 +27,9 @@ def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start) ->
     terminal.wait_for("Esc stops")
     terminal.say("two")
     terminal.wait_for("waiting: two")
+    terminal.send("three" + ALT_ENTER + "\x1bb")  # Alt is not Esc: it stops nothing
+    terminal.send("four")
+    terminal.wait_for("› fourthree")
     shown = terminal.wait_for("second answer")
     order = [shown.index(t) for t in ("› one", "first answer", "› two", "second answer")]
     assert order == sorted(order)
@@ -144,6 +147,11 @@ def test_commands_and_files_are_completed(start: Start, work: Path) -> None:
     terminal.wait_for("chapter-one.txt")
     terminal.send(TAB)
     terminal.wait_for("› see @chapter-one.txt")
+    terminal.send(ESCAPE)
+    terminal.settle()
+    terminal.send(ENTER)
+    terminal.wait_for("attached: chapter-one.txt")
+    terminal.wait_for("Good day")
 
 
 def test_the_history_is_kept_for_the_next_start_and_private(start: Start, home: Path) -> None:

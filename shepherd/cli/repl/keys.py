@@ -4,8 +4,9 @@ import os
 import select
 from collections.abc import Callable
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition, has_completions, is_searching
+from prompt_toolkit.filters import Condition, emacs_mode, has_completions, is_searching
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -50,6 +51,7 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D and Ctrl+Z."""
     keys = KeyBindings()
     busy = Condition(actions.busy)
+    alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+something
 
     @keys.add("c-c", filter=~is_searching)
     @keys.add("<sigint>")
@@ -59,13 +61,13 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
         else:
             actions.stop()
 
-    @keys.add("escape", filter=busy & ~has_completions, eager=True)
+    @keys.add("escape", filter=alone & ~is_searching & (busy | has_completions), eager=True)
+    @keys.add("escape", filter=alone & ~is_searching & emacs_mode, eager=True)
     def _(_event: KeyPressEvent) -> None:
-        actions.stop()
-
-    @keys.add("escape", filter=has_completions)
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.complete_state = None
+        if prompt.buffer.complete_state is not None:
+            prompt.buffer.complete_state = None
+        elif actions.busy():
+            actions.stop()
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
