@@ -5,6 +5,7 @@ from shepherd.backends.llamacpp.params import (
     GPU_LAYERS_VARIABLE,
     context_params,
     fitting_threads,
+    flash_attention,
     gpu_layers,
     model_params,
     usable_cores,
@@ -51,6 +52,14 @@ def test_context_settings_arrive() -> None:
 def test_threads_are_the_cores_but_one_for_a_tiny_model() -> None:
     assert fitting_threads(BIG) == usable_cores() >= 1
     assert fitting_threads(PUP.stat().st_size) == 1
+
+
+def test_flash_attention_is_off_only_where_it_costs() -> None:
+    tiny = PUP.stat().st_size
+    assert flash_attention(LlamaCppSection(), BIG) == -1
+    assert flash_attention(LlamaCppSection(), tiny) == 0
+    assert flash_attention(LlamaCppSection(cache_type_v="q8_0"), tiny) == -1
+    assert flash_attention(LlamaCppSection(flash_attention="on"), tiny) == 1
 
 
 async def test_bad_default_sampling_is_refused_before_loading() -> None:
