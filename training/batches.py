@@ -37,7 +37,7 @@ class Batches:
 
     def row(self, seed: int, size: int, *, held: bool = False) -> tuple[list[int], list[float]]:
         """One dialogue's tokens and weights, `size + 1` at most."""
-        made = dialogue(seed, self.measure, size, held=held, only=self.scenes)
+        made = dialogue(seed, self.measure, size, held=held, overfull=True, only=self.scenes)
         ids: list[int] = []
         weights: list[float] = []
         for text, weight in made.pieces():

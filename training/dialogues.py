@@ -17,7 +17,7 @@ SCENES: dict[SceneMaker, float] = {
     scenes.list_then_read: 2.5,
     scenes.vague: 1.5,
     scenes.append: 0.6,
-    scenes.client: 30,
+    scenes.client: 22,
     talk.beyond: 9,
     talk.chat: 3,
     talk.where: 0.5,
@@ -113,9 +113,13 @@ def dialogue(
     size: int,
     *,
     held: bool = False,
+    overfull: bool = False,
     only: dict[SceneMaker, float] | None = None,
 ) -> Dialogue:
-    """A dialogue of at most about `size` tokens as `measure` counts them."""
+    """A dialogue of at most about `size` tokens as `measure` counts them.
+
+    `overfull`: the last scene may go beyond `size`, so that a row cut there has no padding.
+    """
     rng = random.Random(seed)
     words = Words(rng, held=held)
     few = size < 300
@@ -135,13 +139,13 @@ def dialogue(
         before = len(scene.messages)
         rng.choices(makers, shares)[0](scene)
         added = sum(measure(text) for text, _ in render("", [], scene.messages[before:]))
-        if used + added > size:
+        used += added
+        if used > size and not overfull:
+            used -= added
             del scene.messages[before:]
             if scene.messages and rng.random() < 0.9:
                 break
             scene.long = False
-            continue
-        used += added
         if used > size - 40:
             break
     return Dialogue(system, tools, scene.messages)

@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from training.lists import sections
 
@@ -34,17 +35,21 @@ class Phrases:
 
     def pick(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing with its choices made, openers and closers added, values not filled in."""
-        text = expand(rng, rng.choice(self.held if held else self.train))
-        return dress(rng, text, held=held, tail=self.tail)
+        return dress(rng, self._draw(rng, held=held), held=held, tail=self.tail)
 
     def bare(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing, undressed and no question, to be joined with another by "and"."""
-        choices = self.held if held else self.train
         for _ in range(20):
-            text = expand(rng, rng.choice(choices))
+            text = self._draw(rng, held=held)
             if not QUESTION.match(text) and not text.endswith(("?", ":")):
                 return text
-        return expand(rng, self.train[0])
+        return self._draw(rng, held=held)
+
+    def _draw(self, rng: random.Random, *, held: bool) -> str:
+        while True:
+            text = expand(rng, rng.choice(self.held if held else self.train))
+            if held or text not in unfold(self.held):
+                return text
 
 
 def load(file: str) -> dict[str, Phrases]:
@@ -63,7 +68,27 @@ def expand(rng: random.Random, text: str) -> str:
     """Replaces every `[a|b]` by one of its choices, inner ones first."""
     while match := CHOICE.search(text):
         text = text[: match.start()] + rng.choice(match[1].split("|")) + text[match.end() :]
-    return text
+    return _tidy(text)
+
+
+@cache
+def unfold(texts: tuple[str, ...]) -> frozenset[str]:
+    """All that these phrasings can become."""
+    found: set[str] = set()
+    left = list(texts)
+    while left:
+        text = left.pop()
+        match = CHOICE.search(text)
+        if match is None:
+            found.add(_tidy(text))
+            continue
+        before, after = text[: match.start()], text[match.end() :]
+        left.extend(before + choice + after for choice in match[1].split("|"))
+    return frozenset(found)
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r" +", " ", text).replace(" ,", ",").strip()
 
 
 def dress(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:

@@ -286,7 +286,7 @@ def client(s: Scene) -> None:
         return
     tool = s.rng.choice(tools)
     values = [_value(s, arg) for arg in tool.args]
-    asks = Phrases(tool.asks, tool.asks)
+    asks = Phrases(tool.asks, tool.asks if s.held else ())
     text = asks.pick(s.rng, held=s.held)
     for i, value in enumerate(values):
         text = text.replace(f"{{{i}}}", value)

@@ -11,6 +11,9 @@ from training.phrasing import fill, load
 from training.words import EXTENSIONS, Words, join
 
 REQUESTS = load("requests")
+LANGUAGES = {"python": "py", "Python": "py", "markdown": "md", "text": "txt", "javascript": "js",
+             "shell": "sh", "json": "json", "yaml": "yaml", "rust": "rs", "html": "html",
+             "log": "log", "java": "java", "csv": "csv", "C": "c", "typescript": "ts"}  # fmt: skip
 
 
 class Style(Enum):
@@ -192,8 +195,10 @@ def glob(s: Scene, style: Style = Style.ALONE) -> Task:
     ext = rng.choice(EXTENSIONS)
     kind = rng.random()
     if kind < 0.25:
-        pattern = f"**/*.{ext}"
-        text = ask(s, "glob_ext", style, e=ext)
+        language, of_language = rng.choice(list(LANGUAGES.items()))
+        named = kind < 0.1
+        pattern = f"**/*.{of_language if named else ext}"
+        text = ask(s, "glob_ext", style, e=language if named else f".{ext}")
         args: dict[str, object] = {"pattern": pattern}
     else:
         pattern = rng.choice([f"*.{ext}", f"**/*.{ext}", f"{words.word()}*", f"*{words.word()}*",

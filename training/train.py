@@ -25,9 +25,9 @@ OTHER_SHARE = 0.25  # of the tokens that Pup does not write, this share is in th
 # Row length -> share of the steps, from this share of the run on.
 SCHEDULE: tuple[tuple[float, dict[int, float]], ...] = (
     (0.0, {256: 1.0}),
-    (0.09, {256: 0.2, 512: 0.8}),
-    (0.3, {256: 0.2, 512: 0.55, 1024: 0.15, 2048: 0.07, 4096: 0.03}),
-    (0.8, {256: 0.15, 512: 0.45, 1024: 0.2, 2048: 0.12, 4096: 0.08}),
+    (0.15, {256: 0.2, 512: 0.8}),
+    (0.4, {256: 0.15, 512: 0.7, 1024: 0.15}),
+    (0.65, {256: 0.12, 512: 0.58, 1024: 0.17, 2048: 0.08, 4096: 0.05}),
 )
 
 
@@ -130,7 +130,7 @@ class Trainer:
             own = last if self.step < 5 else 0.95 * own + 0.05 * last
             if self.step % 20 == 0:
                 self._log(own, whole, TOKENS / taken)
-            if self.step % 100 == 0 or self.step == self.steps:
+            if self.step % 50 == 0 or self.step == self.steps:
                 self.save()
 
     def _log(self, own: float, whole: float, speed: float) -> None:
@@ -151,7 +151,7 @@ class Trainer:
 def main() -> None:
     """Reads the arguments and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=3200)
+    parser.add_argument("--steps", type=int, default=1700)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--no-compile", action="store_true")
