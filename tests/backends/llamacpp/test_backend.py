@@ -49,7 +49,7 @@ async def test_events_come_in_order_and_agree_with_the_result() -> None:
         stats = result.stats
         assert recorder.events[-2][1] == stats.to_json()
         assert stats.context_used == stats.prompt_tokens + stats.completion_tokens
-        assert stats.context_size == backend.info.context_size == 4096
+        assert stats.context_size == backend.info.context_size >= 4096
         assert stats.prefill_seconds > 0
         assert stats.decode_seconds > 0
 
@@ -96,8 +96,8 @@ async def test_warm_and_cold_give_the_same_text_and_only_new_tokens_are_decoded(
         for prompt in ["Hello", "What is in src?", "Who are you?", "What is in docs?"]:
             session.add(Message.user(prompt))
             warm = await generate(backend, session, max_tokens=30)
-            replayed = all("<|" not in message.content for message in session.messages)
-            if replayed:
+            texts = "".join(message.content for message in session.messages)
+            if "<|" not in texts and "<unk>" not in texts:
                 assert warm.stats.cached_tokens == in_memory
             await generate(backend, UNRELATED, max_tokens=1)
             cold = await generate(backend, session, max_tokens=30)
