@@ -105,7 +105,9 @@ def _conversation(url: str, *, fresh: bool) -> list[Turn]:
     words = " ".join(f"rule{i} applies;" for i in range(SYSTEM_WORDS))
     messages = [{"role": "system", "content": words}]
     turns: list[Turn] = []
-    with httpx.Client(base_url=url, timeout=120) as client:
+    # one connection per request: cpp-httplib ends a connection after a stream
+    headers = {"Connection": "close"}
+    with httpx.Client(base_url=url, timeout=120, headers=headers) as client:
         for index, question in enumerate(QUESTIONS[:TURNS]):
             messages.append({"role": "user", "content": question})
             nonce = f"{url[-4:]}{index}{fresh} " if fresh else ""
