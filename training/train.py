@@ -20,7 +20,7 @@ from training.model import Pup, Shape
 RUN = Path(__file__).parent / "run"
 CHECKPOINT = "checkpoint.pt"
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
-WARM_UP, DECAY = 50, 0.35  # steps; share of the run in which the rate falls
+WARM_UP, DECAY = 50, 0.6  # steps; share of the run in which the rate falls
 OTHER_SHARE = 0.25  # of the tokens that Pup does not write, this share is in the loss
 # Row length -> share of the steps, from this share of the run on.
 SCHEDULE: tuple[tuple[float, dict[int, float]], ...] = (
@@ -151,7 +151,7 @@ class Trainer:
 def main() -> None:
     """Reads the arguments and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1700)
+    parser.add_argument("--steps", type=int, default=1950)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--no-compile", action="store_true")

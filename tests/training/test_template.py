@@ -69,7 +69,7 @@ def test_text_survives_the_tokenizer(vocabulary: Any) -> None:
         assert vocabulary.detokenize(tokens, special=True).decode() == text
 
 
-@pytest.mark.parametrize("before", ["", " ", '"', "/", "'", "`", "_", "(", "\n"])
+@pytest.mark.parametrize("before", ["", " ", '"', "/", " '", "`", "_", "(", "\n"])
 @pytest.mark.parametrize("word", ["notes", "lantern", "qzvbl", "Stroankleesh"])
 def test_a_word_has_the_same_tokens_everywhere(vocabulary: Any, before: str, word: str) -> None:
     alone = vocabulary.tokenize(word.encode(), add_bos=False)
