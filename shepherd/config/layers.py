@@ -16,6 +16,12 @@ from shepherd.config.settings import Config, LayerName, Source
 from shepherd.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
+LARGEST_FILE = 262_144
+"""Bytes that a file of settings may have."""
+
+MAX_PROBLEMS = 10
+"""How many of a layer's problems are told."""
+
 Table = dict[str, object]
 
 
@@ -44,6 +50,8 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
     Raises ConfigError naming file and line of everything that is wrong.
     """
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ConfigError(f"{path}: too large for settings: over {LARGEST_FILE} bytes")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Layer(name)
@@ -109,9 +117,9 @@ def _check(layer: Layer, data: Mapping[str, object]) -> None:
     except ValidationError as error:
         problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
         if problems:
-            raise ConfigError(
-                "\n".join(f"{layer.where(p['loc'])}: {describe(p)}" for p in problems)
-            ) from error
+            told = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
+            more = [f"and {len(problems) - len(told)} more"] if len(problems) > len(told) else []
+            raise ConfigError("\n".join(told + more)) from error
 
 
 def _between_layers(problem: ErrorDetails) -> bool:

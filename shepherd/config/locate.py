@@ -6,27 +6,41 @@ from typing import Any, cast
 
 Key = str | int
 
+MAX_PARSES = 300
+"""How often a file is parsed to find one line; past that the line is the nearest one known."""
+
 
 def line_of(text: str, path: Sequence[Key]) -> int:
     """The line, from 1, on which the setting at `path` starts.
 
     The longest part of `path` that is there counts; 1 when nothing is. `text` is valid TOML. Slow
-    (the file is parsed line by line): for messages only.
+    (beginnings of the file are parsed): for messages only.
     """
     lines = text.splitlines()
     while path and not _contains(tomllib.loads(text), path):
         path = path[:-1]
     if not path:
         return 1
-    end_of_previous = 0
-    for count in range(1, len(lines) + 1):
-        parsed = _parse("\n".join(lines[:count]))
-        if parsed is None:
-            continue
-        if _contains(parsed, path):
+    return _first_statement(lines, _lines_before(lines, path)) + 1
+
+
+def _lines_before(lines: Sequence[str], path: Sequence[Key]) -> int:
+    """The most lines that are TOML by themselves and lack `path`, found by halving."""
+    lacking, having, parses = 0, len(lines), 0
+    while having - lacking > 1 and parses < MAX_PARSES:
+        middle = (lacking + having) // 2
+        for count in (*range(middle, lacking, -1), *range(middle + 1, having)):
+            parsed = _parse("\n".join(lines[:count]))
+            parses += 1
+            if parsed is not None or parses >= MAX_PARSES:
+                break
+        else:
             break
-        end_of_previous = count
-    return _first_statement(lines, end_of_previous) + 1
+        if parsed is not None and _contains(parsed, path):
+            having = count
+        elif parsed is not None:
+            lacking = count
+    return lacking
 
 
 def _first_statement(lines: Sequence[str], start: int) -> int:

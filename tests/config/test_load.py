@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from shepherd.config.fields import all_fields
+from shepherd.config.layers import LARGEST_FILE, MAX_PROBLEMS
 from shepherd.config.settings import Config, LayerName
 from shepherd.errors import ConfigError
 from tests.config.places import Places
@@ -141,3 +142,18 @@ def test_every_setting_is_described() -> None:
 
 def test_the_defaults_are_valid() -> None:
     assert isinstance(Config.model_validate(Config().model_dump()), BaseModel)
+
+
+def test_of_very_many_problems_some_are_told(places: Places) -> None:
+    places.project_file.write_text("[server]\n" + "".join(f"k{n} = 1\n" for n in range(2_000)))
+    with pytest.raises(ConfigError) as caught:
+        places.load()
+    told = str(caught.value).splitlines()
+    assert len(told) == MAX_PROBLEMS + 1
+    assert told[-1] == f"and {2_000 - MAX_PROBLEMS} more"
+
+
+def test_a_file_that_is_no_settings_file_is_not_read(places: Places) -> None:
+    places.project_file.write_text("#" * (LARGEST_FILE + 1))
+    with pytest.raises(ConfigError, match="too large for settings"):
+        places.load()
