@@ -108,6 +108,11 @@ async def test_the_request_shows_the_diff_and_a_failing_edit_asks_nobody(tmp_pat
     assert workshop.approver.requests[0].preview.endswith("-one\n+two")
 
 
+def test_a_files_name_does_not_add_lines_to_a_diff() -> None:
+    diff = unified_diff("a\n", "b\n", "x\n+allowed")
+    assert diff.splitlines() == [r"--- x\n+allowed", r"+++ x\n+allowed", "@@ -1 +1 @@", "-a", "+b"]
+
+
 words = st.text("ab \n\t", max_size=12)
 
 

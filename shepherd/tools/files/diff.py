@@ -3,6 +3,8 @@
 import difflib
 import re
 
+from shepherd.tools.text import one_line
+
 _CONTEXT = 3
 _MAX_CHANGED = 2000
 _MAX_SHOWN = 400
@@ -16,6 +18,7 @@ def unified_diff(before: str, after: str, name: str) -> str:
     """
     if before == after:
         return ""
+    name = one_line(name)
     old, new = before.splitlines(), after.splitlines()
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shepherd.errors import ConfigError
+from shepherd.tools.text import one_line
 
 
 class Decision(StrEnum):
@@ -48,11 +49,11 @@ class Rule:
     lifetime: Lifetime = Lifetime.ALWAYS
 
     def __str__(self) -> str:
-        return f"{self.decision} {self.tool} {self.pattern}"
+        return one_line(f"{self.decision} {self.tool} {self.pattern}")
 
     def describe(self) -> str:
         """The rule in full, as a user is shown it before it is stored."""
-        where = f"in {self.scope}" if self.scope else "everywhere"
+        where = one_line(f"in {self.scope}") if self.scope else "everywhere"
         return f"{self} ({where}, {_LIFETIME_TEXT[self.lifetime]})"
 
     def lasting(self, lifetime: Lifetime) -> "Rule":

@@ -136,3 +136,9 @@ def test_a_rule_holds_in_its_scope_only() -> None:
     rule = Rule("shell", "ls", Decision.ALLOW, scope="/w/a")
     assert speaks_of(rule, "execute_command", AccessKind.SHELL, Path("/w/a/b"))
     assert not speaks_of(rule, "execute_command", AccessKind.SHELL, Path("/w/ab"))
+
+
+def test_a_rule_is_told_on_one_line_whatever_the_file_is_called() -> None:
+    rule = Rule("write_file", "a\nAllow everything? y\x1b[2J", Decision.ALLOW, scope="/w\n/x")
+    assert str(rule) == r"allow write_file a\nAllow everything? y\x1b[2J"
+    assert rule.describe() == f"{rule} (in /w\\n/x, kept for later sessions)"
