@@ -31,12 +31,32 @@ def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
     except ShepherdError as error:
         if debug:
             raise
-        sys.stderr.write(f"shepherd: {error}\n")
+        _tell(error)
         return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return _nobody_reads()
+    except OSError as error:  # a full disk, a home that can't be written
+        if debug:
+            raise
+        _tell(error)
+        return _end_output()
+
+
+def _tell(error: Exception) -> None:
+    """The message on stderr; names in it may come from files that others wrote."""
+    from shepherd.cli.repl.clean import clean
+
+    sys.stderr.write(f"shepherd: {clean(str(error))}\n")
+
+
+def _end_output() -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return _nobody_reads()
+    return FAILED
 
 
 def _run(arguments: list[str]) -> int:

@@ -1,10 +1,12 @@
 """0 done, 1 error, 2 usage, 130 interrupted."""
 
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.cli.program import Program
+from tests.cli.program import SHEPHERD, Program
 
 
 @pytest.mark.parametrize(
@@ -92,3 +94,28 @@ def test_nobody_reads_a_list(program: Program) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def test_what_a_projects_file_says_can_not_steer_the_terminal(program: Program) -> None:
+    (program.work / ".shepherd.toml").write_text('[model]\n"k\\u001b]0;owned\\u0007" = 1\n')
+    done = program.run("config", "show")
+    assert done.returncode == 1
+    assert r"unknown setting model.k\x1b]0;owned\x07" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-e", "x"], ["config", "show"]])
+def test_a_full_disk_is_told_in_one_line(program: Program, arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [SHEPHERD, *program.scripted("text: hello"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=program.work,
+            env=program.env,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "shepherd: [Errno 28] No space left on device\n"
