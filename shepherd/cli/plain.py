@@ -99,6 +99,7 @@ class PlainOutput:
     def _release(self, stream: _Stream) -> None:
         text = "".join(self._held)
         self._held.clear()
-        if stream is self._err:
+        if text and stream is self._err:
+            stream.end_line()
             text = clean(text)
         stream.write(text)

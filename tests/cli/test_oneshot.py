@@ -26,6 +26,12 @@ def test_only_the_last_answer_is_on_stdout(program: Program) -> None:
         assert told in done.stderr.splitlines()
 
 
+def test_reasoning_and_what_is_said_before_a_call_are_lines_of_their_own(program: Program) -> None:
+    script = "think: hm\ntext: Let me look.\ncall: get_date {}\n---\ntext: done"
+    done = program.run_scripted(script, "-e", "x")
+    assert done.stderr.splitlines()[:2] == ["hm", "Let me look."]
+
+
 def test_the_answer_ends_with_a_newline(program: Program) -> None:
     assert program.run_scripted("text: yes", "-e", "x").stdout == "yes\n"
 
