@@ -78,6 +78,28 @@ class NativeContext:
         """Let an empty sequence share the first `length` tokens of another."""
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
+    def save(self, sequence: int, *, partial: bool) -> bytearray:
+        """The sequence's state; `partial` leaves out what can be trimmed. Empty on failure."""
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, flags)
+        if size == 0:
+            return bytearray()
+        state = bytearray(size)
+        buffer = (ctypes.c_uint8 * size).from_buffer(state)
+        written: int = self._lib.llama_state_seq_get_data_ext(
+            self._handle, buffer, size, sequence, flags
+        )
+        return state if written == size else bytearray()
+
+    def restore(self, sequence: int, state: bytearray, *, partial: bool) -> bool:
+        """Put back what `save` gave; False leaves a sequence that must be cleared."""
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        taken: int = self._lib.llama_state_seq_set_data_ext(
+            self._handle, buffer, len(state), sequence, flags
+        )
+        return taken > 0
+
     def clear(self) -> None:
         """Forget all sequences."""
         self._lib.llama_memory_clear(self._memory, True)

@@ -35,7 +35,7 @@ class Engine:
         except ModelLoadError:
             model.close()
             raise
-        pool = SequencePool(context, model.window)
+        pool = SequencePool(context, model.window, model.vocab.controls)
         return cls(model, context, Scheduler(context, pool, model.vocab, post))
 
     def notices(self) -> list[str]:

@@ -137,7 +137,7 @@ class Scheduler:
         if sequence is None:
             return None
         done = len(sequence.tokens)
-        tokens = job.tokens[done : done + room]
+        tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
         return _Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
 
     def _run(self, parts: list[_Part]) -> None:

@@ -81,6 +81,11 @@ class Vocab:
         )
         return {token: attr for token, attr in attributes if attr & mask}
 
+    @property
+    def controls(self) -> frozenset[int]:
+        """The tokens that only a template may write."""
+        return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
+
     @cached_property
     def suppressed(self) -> list[int]:
         """The tokens that the model's file says must never be generated."""

@@ -26,6 +26,16 @@ def mamba(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def moe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_llama(tmp_path_factory.mktemp("moe") / "tiny-moe.gguf", experts=4)
+
+
+@pytest.fixture(scope="session")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_hybrid(tmp_path_factory.mktemp("hybrid") / "tiny-hybrid.gguf")
+
+
+@pytest.fixture(scope="session")
 def pup_model() -> Iterator[NativeModel]:
     model = NativeModel(PUP, model_params(settings(), {}))
     yield model

@@ -341,3 +341,13 @@ async def test_counts_agree_with_the_statistics() -> None:
 def test_speeds_are_no_wonders() -> None:
     stats = GenerationStats(completion_tokens=1, decode_seconds=0.0)
     assert stats.decode_speed == 0.0
+
+
+async def test_an_answer_is_written_again_from_a_checkpoint(hybrid: Path) -> None:
+    """Where memory can't forget the old answer, only the last message's end is decoded."""
+    async with loaded(hybrid) as backend:
+        session = conversation("hello " * 20)
+        first = await backend.generate_from_session(session, Recorder(), 20)
+        second = await backend.generate_from_session(session, Recorder(), 20)
+        assert second.message == first.message
+        assert second.stats.prompt_tokens - second.stats.cached_tokens < 20

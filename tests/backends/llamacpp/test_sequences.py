@@ -1,4 +1,4 @@
-"""The mirror against llama.cpp itself, on three kinds of memory."""
+"""The mirror against llama.cpp itself, on each kind of memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4
 SEQUENCES = 3
+START = 3
+"""The control token that messages start with."""
 
 
 @dataclass
@@ -31,10 +33,13 @@ class Room:
         cached = len(sequence.tokens)
         assert cached < len(prompt)
         assert sequence.tokens == prompt[:cached]
-        rest = prompt[cached:]
-        assert self.context.decode([self.pool.span(sequence, rest, wants_logits=True)]) == DECODED
-        self.pool.extend(sequence, rest)
-        return sequence, self.context.logits(len(rest) - 1, self.model.vocab.size), cached
+        chunk: list[int] = []
+        while rest := prompt[len(sequence.tokens) :]:
+            chunk = rest[: self.pool.chunk(sequence, len(rest))]
+            span = self.pool.span(sequence, chunk, wants_logits=True)
+            assert self.context.decode([span]) == DECODED
+            self.pool.extend(sequence, chunk)
+        return sequence, self.context.logits(len(chunk) - 1, self.model.vocab.size), cached
 
     def fresh(self, prompt: list[int]) -> list[float]:
         """The logits of a prompt with nothing cached."""
@@ -52,10 +57,10 @@ def _open(path: Path) -> Room:
     exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
     model = NativeModel(path, model_params(exact, {}))
     context = NativeContext(model, context_params(exact, SEQUENCES, model.bytes))
-    return Room(model, context, SequencePool(context, model.window))
+    return Room(model, context, SequencePool(context, model.window, model.vocab.controls))
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma", "mamba"])
+@pytest.fixture(scope="module", params=["llama", "moe", "gemma", "mamba", "hybrid"])
 def rooms(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
     """A room that caches, and one that is cleared before each prompt."""
     path: Path = request.getfixturevalue(request.param)
@@ -74,12 +79,12 @@ def _difference(a: list[float], b: list[float]) -> float:
 
 def test_only_recurrent_memory_refuses_to_forget_a_part(rooms: tuple[Room, Room]) -> None:
     room = rooms[0]
-    recurrent = room.model.metadata("general.architecture") == "mamba"
+    recurrent = room.model.metadata("general.architecture") in ("mamba", "jamba")
     assert room.pool.rolls_back is not recurrent
     assert room.context.decoded_tokens == 0
 
 
-TOKENS = st.integers(20, 60)
+TOKENS = st.integers(20, 60) | st.just(START)
 EDITS = st.lists(
     st.tuples(st.integers(0, 40), st.lists(TOKENS, min_size=1, max_size=30), st.booleans()),
     min_size=2,
@@ -135,8 +140,25 @@ def test_a_prompt_that_is_all_there_decodes_its_last_token(rooms: tuple[Room, Ro
     first, _, _ = room.run(prompt)
     room.pool.release(first)
     second, _, cached = room.run(prompt)
-    assert cached == (len(prompt) - 1 if room.pool.rolls_back else 0)
+    assert cached == (len(prompt) - 1 if room.pool.rolls_back else len(prompt) - 4)
     room.pool.release(second)
+
+
+def test_an_edited_or_repeated_message_decodes_from_its_start(rooms: tuple[Room, Room]) -> None:
+    warm, cold = rooms
+    before = [START, *range(20, 60), START, *range(20, 50)]
+    last, answer = [START, 21, *range(30, 58)], [START, 22]
+    sequence, _, _ = warm.run([*before, *last, *answer])
+    warm.pool.release(sequence)
+    for prompt, kept in (
+        ([*before, *last, *answer], len(before) + len(last)),
+        ([*before, *last[:6], 59, 59, *answer], len(before)),
+    ):
+        again, logits, cached = warm.run(prompt)
+        warm.pool.release(again)
+        warm.check()
+        assert cached >= kept
+        assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
 
 
 def test_two_conversations_behind_one_beginning_both_stay_warm(rooms: tuple[Room, Room]) -> None:
@@ -182,3 +204,22 @@ def test_common_prefix(common: list[int], a: list[int], b: list[int]) -> None:
     assert found >= len(common)
     assert (common + a)[:found] == (common + b)[:found]
     assert found in (len(common + a), len(common + b)) or (common + a)[found] != (common + b)[found]
+
+
+def test_a_running_sequence_shares_its_beginning(rooms: tuple[Room, Room]) -> None:
+    """A fork at a message's start costs nothing, and the parent goes on undisturbed."""
+    warm, cold = rooms
+    shared = [START, *range(20, 58), START, 31]
+    parent, _, _ = warm.run([*shared, 40, 41])
+    child_prompt = [*shared[:-2], START, *range(30, 40), START, 33]
+    child, logits, cached = warm.run(child_prompt)
+    assert child is not parent
+    assert cached >= len(shared) - 2
+    assert _difference(logits, cold.fresh(child_prompt)) < TOLERANCE
+    warm.pool.release(parent)
+    again, logits, cached = warm.run([*shared, 40, 41, 42])
+    assert cached == len(shared) + 2
+    assert _difference(logits, cold.fresh([*shared, 40, 41, 42])) < TOLERANCE
+    warm.check()
+    warm.pool.release(child)
+    warm.pool.release(again)

@@ -8,6 +8,7 @@ import numpy as np
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 WIDTH, HEADS, FEED_FORWARD, LAYERS = 64, 2, 96, 2
+INNER, STATE, RANK, KERNEL = 2 * WIDTH, 16, 4, 4
 
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<|tool|>"]
 MARKERS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "\n\n"]
@@ -30,16 +31,24 @@ def write_llama(
     context: int = 512,
     seed: int = 0,
     bos: bool = True,
+    experts: int = 0,
+    layers: int = LAYERS,
 ) -> Path:
-    """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS."""
-    writer = _writer(path, "llama", context, template)
+    """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS.
+
+    Of `experts` two are used for each token.
+    """
+    writer = _writer(path, "llama", context, template, layers)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(2)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
     size = _add_vocabulary(writer, bos=bos)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
-    for i in range(LAYERS):
-        shapes |= _attention(i)
+    for i in range(layers):
+        shapes |= _attention(i) | _feed_forward(i, experts)
     _add_weights(writer, shapes, seed)
     return path
 
@@ -55,7 +64,7 @@ def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int =
     size = _add_vocabulary(writer)
     shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
-        shapes |= _attention(i)
+        shapes |= _attention(i) | _feed_forward(i)
         shapes |= {
             f"blk.{i}.post_attention_norm": (WIDTH,),
             f"blk.{i}.post_ffw_norm": (WIDTH,),
@@ -68,40 +77,42 @@ def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int =
 
 def write_mamba(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """A recurrent model, whose memory can't forget a part of a sequence."""
-    inner, state, rank, kernel = 2 * WIDTH, 16, 4, 4
     writer = _writer(path, "mamba", context, BOS_TEMPLATE)
     writer.add_head_count(0)
-    writer.add_ssm_conv_kernel(kernel)
-    writer.add_ssm_inner_size(inner)
-    writer.add_ssm_state_size(state)
-    writer.add_ssm_time_step_rank(rank)
+    _add_state_space(writer)
     size = _add_vocabulary(writer)
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_embd": (size, WIDTH),
-        "output_norm": (WIDTH,),
-    }
+    shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(LAYERS):
-        shapes |= {
-            f"blk.{i}.attn_norm": (WIDTH,),
-            f"blk.{i}.ssm_in": (2 * inner, WIDTH),
-            f"blk.{i}.ssm_conv1d": (inner, kernel),
-            f"blk.{i}.ssm_conv1d.bias": (inner,),
-            f"blk.{i}.ssm_x": (rank + 2 * state, inner),
-            f"blk.{i}.ssm_dt": (inner, rank),
-            f"blk.{i}.ssm_dt.bias": (inner,),
-            f"blk.{i}.ssm_a.": (inner, state),
-            f"blk.{i}.ssm_d.": (inner,),
-            f"blk.{i}.ssm_out": (WIDTH, inner),
-        }
+        shapes |= _state_space(i)
     _add_weights(writer, shapes, seed)
     return path
 
 
-def _writer(path: Path, architecture: str, context: int, template: str) -> gguf.GGUFWriter:
+def write_hybrid(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """A Jamba: layers with a state and layers with attention take turns."""
+    writer = _writer(path, "jamba", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv([0, HEADS])
+    _add_state_space(writer)
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "output_norm": (WIDTH,)}
+    shapes |= _state_space(0) | _feed_forward(0) | _attention(1) | _feed_forward(1)
+    shapes |= {
+        "blk.0.ssm_dt_norm": (RANK,),
+        "blk.0.ssm_b_norm": (STATE,),
+        "blk.0.ssm_c_norm": (STATE,),
+    }
+    _add_weights(writer, shapes, seed)
+    return path
+
+
+def _writer(
+    path: Path, architecture: str, context: int, template: str, layers: int = LAYERS
+) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(FEED_FORWARD if architecture != "mamba" else 0)
     writer.add_layer_norm_rms_eps(1e-5)
     if template:
@@ -144,10 +155,44 @@ def _attention(i: int) -> dict[str, tuple[int, ...]]:
         f"blk.{i}.attn_k": (WIDTH, WIDTH),
         f"blk.{i}.attn_v": (WIDTH, WIDTH),
         f"blk.{i}.attn_output": (WIDTH, WIDTH),
-        f"blk.{i}.ffn_norm": (WIDTH,),
-        f"blk.{i}.ffn_gate": (FEED_FORWARD, WIDTH),
-        f"blk.{i}.ffn_up": (FEED_FORWARD, WIDTH),
-        f"blk.{i}.ffn_down": (WIDTH, FEED_FORWARD),
+    }
+
+
+def _feed_forward(i: int, experts: int = 0) -> dict[str, tuple[int, ...]]:
+    norm: dict[str, tuple[int, ...]] = {f"blk.{i}.ffn_norm": (WIDTH,)}
+    if not experts:
+        return norm | {
+            f"blk.{i}.ffn_gate": (FEED_FORWARD, WIDTH),
+            f"blk.{i}.ffn_up": (FEED_FORWARD, WIDTH),
+            f"blk.{i}.ffn_down": (WIDTH, FEED_FORWARD),
+        }
+    return norm | {
+        f"blk.{i}.ffn_gate_inp": (experts, WIDTH),
+        f"blk.{i}.ffn_gate_exps": (experts, FEED_FORWARD, WIDTH),
+        f"blk.{i}.ffn_up_exps": (experts, FEED_FORWARD, WIDTH),
+        f"blk.{i}.ffn_down_exps": (experts, WIDTH, FEED_FORWARD),
+    }
+
+
+def _add_state_space(writer: gguf.GGUFWriter) -> None:
+    writer.add_ssm_conv_kernel(KERNEL)
+    writer.add_ssm_inner_size(INNER)
+    writer.add_ssm_state_size(STATE)
+    writer.add_ssm_time_step_rank(RANK)
+
+
+def _state_space(i: int) -> dict[str, tuple[int, ...]]:
+    return {
+        f"blk.{i}.attn_norm": (WIDTH,),
+        f"blk.{i}.ssm_in": (2 * INNER, WIDTH),
+        f"blk.{i}.ssm_conv1d": (INNER, KERNEL),
+        f"blk.{i}.ssm_conv1d.bias": (INNER,),
+        f"blk.{i}.ssm_x": (RANK + 2 * STATE, INNER),
+        f"blk.{i}.ssm_dt": (INNER, RANK),
+        f"blk.{i}.ssm_dt.bias": (INNER,),
+        f"blk.{i}.ssm_a.": (INNER, STATE),
+        f"blk.{i}.ssm_d.": (INNER,),
+        f"blk.{i}.ssm_out": (WIDTH, INNER),
     }
 
 

@@ -1,0 +1,63 @@
+"""Checkpoints: where they are taken, and how many are kept."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.llamacpp import checkpoints as module
+from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints, marks, message_starts
+
+START, END = 1, 2
+CONTROLS = frozenset({START, END})
+
+
+def test_messages_start_at_the_control_token_that_the_prompt_ends_with() -> None:
+    prompt = [START, 9, 9, END, START, 9, END, START, 8]
+    assert message_starts(prompt, CONTROLS) == [0, 4, 7]
+    assert message_starts([9, 9], CONTROLS) == []
+
+
+@given(
+    prompt=st.lists(st.sampled_from([START, END, 8, 9]), min_size=1, max_size=60),
+    done=st.integers(0, 60),
+)
+def test_marks_are_in_order_and_leave_something_to_decode(prompt: list[int], done: int) -> None:
+    found = marks(prompt, CONTROLS, done)
+    assert found == sorted(set(found))
+    assert all(done < mark < len(prompt) for mark in found)
+
+
+def test_the_last_messages_and_distant_ones_are_marked() -> None:
+    message = [START, *([9] * 199)]
+    prompt = [*(message * 20), START, 8]
+    found = marks(prompt, CONTROLS, 0)
+    assert found[-2:] == [3800, 4000]
+    assert all(b - a >= module.APART for a, b in pairwise(found[:-1]))
+    assert found[0] < 2 * module.APART
+
+
+@given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=60))
+def test_few_are_kept_and_never_one_behind_a_cut(lengths: list[int]) -> None:
+    kept = Checkpoints()
+    for length in lengths:
+        kept.add(Checkpoint(length, bytearray(8)))
+        newest = kept.reach(10_000)
+        assert newest is not None
+        assert newest.length == length
+        assert len(kept) <= module.MOST
+    middle = lengths[-1] // 2
+    shared = kept.shared(middle)
+    kept.cut(middle)
+    assert len(shared) == len(kept)
+    assert kept.reach(middle) == kept.reach(10_000) == shared.reach(10_000)
+
+
+def test_big_ones_push_out_the_oldest_but_the_last_stays() -> None:
+    kept = Checkpoints()
+    for length in (10, 20, 30):
+        kept.add(Checkpoint(length, bytearray(module.MOST_BYTES // 2)))
+    assert [kept.reach(n) is not None for n in (10, 20, 30)] == [False, True, True]
+    assert kept.bytes <= module.MOST_BYTES
+    kept.add(Checkpoint(40, bytearray(module.MOST_BYTES + 1)))
+    assert len(kept) == 1
