@@ -13,7 +13,7 @@ from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.errors import UsageError
 from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
-from shepherd.config.fields import parse_text
+from shepherd.config.fields import first_name, parse_text
 from shepherd.config.sections import ApproveMode, AuthMode
 from shepherd.errors import ConfigError
 
@@ -202,7 +202,8 @@ def _launch(request: Launch) -> int:
 
 
 def _setting(text: str) -> tuple[str, object]:
-    key, equals, value = text.partition("=")
+    name, equals, value = text.partition("=")
+    key = first_name(name)
     if not equals:
         raise UsageError(f"--set {text}: write --set SECTION.KEY=VALUE")
     try:

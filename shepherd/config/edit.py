@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.fields import all_fields, unknown_key
+from shepherd.config.fields import aliases, all_fields, unknown_key
 from shepherd.config.files import exclusive, write_private
 from shepherd.config.layers import parse_file_layer
 from shepherd.config.settings import LayerName
@@ -22,29 +22,35 @@ def set_value(path: Path, key: str, value: object) -> None:
 
     Raises ConfigError, and writes nothing, when the file would not be valid.
     """
-    if key not in all_fields():
-        raise ConfigError(unknown_key(key))
-    section, _, name = key.partition(".")
+    section, names = _place(key)
 
     def change(document: Document) -> None:
-        _table(document, section)[name] = value
+        table = _table(document, section)
+        table[next((n for n in names if n in table), names[0])] = value
 
     _edit(path, change)
 
 
 def unset_value(path: Path, key: str) -> bool:
     """Remove `section.key` from the file at `path`; False when it was not there."""
-    if key not in all_fields():
-        raise ConfigError(unknown_key(key))
-    section, _, name = key.partition(".")
+    section, names = _place(key)
     removed: list[object] = []
 
     def change(document: Document) -> None:
-        if name in document.get(section, {}):
-            removed.append(document[section].pop(name))
+        table = document.get(section, {})
+        removed.extend(table.pop(name) for name in names if name in table)
 
     _edit(path, change)
     return bool(removed)
+
+
+def _place(key: str) -> tuple[str, list[str]]:
+    """The section of a setting and all its names in a file, the first one first."""
+    field = all_fields().get(key)
+    if field is None:
+        raise ConfigError(unknown_key(key))
+    section, _, name = key.partition(".")
+    return section, [name, *aliases(field)]
 
 
 def _edit(path: Path, change: Callable[[Document], None]) -> None:

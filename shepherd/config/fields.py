@@ -42,6 +42,13 @@ def aliases(field: FieldInfo) -> list[str]:
     return [str(c) for c in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
 
 
+def first_name(key: str) -> str:
+    """`section.key` by the setting's first name, when `key` has another one; else `key`."""
+    section, _, name = key.partition(".")
+    in_section = ((k, f) for k, f in all_fields().items() if k.startswith(f"{section}."))
+    return next((k for k, field in in_section if name in aliases(field)), key)
+
+
 def bare_type(field: FieldInfo) -> object:
     """The field's type without `| None`."""
     present = [a for a in get_args(field.annotation) if a is not NoneType]

@@ -9,7 +9,7 @@ from typing import cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.fields import aliases, all_fields, parse_text
+from shepherd.config.fields import aliases, all_fields, first_name, parse_text
 from shepherd.config.locate import line_of
 from shepherd.config.problems import describe
 from shepherd.config.settings import Config, LayerName, Source
@@ -81,7 +81,7 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable or "__" not in name or not text:
             continue
-        key = name.lower().replace("__", ".", 1)
+        key = first_name(name.lower().replace("__", ".", 1))
         try:
             values[key] = parse_text(key, text)
         except ConfigError as error:

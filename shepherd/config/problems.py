@@ -24,7 +24,7 @@ def describe(problem: ErrorDetails) -> str:
     if len(location) == 1:
         return f"{key} is a section: write [{key}]"
     field = _field_at(location)
-    wanted = expected(field) if field is not None else problem["msg"]
+    wanted = expected(field) if field else problem["msg"].removeprefix("Input should be ")
     return f"{key} must be {wanted}, got {_shown(problem['input'])}"
 
 

@@ -63,3 +63,9 @@ def test_a_key_is_shown_once(program: Program) -> None:
     assert program.run("apikey", "add", "laptop").returncode == 1
     assert program.run("apikey", "remove", "laptop").returncode == 0
     assert program.run("apikey", "remove", "laptop").returncode == 1
+
+
+def test_every_name_of_a_setting_will_do(program: Program) -> None:
+    assert program.run("config", "set", "llamacpp.pp", "2").returncode == 0
+    assert program.run("config", "get", "llamacpp.pipeline_parallel").stdout == "2\n"
+    assert program.run("--set", "llamacpp.pp=3", "config", "get", "llamacpp.pp").stdout == "3\n"

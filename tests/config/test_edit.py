@@ -87,3 +87,11 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_private(file, "\ud800")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["before"]
+
+
+def test_a_setting_stays_under_the_name_that_the_file_uses(places: Places) -> None:
+    places.user_file.write_text("[llamacpp]\npp = 2\n")
+    set_value(places.user_file, "llamacpp.pipeline_parallel", 3)
+    assert places.user_file.read_text() == "[llamacpp]\npp = 3\n"
+    assert unset_value(places.user_file, "llamacpp.pipeline_parallel")
+    assert places.load().llamacpp.pipeline_parallel == 1

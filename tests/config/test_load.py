@@ -41,7 +41,7 @@ def test_the_highest_layer_that_sets_a_value_wins(
         ("port = 1", 1, "did you mean server.port?"),
         ("server = 1", 1, "server is a section"),
         ("[sampling]\n\ntemperature = 11", 3, "a number from 0.0 to 10.0"),
-        ("[sampling]\nstop = ['a', 1]", 2, "sampling.stop.1"),
+        ("[sampling]\nstop = ['a', 1]", 2, "sampling.stop.1 must be a valid string, got 1"),
         ("[model]\nthinking = 1", 2, "true or false"),
         ("[llamacpp]\nflash_attention = 'x'", 2, 'one of "auto", "on", "off"'),
         ("[llamacpp]\npp = 0", 2, "llamacpp.pp must be a whole number from 1 to 64"),
@@ -157,3 +157,8 @@ def test_a_file_that_is_no_settings_file_is_not_read(places: Places) -> None:
     places.project_file.write_text("#" * (LARGEST_FILE + 1))
     with pytest.raises(ConfigError, match="too large for settings"):
         places.load()
+
+
+def test_the_environment_knows_every_name_of_a_setting(places: Places) -> None:
+    config = places.load({"SHEPHERD_LLAMACPP__TP": "2"})
+    assert config.llamacpp.tensor_parallel == 2

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from shepherd.cli.errors import UsageError
-from shepherd.config.fields import all_fields, parse_text, unknown_key
+from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
@@ -34,7 +34,7 @@ def show(
 @config.command("get")
 def get(context: typer.Context, key: Key) -> None:
     """The value of one setting."""
-    _check(key)
+    key = _known(key)
     section, _, name = key.partition(".")
     value = cast(object, getattr(_load(context).section(section), name))
     typer.echo(value if isinstance(value, str) else show_value(value))
@@ -47,7 +47,7 @@ def set_(
     """Change a setting in your own file; its comments stay."""
     from shepherd.config.edit import set_value  # loads tomlkit
 
-    _check(key)
+    key = _known(key)
     path = Paths.from_env(os.environ).user_file
     set_value(path, key, parse_text(key, value))
 
@@ -57,7 +57,7 @@ def unset(key: Key) -> None:
     """Take a setting out of your own file."""
     from shepherd.config.edit import unset_value  # loads tomlkit
 
-    _check(key)
+    key = _known(key)
     path = Paths.from_env(os.environ).user_file
     if not unset_value(path, key):
         sys.stderr.write(f"{key} is not set in {path}.\n")
@@ -88,6 +88,8 @@ def _load(context: typer.Context) -> Config:
     return loaded
 
 
-def _check(key: str) -> None:
+def _known(name: str) -> str:
+    key = first_name(name)
     if key not in all_fields():
-        raise UsageError(unknown_key(key))
+        raise UsageError(unknown_key(name))
+    return key
