@@ -7,6 +7,7 @@ from typing import TextIO
 from shepherd.cli.repl.clean import clean, clean_chunk, one_line
 from shepherd.events import CallbackEvent, FinishReason, Topic
 
+CUT = "The answer was cut: it reached the limit of tokens."
 LINE_WIDTH = 200
 """Tool calls and results are told in one line of at most so many characters."""
 
@@ -78,6 +79,8 @@ class PlainOutput:
                 self._err.write(clean_chunk(content))
             case CallbackEvent.STOP:
                 self._release(self._err if content == FinishReason.TOOL_CALLS else self._out)
+                if content == FinishReason.LENGTH:
+                    self.note(CUT)
             case CallbackEvent.TOOL_CALL:
                 self.note(f"→ {name} {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.TOOL_RESULT:
@@ -99,7 +102,6 @@ class PlainOutput:
     def _release(self, stream: _Stream) -> None:
         text = "".join(self._held)
         self._held.clear()
-        if text and stream is self._err:
-            stream.end_line()
-            text = clean(text)
-        stream.write(text)
+        if text:
+            self._err.end_line()
+        stream.write(clean(text) if stream is self._err else text)

@@ -32,6 +32,12 @@ def test_reasoning_and_what_is_said_before_a_call_are_lines_of_their_own(program
     assert done.stderr.splitlines()[:2] == ["hm", "Let me look."]
 
 
+def test_an_answer_that_was_cut_off_is_said_to_be(program: Program) -> None:
+    done = program.run_scripted("text: one two\nfinish: length", "-e", "x")
+    assert (done.returncode, done.stdout) == (0, "one two\n")
+    assert "The answer was cut" in done.stderr
+
+
 def test_the_answer_ends_with_a_newline(program: Program) -> None:
     assert program.run_scripted("text: yes", "-e", "x").stdout == "yes\n"
 
