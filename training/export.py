@@ -55,7 +55,7 @@ def _vocabulary(writer: gguf.GGUFWriter) -> None:
     tokens = sorted(ids, key=lambda token: ids[token])
     kinds = [_kind(token) for token in tokens]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(vocabulary.PRE)
+    writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([" ".join(merge) for merge in model["merges"]])

@@ -11,7 +11,7 @@ DENIALS = (
     "Error: denied: approval needed and no terminal to ask",
     "Error: interrupted by the user",
 )
-COUNTS = [1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14]
+COUNTS = [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 7, 9, 10, 12]
 
 
 def count(rng: random.Random, *, long: bool) -> int:

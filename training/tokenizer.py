@@ -1,7 +1,7 @@
 """Pup's tokenizer: byte-level BPE whose merges never join letters with anything else.
 
 A word then has the same tokens after a space, a quote or a slash, so it can be copied. llama.cpp
-runs it with its `tekken` pre-tokenizer. `python -m training.tokenizer` trains it from the dialogues.
+runs it with its `qwen2` pre-tokenizer. `python -m training.tokenizer` trains it from the dialogues.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,9 @@ END = "<|im_end|>"
 PAD = "<|endoftext|>"
 CONTROL = (PAD, "<|im_start|>", END)
 SPECIAL = (*CONTROL, "<tool_call>", "</tool_call>", "<think>", "</think>")
-# llama.cpp's `tekken`; its `qwen2` would take the s of 'so' for a contraction, and so cut quoted words.
-PRE = "tekken"
-SPLIT = (
-    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|"
-    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*|"
-    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -36,8 +33,8 @@ def _texts() -> Iterator[str]:
 
 def train(path: Path = PATH, dialogues: Iterator[str] | None = None) -> Tokenizer:
     """Learns the merges and writes the tokenizer to `path`."""
-    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
-    words = pre_tokenizers.Split(Regex(SPLIT), "isolated")
+    tokenizer = Tokenizer(models.BPE())
+    words = pre_tokenizers.Split(Regex(QWEN2), "isolated")
     letters = pre_tokenizers.Split(Regex(r"\p{L}+|[^\p{L}]+"), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, letters, to_bytes])

@@ -27,7 +27,7 @@ SCHEDULE: tuple[tuple[float, dict[int, float]], ...] = (
     (0.0, {256: 1.0}),
     (0.15, {256: 0.2, 512: 0.8}),
     (0.4, {256: 0.15, 512: 0.7, 1024: 0.15}),
-    (0.65, {256: 0.12, 512: 0.58, 1024: 0.17, 2048: 0.08, 4096: 0.05}),
+    (0.65, {256: 0.15, 512: 0.7, 1024: 0.08, 2048: 0.04, 4096: 0.03}),
 )
 
 
@@ -151,7 +151,7 @@ class Trainer:
 def main() -> None:
     """Reads the arguments and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1950)
+    parser.add_argument("--steps", type=int, default=2300)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--no-compile", action="store_true")

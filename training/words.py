@@ -56,8 +56,8 @@ class Words:
     def _made(self) -> str:
         rng = self.rng
         if rng.random() < 0.2:
-            return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 9)))
-        count = rng.choice([1, 1, 2, 2, 2, 3])
+            return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 6)))
+        count = rng.choice([1, 1, 2, 2])
         return "".join(
             rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(count)
         )
@@ -78,7 +78,7 @@ class Words:
     def name(self) -> str:
         """A name as files have: parts joined, sometimes digits, capitals, camel case."""
         rng = self.rng
-        parts = [self.word() for _ in range(rng.choice([1, 1, 1, 2, 2, 3]))]
+        parts = [self.word() for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3]))]
         style = rng.random()
         if style < 0.12:
             name = parts[0] + "".join(p.capitalize() for p in parts[1:])
@@ -135,7 +135,7 @@ class Words:
         rng = self.rng
         if rng.random() < 0.12:
             return rng.choice(lists.words("places"))
-        path = "/".join(self.name() for _ in range(rng.choice([1, 1, 2, 2, 3])))
+        path = "/".join(self.name() for _ in range(rng.choice([1, 1, 1, 2, 2, 3])))
         path = rng.choice(["", "", "", "/", "./", "../", "/tmp/", "/home/", "~/"]) + path
         return path + "/" if rng.random() < 0.1 else path
 
