@@ -6,6 +6,7 @@ from typing import Protocol
 
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
+from shepherd.structure import OutputFormat, ToolChoice
 
 
 @dataclass(slots=True)
@@ -44,6 +45,8 @@ class Session:
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     sampling: Sampling = field(default_factory=Sampling)
     thinking: bool = False
+    tool_choice: ToolChoice | None = None
+    output_format: OutputFormat | None = None
     id: str = ""
     ledger: TokenLedger = field(default_factory=TokenLedger)
     journal: SessionJournal | None = None

@@ -1,6 +1,7 @@
 """The server over the in-process engine and the built-in model."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,31 @@ def test_tool_round_trip(server: Engine) -> None:
     assert [c.model_dump()["function"]["name"] for c in calls] == ["list_directory"]
     assert answer.finish_reason == "stop"
     assert answer.message.content
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "list_directory"}}]
+)
+def test_a_call_that_is_asked_for_comes(server: Engine, choice: Any) -> None:
+    with server.client() as client:
+        answer = ask(client, tools=TOOLS, tool_choice=choice).choices[0]
+        chunks = stream(client, tools=TOOLS, tool_choice=choice)
+        free = ask(client, tools=TOOLS, tool_choice="none").choices[0]
+    calls = answer.message.tool_calls or []
+    assert answer.finish_reason == "tool_calls"
+    assert {call.model_dump()["function"]["name"] for call in calls} == {"list_directory"}
+    assert all(json.loads(call.model_dump()["function"]["arguments"]) is not None for call in calls)
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    assert free.finish_reason == "stop"
+    assert free.message.content
+
+
+@pytest.mark.parametrize("how", [ask, stream])
+def test_a_tool_that_cannot_be_enforced_is_a_400(server: Engine, how: Any) -> None:
+    function = {"name": "odd", "parameters": {"type": "object", "properties": {"a": {"type": "b"}}}}
+    odd = [{"type": "function", "function": function}]
+    with server.client() as client, pytest.raises(openai.BadRequestError, match="unknown type"):
+        how(client, tools=odd, tool_choice="required")
 
 
 @pytest.mark.parametrize("how", [ask, stream])

@@ -81,11 +81,12 @@ def test_unknown_model_is_not_found(server: Scripted) -> None:
         ({"messages": HI, "n": 2}, "n", "unsupported_parameter"),
         ({"messages": HI, "logprobs": True}, "logprobs", "unsupported_parameter"),
         ({"messages": HI, "logit_bias": {"1": 5}}, "logit_bias", "unsupported_parameter"),
-        ({"messages": HI, "tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
+        ({"messages": HI, "tool_choice": "required"}, "tool_choice", "invalid_value"),
+        ({"messages": HI, "tool_choice": {"type": "custom"}}, "tool_choice", "invalid_value"),
         (
             {"messages": HI, "tool_choice": {"type": "function", "function": {"name": "f"}}},
             "tool_choice",
-            "unsupported_parameter",
+            "invalid_value",
         ),
         (
             {"messages": HI, "response_format": {"type": "json_object"}},

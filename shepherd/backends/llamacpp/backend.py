@@ -7,8 +7,10 @@ from pathlib import Path
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
+from shepherd.backends.llamacpp.guard import check_with
 from shepherd.backends.llamacpp.job import Job
-from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
+from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.prompt import Prompt, PromptBuilder
 from shepherd.backends.llamacpp.sessions import SessionMemory
 from shepherd.backends.llamacpp.text_thread import TextThread
@@ -42,6 +44,7 @@ class LlamaCppBackend(Backend):
         self._text = text
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
+        self._constrainer = Constrainer(self._style, self._prompts.call_syntax(self._style))
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + QUEUE_LIMIT
         self._jobs: set[Job] = set()
@@ -92,10 +95,11 @@ class LlamaCppBackend(Backend):
         tools = list(session.tools)
         prompt = await self._build(session)
         self._check_fits(len(prompt.tokens))
+        constraint = await self._constraint(session, prompt)
         if len(self._jobs) >= self._capacity:
             raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
-        handle = LlamaPrefilled(self._worker, self._jobs, prompt, sampling, self._context_size)
-        handle.tools = tools
+        request = Request(prompt, sampling, tools, constraint)
+        handle = LlamaPrefilled(self._worker, self._jobs, request, self._context_size)
         try:
             if not self._warn(session, prompt, callback):
                 handle.cancel()
@@ -131,6 +135,12 @@ class LlamaCppBackend(Backend):
     async def _build(self, session: Session) -> Prompt:
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation)
+
+    async def _constraint(self, session: Session, prompt: Prompt) -> Constraint | None:
+        constraint = self._constrainer.constraint(session, prompt.text_tail)
+        if constraint is not None:
+            await self._text.run(check_with, self._prompts.vocab, constraint.grammar)
+        return constraint
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
         if not answer.cancelled:

@@ -108,6 +108,11 @@ class NativeContext:
         """The logits at a batch index, for tests and probes."""
         return self._lib.llama_get_logits_ith(self._handle, index)[:size]
 
+    def logits_bytes(self, index: int, size: int) -> memoryview:
+        """A copy of the logits at a batch index, four bytes each."""
+        pointer = self._lib.llama_get_logits_ith(self._handle, index)
+        return memoryview(ctypes.string_at(pointer, 4 * size))
+
     def close(self) -> None:
         """Free the context; safe to call twice."""
         if self._handle:

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from time import perf_counter
 
 from shepherd.backends.base import GenerationStats
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.sampler import SamplerChain
 from shepherd.backends.llamacpp.sequences import Sequence
 from shepherd.backends.output.stop import StopMatcher
@@ -79,6 +80,7 @@ class Job:
     tokens: list[int]
     sampling: Sampling
     receive: Callable[[Update], None]
+    constraint: Constraint | None = None
     cancelled: bool = False
     phase: Phase = Phase.WAITING
     sequence: Sequence | None = None

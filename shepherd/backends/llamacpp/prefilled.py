@@ -1,9 +1,11 @@
 """A request on its way: its job, its updates, and the slot that it holds."""
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from shepherd.backends.base import GenerationStats, Prefilled
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.job import Failed, Finished, Job, Progress, Ready, Update
 from shepherd.backends.llamacpp.mailbox import Mailbox
 from shepherd.backends.llamacpp.prompt import Prompt
@@ -13,28 +15,40 @@ from shepherd.messages import ToolSpec
 from shepherd.sampling import Sampling
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of the model: a prompt, and how to answer it."""
+
+    prompt: Prompt
+    sampling: Sampling
+    tools: list[ToolSpec]
+    constraint: Constraint | None = None
+
+
 class LlamaPrefilled(Prefilled):
     """A session's prompt, queued at once and in memory after `wait`.
 
     `cancelled` is set when the callback said no on the way.
     """
 
-    def __init__(
-        self, worker: Worker, jobs: set[Job], prompt: Prompt, sampling: Sampling, size: int
-    ) -> None:
+    def __init__(self, worker: Worker, jobs: set[Job], request: Request, size: int) -> None:
         """Queue the prompt; raises BackendError when the worker no longer serves."""
-        self.prompt = prompt
+        self.prompt = prompt = request.prompt
+        self.tools = request.tools
         self.prompt_tokens = len(prompt.tokens)
         self.cached_tokens = 0
         self.cancelled = False
-        self.tools: list[ToolSpec] = []
         self._worker = worker
         self._jobs = jobs
         self._context_size = size
         self._mailbox = Mailbox()
         self._progressed = False
         self._job = Job(
-            self.prompt_tokens, list(prompt.tokens), sampling, receive=self._mailbox.put
+            self.prompt_tokens,
+            list(prompt.tokens),
+            request.sampling,
+            receive=self._mailbox.put,
+            constraint=request.constraint,
         )
         worker.submit(self._job)
         jobs.add(self._job)

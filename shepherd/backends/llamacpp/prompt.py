@@ -6,10 +6,21 @@ from dataclasses import dataclass
 
 from shepherd.backends.llamacpp.conversation import Conversation
 from shepherd.backends.llamacpp.fragments import FragmentTokenizer, Tail
+from shepherd.backends.llamacpp.grammar.calls import (
+    PROBE,
+    CallSyntax,
+    is_understood,
+    learn_syntax,
+)
 from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.llamacpp.template import CHATML, ChatTemplate, TemplateFailedError
-from shepherd.backends.output import OutputStyle, detect_style, with_separator
+from shepherd.backends.output import (
+    CallFormat,
+    OutputStyle,
+    detect_style,
+    with_separator,
+)
 from shepherd.messages import Message, Role, ToolCall
 
 _TAIL_CHARACTERS = 256
@@ -77,6 +88,21 @@ class PromptBuilder:
         except TemplateFailedError:
             return style
         return with_separator(style, rendered, word)
+
+    def call_syntax(self, style: OutputStyle) -> CallSyntax | None:
+        """How the template writes tool calls; None if they can't be written by a grammar.
+
+        What is learnt counts only if the output filter reads it back.
+        """
+        if CallFormat.HARMONY in style.formats:
+            return None
+        try:
+            rendered = self._tool_use.render(Conversation("", PROBE), answer=False)
+        except TemplateFailedError:
+            return None
+        text = rendered.replace(SEAL, "").replace(CUT, "")
+        syntax = learn_syntax(text, [self.vocab.text(token) for token in self.vocab.ends])
+        return syntax if syntax is not None and is_understood(syntax, style) else None
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Note an answer's tokens, so that its text gives the same tokens in the next prompt.

@@ -6,20 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from shepherd.backends.llamacpp.bindings import bindings
+from shepherd.backends.llamacpp.candidates import Candidates
 from shepherd.backends.llamacpp.context import NativeContext
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
+from shepherd.backends.llamacpp.guard import GrammarGuard
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
 RANDOM_SEED = 0xFFFFFFFF
 
+NOTHING = -1
+"""What is sampled when no token is possible: the answer ends."""
+
 
 class SamplerChain:
     """Order: suppressed tokens, top_k, top_p, min_p, penalties, temperature, pick.
 
-    Temperature 0 picks the best token. `close` frees the chain; nothing else does.
+    Temperature 0 picks the best token. A constraint's grammar comes before all of them: first it
+    is asked about the token that was picked, and only if it forbids that one about all tokens.
+    `close` frees the chain; nothing else does.
     """
 
-    def __init__(self, sampling: Sampling, vocab: Vocab, context_size: int) -> None:
+    def __init__(
+        self,
+        sampling: Sampling,
+        vocab: Vocab,
+        context_size: int,
+        constraint: Constraint | None = None,
+    ) -> None:
         self._lib = bindings()
         self._sampling = sampling.over(DEFAULT_SAMPLING)
         params = self._lib.llama_sampler_chain_default_params()
@@ -30,6 +44,11 @@ class SamplerChain:
         if self._sampling.temperature or self._penalises:
             self._add_filters(vocab)
         self._add_pick()
+        self._vocab = vocab
+        self._candidates: Candidates | None = None
+        self._guard: GrammarGuard | None = None
+        if constraint is not None:
+            self._guard = GrammarGuard(constraint.grammar, vocab)
 
     def prime(self, tokens: Sequence[int]) -> None:
         """Let the penalties see what comes before the answer."""
@@ -38,8 +57,29 @@ class SamplerChain:
                 self._lib.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: NativeContext, index: int) -> int:
-        """The next token after the batch index `index`; it counts as accepted."""
+        """The next token after the batch index `index`, or NOTHING; it counts as accepted."""
+        if self._guard is not None:
+            return self._sample_guarded(self._guard, context, index)
         token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
+        return token
+
+    def _sample_guarded(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
+        if self._candidates is None:
+            self._candidates = Candidates(self._vocab.size)
+        candidates = self._candidates
+        candidates.fill(context, index)
+        candidates.apply(self._chain)
+        token = candidates.selected
+        if token is None or not guard.allows(token):
+            candidates.fill(context, index)
+            guard.mask(candidates)
+            candidates.apply(self._chain)
+            token = candidates.selected
+            if token is None or not guard.allows(token):
+                return NOTHING
+        self._lib.llama_sampler_accept(self._chain, token)
+        if not self._vocab.is_eog(token):
+            guard.accept(token)
         return token
 
     def close(self) -> None:
@@ -47,6 +87,8 @@ class SamplerChain:
         if self._chain:
             self._lib.llama_sampler_free(self._chain)
             self._chain = None
+        if self._guard is not None:
+            self._guard.close()
 
     @property
     def _penalises(self) -> bool:

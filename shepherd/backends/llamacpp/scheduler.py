@@ -16,7 +16,7 @@ from shepherd.backends.llamacpp.job import (
     Text,
 )
 from shepherd.backends.llamacpp.pace import PrefillPace
-from shepherd.backends.llamacpp.sampler import SamplerChain
+from shepherd.backends.llamacpp.sampler import NOTHING, SamplerChain
 from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.errors import BackendError, ContextFullError
@@ -179,7 +179,11 @@ class Scheduler:
         if job.held is not None:
             self._park(job)
             return
-        token = self._sampler(job).sample(self._context, index)
+        try:
+            token = self._sampler(job).sample(self._context, index)
+        except BackendError as error:
+            self.fail(job, error)
+            return
         if job.ready:
             job.decodes += 1
             self._accept(job, token)
@@ -203,7 +207,7 @@ class Scheduler:
     def _accept(self, job: Job, token: int) -> None:
         """Take a sampled token into the answer, or end the answer with it."""
         job.phase = Phase.GENERATING
-        if self._vocab.is_eog(token):
+        if token == NOTHING or self._vocab.is_eog(token):
             self._finish(job, FinishReason.STOP)
             return
         job.tokens.append(token)
@@ -246,7 +250,9 @@ class Scheduler:
 
     def _sampler(self, job: Job) -> SamplerChain:
         if job.sampler is None:
-            job.sampler = SamplerChain(job.sampling, self._vocab, self._context.size)
+            job.sampler = SamplerChain(
+                job.sampling, self._vocab, self._context.size, job.constraint
+            )
             job.sampler.prime(job.tokens)
         return job.sampler
 

@@ -87,6 +87,18 @@ class Vocab:
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
 
     @cached_property
+    def ends(self) -> list[int]:
+        """The tokens that end a generation."""
+        candidates = {*self.specials, self.eos} - {_NO_TOKEN}
+        return sorted(token for token in candidates if self.is_eog(token))
+
+    @cached_property
+    def fragments(self) -> dict[int, bytes]:
+        """The tokens that are not whole characters, with their bytes."""
+        pieces = ((token, self.piece(token)) for token in range(self.size))
+        return {token: piece for token, piece in pieces if not _is_text(piece)}
+
+    @cached_property
     def suppressed(self) -> list[int]:
         """The tokens that the model's file says must never be generated."""
         count = ctypes.c_int32(0)
@@ -101,3 +113,11 @@ class Vocab:
             if count >= 0:
                 return buffer.raw[:count]
             room = -count
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -131,7 +131,11 @@ class ChatRequest(Wire):
         list[WireTool], BeforeValidator(_list_or_empty), Field(description="Functions on offer.")
     ] = []
     tool_choice: Annotated[
-        Any, Field(description="`auto`, or `none`: the tools are not offered.")
+        Any,
+        Field(
+            description="`auto`; `none`: the tools are not offered; `required`: the answer is "
+            "calls; a function's name: it is one call of it."
+        ),
     ] = None
     parallel_tool_calls: Annotated[
         bool | None, Field(description="false: at most one call in an answer.")

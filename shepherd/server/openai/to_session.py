@@ -8,6 +8,7 @@ from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
 from shepherd.session import Session
+from shepherd.structure import ToolChoice
 
 MAX_TOKENS = 2**31 - 1
 """Larger limits mean this one."""
@@ -29,7 +30,23 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
         tools=[] if request.tool_choice == "none" else [_spec(t) for t in request.tools],
         sampling=sampling_from_request(request),
         thinking=thinking if asked is None else asked,
+        tool_choice=tool_choice(request),
     )
+
+
+def tool_choice(request: ChatRequest) -> ToolChoice | None:
+    """The calls that the answer must be, None if that is left to the model; raises ApiError."""
+    asked = request.tool_choice
+    if asked in (None, "auto", "none"):
+        return None
+    name = "" if asked == "required" else _function_name(asked)
+    if name is None:
+        raise _bad_choice('must be "none", "auto", "required" or name a function')
+    if not request.tools:
+        raise _bad_choice("tools are needed with it")
+    if name and name not in (tool.function.name for tool in request.tools):
+        raise _bad_choice(f"there is no tool {name!r}")
+    return ToolChoice(name, single=request.parallel_tool_calls is False)
 
 
 def token_limit(request: ChatRequest, default: int = 0) -> int:
@@ -67,9 +84,6 @@ def check_supported(request: ChatRequest) -> None:
         raise unsupported("n", "n must be 1: one answer per request is served.")
     if _kind(request.response_format) not in (None, "text"):
         raise unsupported("response_format", "Only response_format text is served for now.")
-    if request.tool_choice not in (None, "auto", "none"):
-        message = "tool_choice must be auto or none: a call can't be enforced for now."
-        raise unsupported("tool_choice", message)
     if request.logprobs:
         raise unsupported("logprobs", "logprobs are not served.")
     if request.logit_bias:
@@ -83,6 +97,20 @@ def check_supported(request: ChatRequest) -> None:
 def _kind(value: object) -> object:
     """The type of a parameter such as `{"type": "text"}`, or of its short form."""
     return cast(JsonObject, value).get("type") if isinstance(value, dict) else value
+
+
+def _function_name(choice: object) -> str | None:
+    """The name in `{"type": "function", "function": {"name": …}}`, or beside the type."""
+    if not isinstance(choice, dict):
+        return None
+    fields = cast(JsonObject, choice)
+    function = fields.get("function", fields)
+    name = cast(JsonObject, function).get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def _bad_choice(reason: str) -> ApiError:
+    return ApiError(400, f"tool_choice: {reason}", "invalid_value", "tool_choice")
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:

@@ -1,0 +1,113 @@
+"""How a model's template writes tool calls, learnt from what it renders."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.grammar.gbnf import Rules, literal
+from shepherd.backends.llamacpp.grammar.schema import SchemaRules
+from shepherd.backends.output import OutputFilter, OutputStyle
+from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
+
+_MARKER = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
+_SPACINGS = ((", ", ": "), (",", ":"))
+
+CONTENT = "zq8content"
+NAMES = ("zq8first", "zq8second")
+PROBE = (
+    Message.user("."),
+    Message.assistant(
+        CONTENT, tool_calls=tuple(ToolCall(f"zq8id{n[3:6]}", n, {"zq8": 1, "k": 2}) for n in NAMES)
+    ),
+)
+"""A conversation that shows how a template writes two calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSyntax:
+    """The text around calls: opening, NAME, middle, ARGUMENTS, then between or closing.
+
+    `between` is "" where an answer has one call. `marker` is the beginning of `opening` by which
+    a call is known, "" if any text may begin so. `comma` and `colon` are how JSON is spaced.
+    """
+
+    opening: str
+    middle: str
+    between: str
+    closing: str
+    comma: str = ", "
+    colon: str = ": "
+
+    @property
+    def marker(self) -> str:
+        found = _MARKER.match(self.opening)
+        return found.group() if found else ""
+
+    def write(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Calls as the model writes them, from names and arguments as JSON."""
+        inner = self.between.join(f"{name}{self.middle}{text}" for name, text in calls)
+        return f"{self.opening}{inner}{self.closing}"
+
+    def rule(self, rules: Rules, tools: Sequence[ToolSpec], *, many: bool, behind: str = "") -> str:
+        """A rule for calls of these tools, from `behind` the opening's beginning on."""
+        ways = [self._call(rules, tool, f"tool-{i}") for i, tool in enumerate(tools)]
+        call = rules.add("call", " | ".join(ways))
+        more = f" ({literal(self.between)} {call})*" if many and self.between else ""
+        opening = literal(self.opening.removeprefix(behind))
+        return rules.add("calls", f"{opening} {call}{more} {literal(self.closing)}")
+
+    def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
+        arguments = SchemaRules(rules, tool.parameters, self.comma, self.colon).write(name)
+        written = json.dumps(tool.name, ensure_ascii=False)[1:-1]
+        return rules.add(f"{name}-call", f"{literal(written + self.middle)} {arguments}")
+
+
+def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
+    """The syntax in a rendered `PROBE`; None if the calls are not JSON behind their names.
+
+    `ends` are the texts of the tokens that end an answer.
+    """
+    for comma, colon in _SPACINGS:
+        arguments = json.dumps({"zq8": 1, "k": 2}, separators=(comma, colon))
+        parts = _parts(rendered, arguments)
+        if parts is None:
+            continue
+        opening, middle, between, second, rest = parts
+        closing = _before(rest, ends)
+        if _before(between, ends) != between:
+            between = ""  # each call is a message of its own
+        syntax = CallSyntax(opening.lstrip(), middle, between, closing, comma, colon)
+        plain = not any("zq8" in part for part in (opening, middle, between, closing))
+        return syntax if plain and middle == second else None
+    return None
+
+
+def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
+    """Whether the output filter reads what the syntax writes."""
+    calls: list[tuple[str, JsonObject]] = [("one", {"a": "b"}), ("two", {})]
+    if not syntax.between:
+        calls = calls[:1]
+    output = OutputFilter(style, [ToolSpec(name, "") for name, _ in calls])
+    output.feed(syntax.write([(name, json.dumps(value)) for name, value in calls]))
+    output.finish()
+    read = output.result
+    return not read.content and [(c.name, c.arguments) for c in read.tool_calls] == calls
+
+
+def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | None:
+    """What stands between content, first name, arguments, second name, arguments, and the end."""
+    parts: list[str] = []
+    rest = rendered.partition(CONTENT)[2]
+    for needle in (NAMES[0], arguments, NAMES[1], arguments):
+        part, found, rest = rest.partition(needle)
+        if not found:
+            return None
+        parts.append(part)
+    return parts[0], parts[1], parts[2], parts[3], rest
+
+
+def _before(text: str, ends: Sequence[str]) -> str:
+    """The text up to the first of `ends` that is in it."""
+    found = [at for end in ends if end and (at := text.find(end)) >= 0]
+    return text[: min(found)] if found else text

@@ -1,0 +1,158 @@
+"""Calls that are enforced: models that would never write one by themselves must."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shepherd.errors import InvalidRequestError
+from shepherd.events import FinishReason
+from shepherd.messages import Message, ToolSpec
+from shepherd.sampling import Sampling
+from shepherd.session import Session
+from shepherd.structure import ToolChoice
+from tests.backends.llamacpp import tiny
+from tests.backends.llamacpp.support import LIST, Recorder, conversation, loaded
+
+WRITE = ToolSpec(
+    "write_file",
+    "Write a file.",
+    {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "minLength": 1, "maxLength": 12},
+            "mode": {"enum": ["a", "w", 'é"\\']},
+            "lines": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+            "deep": {
+                "type": "object",
+                "properties": {"on": {"type": ["boolean", "null"]}},
+                "required": ["on"],
+            },
+        },
+        "required": ["path", "deep"],
+    },
+)
+NOW = ToolSpec("now", "The time.")
+
+
+def asking(choice: ToolChoice | None, seed: int = 0, *, thinking: bool = False) -> Session:
+    """A session of few tokens that samples wildly."""
+    return Session(
+        messages=[Message.user("hi")],
+        tools=[WRITE, NOW],
+        sampling=Sampling(temperature=1.5, seed=seed, top_k=0, top_p=1.0, penalty_repeat=1.1),
+        tool_choice=choice,
+        thinking=thinking,
+    )
+
+
+def check_write(arguments: dict[str, object]) -> None:
+    path, lines, deep = arguments["path"], arguments.get("lines", []), arguments["deep"]
+    assert isinstance(path, str)
+    assert 1 <= len(path) <= 12
+    assert arguments.get("mode", "a") in ("a", "w", 'é"\\')
+    assert isinstance(lines, list)
+    assert isinstance(deep, dict)
+    assert arguments.keys() <= {"path", "mode", "lines", "deep"}
+    assert deep.keys() == {"on"}
+    assert deep["on"] in (True, False, None)
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_llama(tmp_path_factory.mktemp("m") / "random.gguf", context=2048)
+
+
+async def test_a_random_model_calls_the_named_tool_and_only_once(random_model: Path) -> None:
+    async with loaded(random_model) as backend:
+        for seed in range(25):
+            session = asking(ToolChoice("write_file"), seed)
+            generation = await backend.generate_from_session(session, Recorder())
+            assert generation.finish_reason is FinishReason.TOOL_CALLS
+            assert generation.message.content == ""
+            (call,) = generation.message.tool_calls
+            assert call.name == "write_file"
+            check_write(call.arguments)
+
+
+async def test_required_gives_calls_of_any_tool_and_parallel_can_be_refused(
+    random_model: Path,
+) -> None:
+    counts: set[int] = set()
+    names: set[str] = set()
+    async with loaded(random_model, parallel=2) as backend:
+        for seed in range(25):
+            session = asking(ToolChoice(single=seed % 2 == 0), seed)
+            generation = await backend.generate_from_session(session, Recorder(), 400)
+            calls = generation.message.tool_calls
+            if generation.finish_reason is not FinishReason.LENGTH:
+                assert generation.finish_reason is FinishReason.TOOL_CALLS
+                assert calls
+            assert len(calls) <= 1 or seed % 2
+            counts.add(len(calls))
+            names |= {call.name for call in calls}
+            for call in calls:
+                if call.name == "write_file":
+                    check_write(call.arguments)
+    assert names == {"write_file", "now"}
+    assert max(counts) > 1
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+async def test_pup_calls_the_tool_that_it_is_told_to(*, thinking: bool) -> None:
+    async with loaded() as backend:
+        session = conversation("Good morning!", tools=True)
+        session.thinking = thinking
+        session.tool_choice = ToolChoice("list_directory")
+        generation = await backend.generate_from_session(session, Recorder())
+        assert [call.name for call in generation.message.tool_calls] == ["list_directory"]
+        assert bool(generation.message.reasoning) is thinking
+        session.add(generation.message)
+        session.add(Message.tool(generation.message.tool_calls[0], "main.py"))
+        session.tool_choice = None
+        after = await backend.generate_from_session(session, Recorder())
+        # the call was written as the template writes it: all of it came back from the cache
+        before = generation.stats
+        told = before.prompt_tokens + before.completion_tokens - 1
+        assert thinking or after.stats.cached_tokens >= told
+
+
+async def test_what_the_model_wants_to_call_stays_what_it_calls() -> None:
+    async with loaded() as backend:
+        free = conversation("List the files in src", tools=True)
+        forced = conversation("List the files in src", tools=True)
+        forced.tool_choice = ToolChoice()
+        answers = [
+            (await backend.generate_from_session(session, Recorder())).message
+            for session in (free, forced)
+        ]
+    assert [(c.name, json.dumps(c.arguments)) for c in answers[0].tool_calls] == [
+        (c.name, json.dumps(c.arguments)) for c in answers[1].tool_calls
+    ]
+
+
+async def test_what_cannot_be_enforced_is_refused_before_anything_runs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async with loaded() as backend:
+        for tools, choice, reason in (
+            ([], ToolChoice(), "no tools"),
+            ([LIST], ToolChoice("other"), "'other'"),
+            ([ToolSpec("t", "", {"type": "nonsense"})], ToolChoice(), "nonsense"),
+        ):
+            session = Session(messages=[Message.user("hi")], tools=tools, tool_choice=choice)
+            with pytest.raises(InvalidRequestError, match=reason):
+                await backend.generate_from_session(session, Recorder())
+        assert (
+            await backend.generate_from_session(conversation("Hello"), Recorder())
+        ).message.content
+    template = tiny.BOS_TEMPLATE.replace(
+        '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}',
+        "<function={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
+        "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function>{# knows tools #}",
+    )
+    path = tiny.write_llama(tmp_path_factory.mktemp("m") / "other.gguf", template=template)
+    async with loaded(path) as backend:
+        session = Session(messages=[Message.user("hi")], tools=[NOW], tool_choice=ToolChoice())
+        with pytest.raises(InvalidRequestError, match="can't be enforced"):
+            await backend.generate_from_session(session, Recorder())
