@@ -36,7 +36,7 @@ text: The next answer.
 
 
 class Echo:
-    async def run(self, call: ToolCall) -> ToolResult:
+    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
         await asyncio.sleep(0)
         return ToolResult(f"ran {call.name}")
 

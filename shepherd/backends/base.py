@@ -114,6 +114,10 @@ class Backend(ABC):
     async def aclose(self) -> None:
         """End all work and free the model or connection."""
 
+    async def count_session_tokens(self, session: Session) -> int:
+        """How many tokens the session's whole prompt takes: exact or an estimate."""
+        return sum([await self.count_message_tokens(session, m) for m in session.messages])
+
     async def generate_from_session(
         self, session: Session, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:

@@ -15,17 +15,25 @@ from shepherd.cli.errors import UsageError
 from shepherd.cli.request import Launch
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
+from shepherd.errors import ConfigError
 
 
 def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
-    cwd = Path.cwd()
+    cwd = _working_directory()
     config = load_config(cwd, os.environ, request.overrides)
     if request.server:
         from shepherd.cli.serve import serve_config
 
         return asyncio.run(serve_config(config, cwd, insecure=request.insecure))
     return asyncio.run(_converse(config, cwd, request))
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("The working directory is gone; change to one that exists.") from error
 
 
 async def _converse(config: Config, cwd: Path, request: Launch) -> int:

@@ -18,6 +18,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
 
 
+MIN_CONTEXT = 256
+"""llama.cpp rounds contexts up to multiples of this many tokens."""
+
+
 class ModelSection(Section):
     """Which model answers, and what it is told."""
 
@@ -102,6 +106,14 @@ class LlamaCppSection(Section):
     ] = "auto"
     cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
     cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
+
+    @model_validator(mode="after")
+    def _context_is_usable(self) -> "LlamaCppSection":
+        if 0 < self.context_size < MIN_CONTEXT:
+            raise ValueError(
+                f"context_size must be 0 or at least {MIN_CONTEXT}, got {self.context_size}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ubatch_fits(self) -> "LlamaCppSection":

@@ -42,23 +42,25 @@ class ToolRunner:
         own_output = f"{escape_glob(str(spill_dir))}/**"
         policy.add(Rule("read", own_output, Decision.ALLOW, lifetime=Lifetime.SESSION))
 
-    async def run(self, call: ToolCall) -> ToolResult:
+    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
+        limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         try:
-            result = await self._run(call)
+            result = await self._run(call, limit)
         except ToolError as error:
             result = ToolResult(f"Error: {error}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {error}", ok=False)
-        return await asyncio.to_thread(self._presentable, result)
+        return await asyncio.to_thread(self._presentable, result, limit)
 
-    async def _run(self, call: ToolCall) -> ToolResult:
+    async def _run(self, call: ToolCall, limit: int) -> ToolResult:
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(f"unknown tool: {call.name}")
         arguments = _parse(tool, call)
-        context = replace(self.context, denies=partial(self.policy.denies, tool.name))
+        denies = partial(self.policy.denies, tool.name)
+        context = replace(self.context, denies=denies, output_bytes=limit)
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
         verdict = self.policy.decide(tool.name, accesses)
         if verdict.decision is Decision.DENY:
@@ -115,14 +117,14 @@ class ToolRunner:
                 notes += f"\n[rule not stored: {error}]"
         return notes
 
-    def _presentable(self, result: ToolResult) -> ToolResult:
+    def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
         content = valid_text(result.content)
         try:
             # twice the limit: tools that cap by themselves add a line or two to it
-            if len(content.encode()) > 2 * self.context.output_bytes:
-                content = cap_text(content, self.context.output_bytes, self.context.spill_dir)
+            if len(content.encode()) > 2 * limit:
+                content = cap_text(content, limit, self.context.spill_dir)
         except OSError as error:
-            cut = content.encode()[: self.context.output_bytes].decode("utf-8", "ignore")
+            cut = content.encode()[:limit].decode("utf-8", "ignore")
             content = f"{cut}\n[cut; the rest can't be kept: {error}]"
         return replace(result, content=content, display=valid_text(result.display))
 

@@ -1,5 +1,7 @@
 """Making a session fit into its backend's context."""
 
+from dataclasses import replace
+
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError
 from shepherd.eviction import message_groups, plan_eviction
@@ -11,6 +13,9 @@ UNKNOWN_OVERFLOW_SHARE = 8
 
 RESULT_SHARE = 4
 """One tool result may take a quarter of the context."""
+
+SAMPLE_CHARACTERS, SAMPLE_MARGIN = 2000, 0.6
+"""How much text is measured, and how much denser than it a tool's result may be."""
 
 COUNT_TOLERANCE = 1.25
 """How far the counted tokens may be below the true ones before a plan is called hopeless."""
@@ -48,6 +53,18 @@ async def evict_oldest(session: Session, backend: Backend, tokens: int) -> list[
     return session.evict(plan_eviction(session.messages, counts, tokens))
 
 
+async def result_bytes(session: Session, backend: Backend) -> int | None:
+    """How long a tool's text should be, so that the tool itself can cut it and say how to go on.
+
+    By what the conversation's own words take, with a margin for text that takes more tokens.
+    """
+    sample = f"{session.system_message}\n{session.messages[-1].content}"[:SAMPLE_CHARACTERS]
+    tokens = await backend.count_message_tokens(session, Message.user(sample))
+    bytes_per_token = SAMPLE_MARGIN * len(sample.encode()) / max(1, tokens)
+    budget = backend.info.context_size // RESULT_SHARE
+    return int(budget * min(4.0, max(1.0, bytes_per_token))) or None
+
+
 async def fit_result(session: Session, backend: Backend, message: Message) -> Message:
     """The tool result, cut at its end if it would take more than its share of the context."""
     budget = backend.info.context_size // RESULT_SHARE
@@ -58,9 +75,4 @@ async def fit_result(session: Session, backend: Backend, message: Message) -> Me
         return message
     keep = max(0, len(message.content) * budget // tokens - 80)
     note = f"[cut to fit the context: {keep} of {len(message.content)} characters]"
-    return Message(
-        role=message.role,
-        content=f"{message.content[:keep]}\n{note}",
-        tool_call_id=message.tool_call_id,
-        name=message.name,
-    )
+    return replace(message, content=f"{message.content[:keep]}\n{note}")

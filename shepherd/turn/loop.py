@@ -10,7 +10,7 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.turn.fitting import evict_oldest, fit_result, make_room
+from shepherd.turn.fitting import evict_oldest, fit_result, make_room, result_bytes
 from shepherd.turn.repetition import RepetitionGuard
 from shepherd.turn.stream import TurnStream
 
@@ -24,7 +24,9 @@ NOT_REPEATED = "Error: not run again: this exact call was made {count} times in 
 class ToolExecutor(Protocol):
     """Runs calls; never raises for a failed or refused call: the result says so."""
 
-    async def run(self, call: ToolCall) -> ToolResult: ...
+    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
+        """The call's result; `output_bytes` caps its text below the executor's own limit."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +166,21 @@ class _Turn:
                     f"{self.limits.stop_after} times."
                 ).finish_reason
             try:
-                result = await self.tools.run(call)
-            except asyncio.CancelledError:
+                message = await self._result(call)
+            except (asyncio.CancelledError, ShepherdError):
                 self._fill(calls[index:], INTERRUPTED)
                 raise
-            text = self.guard.annotate(call, result.content)
-            message = await fit_result(self.session, self.backend, Message.tool(call, text))
             self.session.add(message)
             if not self.stream.send(CallbackEvent.TOOL_RESULT, message.content, call.name, call.id):
                 self._fill(calls[index + 1 :], INTERRUPTED)
                 return FinishReason.CANCELLED
         return None
+
+    async def _result(self, call: ToolCall) -> Message:
+        room = await result_bytes(self.session, self.backend)
+        result = await self.tools.run(call, room)
+        text = self.guard.annotate(call, result.content)
+        return await fit_result(self.session, self.backend, Message.tool(call, text))
 
     def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
         for call in calls:

@@ -69,3 +69,10 @@ def test_reasoning_is_shown_whole(text: str, cuts: list[int]) -> None:
     expected = PLAIN.paint_all([*whole.feed(text), *whole.finish()], 10_000)
     assert "".join(shown.split()) == "".join(expected.split())
     assert not view.is_open
+
+
+def test_what_looks_like_html_is_shown() -> None:
+    text = "A `List<int>` or List<String>.\n\n<div>\nkept\n</div>\n\nvector<int> v;\n"
+    shown = SGR.sub("", _answer([text], PAINTER))
+    for word in ("List<String>", "<div>", "kept", "</div>", "vector<int> v;"):
+        assert word in shown

@@ -162,3 +162,8 @@ def test_a_file_that_is_no_settings_file_is_not_read(places: Places) -> None:
 def test_the_environment_knows_every_name_of_a_setting(places: Places) -> None:
     config = places.load({"SHEPHERD_LLAMACPP__TP": "2"})
     assert config.llamacpp.tensor_parallel == 2
+
+
+def test_a_context_too_small_for_llama_cpp_is_refused(places: Places) -> None:
+    with pytest.raises(ConfigError, match="context_size must be 0 or at least 256, got 10"):
+        places.load({}, {"llamacpp.context_size": 10})

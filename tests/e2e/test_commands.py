@@ -42,6 +42,8 @@ def test_an_unknown_command_is_corrected_and_not_lost(start: Start) -> None:
     terminal.wait_for(READY)
     terminal.say("/contxt please")
     terminal.wait_for("did you mean /context")
+    terminal.settle()
+    terminal.send("\x1b[A")
     terminal.wait_count("› /contxt please", 2)
 
 

@@ -1,6 +1,7 @@
 """What must hold for every conversation, shown on real ones."""
 
 import json
+import re
 from itertools import count
 from pathlib import Path
 
@@ -86,3 +87,20 @@ async def test_three_hundred_turns_in_a_small_context(
         assert_valid(session.messages)
     assert evictions > 10
     assert (folder / "log.txt").read_text().strip() == "turn 297"
+
+
+async def test_a_long_file_is_read_in_parts(
+    backend: LlamaCppBackend, runner: ToolRunner, session: Session, folder: Path
+) -> None:
+    """The tool cuts its own text to what fits, so that its last line says how to go on."""
+    lines = [f"line {n} of the long file" for n in range(1, 3001)]
+    (folder / "notes.txt").write_text("\n".join(lines))
+    recorder = Recorder()
+    await run_turn(session, ASK, backend, runner, recorder)
+    result = recorder.of(CallbackEvent.TOOL_RESULT)[0]
+    shown = re.fullmatch(
+        r".*\[lines 1-(\d+) of 3000; read on with offset=(\d+)\]", result, re.DOTALL
+    )
+    assert shown is not None
+    assert result.startswith("\n".join(lines[: int(shown[1])]))
+    assert int(shown[2]) == int(shown[1]) + 1

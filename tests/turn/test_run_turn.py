@@ -53,9 +53,11 @@ class Tools:
     answer: Callable[[ToolCall], str] = lambda call: f"result of {call.arguments_json}"
     hang: bool = False
     ran: list[ToolCall] = field(default_factory=list[ToolCall])
+    output_bytes: int | None = None
 
-    async def run(self, call: ToolCall) -> ToolResult:
+    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
         self.ran.append(call)
+        self.output_bytes = output_bytes
         if self.hang:
             await asyncio.sleep(3600)
         return ToolResult(self.answer(call))
@@ -156,6 +158,29 @@ async def test_cancelling_the_task_keeps_the_session_whole(script: str) -> None:
     assert session.messages[1].content in {"half", "Looking."}
     if script is TWO_CALLS:
         assert {m.content for m in session.messages[2:]} == {"Error: interrupted by the user"}
+
+
+class Closing(ScriptedBackend):
+    """Is closed while a tool runs: counting fails from then on."""
+
+    closed = False
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        if self.closed:
+            raise BackendError("the model was closed")
+        return await super().count_message_tokens(session, message)
+
+
+async def test_a_backend_that_fails_between_the_calls_leaves_no_call_without_result() -> None:
+    backend, session = Closing(parse_script(TWO_CALLS)), Session()
+
+    def close(call: ToolCall) -> str:
+        backend.closed = True
+        return "x" * 100_000
+
+    with pytest.raises(BackendError, match="closed"):
+        await turn(session, backend, Recorder(), Tools(answer=close))
+    assert_consistent(session)
 
 
 async def test_the_third_equal_call_is_reminded_and_the_fifth_ends_the_turn() -> None:
@@ -273,3 +298,10 @@ async def test_stats_reach_the_ledger() -> None:
     assert stats["completion_tokens"] == 2
     assert session.ledger.context_used == outcome.stats[0].context_used > 0
     assert session.ledger.context_size == 1000
+
+
+async def test_a_tool_is_told_how_long_its_text_may_be() -> None:
+    tools = Tools()
+    await turn(Session(), "context: 400\ncall: read\n---\ntext: ok", Recorder(), tools)
+    assert tools.output_bytes is not None
+    assert 100 <= tools.output_bytes <= 400

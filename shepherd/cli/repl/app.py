@@ -110,7 +110,6 @@ class Repl:
         nearest = self._table.nearest(name)
         meant = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
         self._renderer.error(f"There is no command /{one_line(name, 40)}{meant}")
-        self._surface.restore(text)
 
     def _interrupted(self) -> None:
         self._renderer.interrupted()
@@ -127,7 +126,7 @@ class Repl:
             self._renderer.error(str(error))
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
         else:
-            self._status.loaded(backend.info)
+            await self._status.loaded(backend, self._assembly.session)
         self._surface.refresh()
 
     async def _tick(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
@@ -9,6 +10,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shepherd.cli.repl.paint import INDENT
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+"""As Rich's own, but what looks like HTML (`List<String>`) is text and not left out."""
 
 
 def highlight(code: str, language: str, theme: str) -> Text:
@@ -38,6 +42,7 @@ class TerminalMarkdown(Markdown):
 
     def __init__(self, source: str, code_theme: str) -> None:
         super().__init__(source, code_theme=code_theme, hyperlinks=False)
+        self.parsed = _PARSER.parse(source)
         for token in self.parsed:
             for child in token.children or ():
                 if child.type == "softbreak":

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Backend
 from shepherd.cli.repl.clean import one_line
+from shepherd.session import Session
 
 MAX_NAME = 40
 
@@ -46,10 +47,13 @@ class Status:
     directory: str = ""
     totals: Totals = field(default_factory=Totals)
 
-    def loaded(self, info: ModelInfo) -> None:
-        """A model is ready."""
+    async def loaded(self, backend: Backend, session: Session) -> None:
+        """A model is ready; a conversation that there is already is counted with it."""
+        info = backend.info
         self.model, self.state = info.id, ""
-        self.context_size = info.context_size
+        self.context_size, self.decode_speed = info.context_size, 0.0
+        used = await backend.count_session_tokens(session) if session.messages else 0
+        self.context_used = session.ledger.context_used = used
 
     def take(self, stats_json: str) -> None:
         """Take the content of a STATS event."""

@@ -26,10 +26,10 @@ class ShownExecutor:
     inner: ToolExecutor
     renderer: Renderer
 
-    async def run(self, call: ToolCall) -> ToolResult:
+    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
         """The call's result."""
         self.renderer.tool_started(call)
-        result = await self.inner.run(call)
+        result = await self.inner.run(call, output_bytes)
         self.renderer.tool_finished(call, result)
         return result
 
@@ -77,7 +77,8 @@ class Turns:
                 backend = await self._assembly.switch_model(self._assembly.config.model.name)
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
-        self._status.loaded(backend.info)
+        if self._status.state:
+            await self._status.loaded(backend, self._assembly.session)
         return backend
 
     async def _attach(self, text: str) -> Attached:

@@ -54,8 +54,7 @@ class _Model:
             self._context.renderer.error(str(error))
             self._context.renderer.notice(f"going on with {assembly.config.model.name}")
         else:
-            status.context_used, status.context_size = 0, backend.info.context_size
-            status.decode_speed = 0.0
+            await status.loaded(backend, assembly.session)
             note = "; the conversation is read again" if assembly.session.messages else ""
             self._context.say(Text(one_line(f"Now talking to {backend.info.id}{note}.", 400)))
         finally:
