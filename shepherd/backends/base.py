@@ -12,7 +12,10 @@ from shepherd.session import Session
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """The measures of one generation: tokens, seconds, and the context after it."""
+    """The measures of one generation: tokens, seconds, and the context after it.
+
+    `restored_tokens` are those of the cached ones that came from host memory.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -21,6 +24,7 @@ class GenerationStats:
     decode_seconds: float = 0.0
     context_used: int = 0
     context_size: int = 0
+    restored_tokens: int = 0
 
     @property
     def prefill_speed(self) -> float:

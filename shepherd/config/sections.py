@@ -106,6 +106,15 @@ class LlamaCppSection(Section):
     ] = "auto"
     cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
     cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
+    cache_ram_mib: Annotated[
+        int,
+        Field(
+            ge=-1,
+            le=16_777_216,
+            description="MiB of memory for conversations that lost their sequence; -1 = an eighth "
+            "of what is free, at most 4096; 0 = none.",
+        ),
+    ] = -1
 
     @model_validator(mode="after")
     def _context_is_usable(self) -> "LlamaCppSection":

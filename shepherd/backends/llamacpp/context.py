@@ -78,6 +78,11 @@ class NativeContext:
         """Let an empty sequence share the first `length` tokens of another."""
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
+    def state_size(self, sequence: int) -> int:
+        """The bytes of a sequence's whole state."""
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, 0)
+        return size
+
     def save(self, sequence: int, *, partial: bool) -> bytearray:
         """The sequence's state; `partial` leaves out what can be trimmed. Empty on failure."""
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.gguf import check_model_file
+from shepherd.backends.llamacpp.host_cache import HostCache
+from shepherd.backends.llamacpp.host_memory import cache_capacity
 from shepherd.backends.llamacpp.job import Post
 from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.params import context_params, model_params
@@ -35,7 +37,8 @@ class Engine:
         except ModelLoadError:
             model.close()
             raise
-        pool = SequencePool(context, model.window, model.vocab.controls)
+        host = HostCache(cache_capacity(settings))
+        pool = SequencePool(context, model.window, model.vocab.controls, host)
         return cls(model, context, Scheduler(context, pool, model.vocab, post))
 
     def notices(self) -> list[str]:

@@ -88,6 +88,7 @@ class Job:
     held: int | None = None
     max_tokens: int = 0
     cached: int = 0
+    restored: int = 0
     prefill_seconds: float = 0.0
     decode_started: float = 0.0
     decodes: int = 0
@@ -132,6 +133,7 @@ class Job:
             decode_seconds=decode_seconds,
             context_used=len(self.tokens),
             context_size=context_size,
+            restored_tokens=self.restored,
         )
 
 

@@ -15,6 +15,11 @@ class PrefillPace:
         self._batch_size = batch_size
         self._speed = 0.0
 
+    @property
+    def speed(self) -> float:
+        """Tokens per second, 0 before anything was measured."""
+        return self._speed
+
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a step; small ones tell nothing."""
         if tokens < LEAST or seconds <= 0:

@@ -111,9 +111,10 @@ class Scheduler:
     def _admit(self) -> None:
         while self._can_admit():
             job = self._waiting.popleft()
-            job.sequence = sequence = self._pool.acquire(job.tokens)
+            job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
             if not job.ready:
                 job.cached = len(sequence.tokens)
+                job.restored = sequence.restored
             job.phase = Phase.PREFILL
             self._active.append(job)
 
@@ -266,7 +267,7 @@ class Scheduler:
             return
         self._active.remove(youngest)
         if youngest.sequence is not None:
-            self._pool.clear(youngest.sequence)
+            self._pool.put_away(youngest.sequence)
         self._give_back(youngest)
         youngest.phase = Phase.WAITING
         self._waiting.appendleft(youngest)

@@ -3,22 +3,24 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints, marks
 from shepherd.backends.llamacpp.context import NativeContext, Span
+from shepherd.backends.llamacpp.host_cache import HostCache, StoredSequence
+from shepherd.backends.llamacpp.prefixes import usable_prefix
 from shepherd.errors import BackendError
 
 REPLACEABLE = 32
 """A sequence may lose this many tokens without being worth a copy."""
-
-_BLOCK = 1024
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
     """One sequence of the context; `tokens` is exactly what is in memory for it.
 
-    `marks` are the lengths at which a checkpoint is to be taken.
+    `marks` are the lengths at which a checkpoint is to be taken, `restored` is how many tokens
+    came from host memory for the present request.
     """
 
     id: int
@@ -26,16 +28,35 @@ class Sequence:
     marks: list[int] = field(default_factory=list[int])
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     busy: bool = False
+    restored: int = 0
     last_used: int = 0
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What the cache did since the model was loaded."""
+
+    memory_hits: int = 0
+    memory_tokens: int = 0
+    host_hits: int = 0
+    host_tokens: int = 0
+    misses: int = 0
+    put_away: int = 0
 
 
 class SequencePool:
     """All sequences of a context. Every change is checked against llama.cpp's own positions."""
 
     def __init__(
-        self, context: NativeContext, window: int, controls: Collection[int] = frozenset()
+        self,
+        context: NativeContext,
+        window: int,
+        controls: Collection[int] = frozenset(),
+        host: HostCache | None = None,
     ) -> None:
         """`window` is the sliding window's size or 0, `controls` what messages begin with."""
+        self.host = HostCache(0) if host is None else host
+        self.counts = CacheCounts()
         self._context = context
         self._window = window
         self._controls = controls
@@ -51,22 +72,24 @@ class SequencePool:
         """Whether a sequence is free."""
         return any(not sequence.busy for sequence in self._sequences)
 
-    def acquire(self, prompt: Tokens[int]) -> Sequence:
+    def acquire(self, prompt: Tokens[int], speed: float = 0.0) -> Sequence:
         """A free sequence that holds as much of the prompt's beginning as can be had.
 
-        At least the prompt's last token is left to be decoded. There must be a free one.
+        At least the prompt's last token is left to be decoded. There must be a free one. `speed`
+        is how many tokens a second would be decoded otherwise, 0 if nobody knows.
         """
-        free = [sequence for sequence in self._sequences if not sequence.busy]
-        chosen = self._choose(free, prompt)
+        chosen = self._choose(prompt, speed)
         chosen.busy = True
         if not self.rolls_back:
             chosen.marks = marks(prompt, self._controls, len(chosen.tokens))
         self._touch(chosen)
+        self._count(chosen)
         return chosen
 
     def release(self, sequence: Sequence) -> None:
         """Give a sequence back; its tokens stay for whoever can use them."""
         sequence.busy = False
+        sequence.restored = 0
         self._touch(sequence)
 
     def span(self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool) -> Span:
@@ -100,15 +123,18 @@ class SequencePool:
             return
         del sequence.tokens[keep:]
         sequence.checkpoints.cut(keep)
-        first, last = self._context.position_range(sequence.id)
-        if last != keep - 1 or first > max(0, keep - max(1, self._window)):
-            self.clear(sequence)
+        self._check(sequence)
 
     def clear(self, sequence: Sequence) -> None:
         """Forget the whole sequence, which never fails."""
         self._context.remove(sequence.id, 0)
         sequence.tokens.clear()
         sequence.checkpoints.cut(0)
+
+    def put_away(self, sequence: Sequence) -> None:
+        """Clear a sequence; host memory keeps what is in it if that is worth it."""
+        self._store(sequence)
+        self.clear(sequence)
 
     def resync(self, sequence: Sequence) -> None:
         """After a failed decode: go back to what the mirror says, or to nothing."""
@@ -119,33 +145,87 @@ class SequencePool:
             self.clear(sequence)
 
     def drop_idle(self) -> bool:
-        """Clear the idle sequence that was used longest ago; False if there is none to clear."""
+        """Put away the idle sequence that was used longest ago; False if there is none."""
         idle = [s for s in self._sequences if not s.busy and s.tokens]
         if not idle:
             return False
-        self.clear(min(idle, key=_age))
+        self.put_away(min(idle, key=_age))
         return True
 
-    def _choose(self, free: list[Sequence], prompt: Tokens[int]) -> Sequence:
+    def _choose(self, prompt: Tokens[int], speed: float) -> Sequence:
+        free = [sequence for sequence in self._sequences if not sequence.busy]
         best = max(self._sequences, key=lambda s: (self._usable(s, prompt), not s.busy, _age(s)))
         usable = self._usable(best, prompt)
         oldest = min(free, key=lambda s: (bool(s.tokens), _age(s)))
+        if self._fetch(prompt, oldest, usable, speed):
+            return oldest
         in_place = not best.busy and len(best.tokens) - usable <= REPLACEABLE
         if usable and (in_place or best is oldest):
+            if not in_place:
+                self._store(best)
             self.trim(best, usable)
             return best
-        self.clear(oldest)
+        self.put_away(oldest)
         if usable:
             self._share(best, oldest, usable)
         return oldest
 
     def _usable(self, sequence: Sequence, prompt: Tokens[int]) -> int:
-        """How many tokens of the sequence the prompt can start from."""
-        common = min(common_prefix(sequence.tokens, prompt), len(prompt) - 1)
-        if self.rolls_back or common == len(sequence.tokens):
-            return common
-        checkpoint = sequence.checkpoints.reach(common)
-        return checkpoint.length if checkpoint else 0
+        return usable_prefix(
+            sequence.tokens, sequence.checkpoints, prompt, rolls_back=self.rolls_back
+        )
+
+    def _fetch(self, prompt: Tokens[int], target: Sequence, known: int, speed: float) -> bool:
+        """Bring a prompt's beginning back from host memory if that beats what is `known`."""
+        trimmable = self.rolls_back and not self._window  # of a window only the end is saved
+        entry, length = self.host.find(prompt, rolls_back=trimmable)
+        gain = length - known
+        if entry is None or gain <= REPLACEABLE:
+            return False
+        if speed and gain / speed <= self.host.seconds(entry):
+            return False
+        self.host.touch(entry)
+        self.put_away(target)
+        started = perf_counter()
+        if not self._restore(entry, target):
+            return False
+        self.host.note_restore(entry, perf_counter() - started)
+        self.trim(target, length)
+        target.restored = len(target.tokens)
+        return bool(target.tokens)
+
+    def _restore(self, entry: StoredSequence, target: Sequence) -> bool:
+        """Fill an empty sequence; idle ones make room where there is too little."""
+        while not self._context.restore(target.id, entry.state, partial=False):
+            self.clear(target)
+            if not self.drop_idle():
+                return False
+        target.tokens = list(entry.tokens)
+        target.checkpoints = entry.checkpoints.shared(len(entry.tokens))
+        self._check(target)
+        return bool(target.tokens)
+
+    def _store(self, sequence: Sequence) -> None:
+        if len(sequence.tokens) <= REPLACEABLE or not self.host.capacity:
+            return
+        if not self.host.wants(sequence.tokens, self._context.state_size(sequence.id)):
+            return
+        state = self._context.save(sequence.id, partial=False)
+        if state:
+            checkpoints = sequence.checkpoints.shared(len(sequence.tokens))
+            self.host.put(StoredSequence(list(sequence.tokens), state, checkpoints))
+            self.counts.put_away += 1
+
+    def _count(self, sequence: Sequence) -> None:
+        counts, tokens = self.counts, len(sequence.tokens)
+        if sequence.restored:
+            counts.host_hits += 1
+            counts.host_tokens += tokens
+        elif tokens:
+            counts.memory_hits += 1
+            counts.memory_tokens += tokens
+        else:
+            counts.misses += 1
 
     def _share(self, source: Sequence, target: Sequence, length: int) -> None:
         """Let an empty sequence begin with tokens of another."""
@@ -154,7 +234,18 @@ class SequencePool:
         target.checkpoints = source.checkpoints.shared(length)
         if length < len(source.tokens) and not self._cut_memory(target, length):
             self.clear(target)
-        self.resync(target)
+        self._check(target)
+
+    def _check(self, sequence: Sequence) -> None:
+        """Clear a sequence that has not all that its next token needs, window included.
+
+        Memory that can't roll back brings its window along, from a checkpoint or whole.
+        """
+        first, last = self._context.position_range(sequence.id)
+        length = len(sequence.tokens)
+        cut_off = self.rolls_back and first > max(0, length - max(1, self._window))
+        if last != length - 1 or cut_off:
+            self.clear(sequence)
 
     def _cut_memory(self, sequence: Sequence, keep: int) -> bool:
         """Let llama.cpp forget what is behind `keep` tokens; False if it can't."""
@@ -184,18 +275,6 @@ class SequencePool:
         context.clear()
         context.decoded_tokens = 0
         return rolls_back
-
-
-def common_prefix(a: Tokens[int], b: Tokens[int]) -> int:
-    """How many tokens are the same from the start."""
-    end = min(len(a), len(b))
-    at = 0
-    while at < end and a[at : at + _BLOCK] == b[at : at + _BLOCK]:
-        at += _BLOCK
-    at = min(at, end)
-    while at < end and a[at] == b[at]:
-        at += 1
-    return at
 
 
 def _age(sequence: Sequence) -> int:

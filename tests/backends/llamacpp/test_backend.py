@@ -90,7 +90,7 @@ async def test_warm_and_cold_give_the_same_text_and_only_new_tokens_are_decoded(
 ) -> None:
     """A random recurrent model rounds too far for texts: its logits are compared elsewhere."""
     path = PUP if kind == "pup" else request.getfixturevalue(kind)
-    async with loaded(path, parallel=1, **EXACT) as backend:
+    async with loaded(path, parallel=1, cache_ram_mib=0, **EXACT) as backend:
         session = conversation()
         in_memory = 0
         for prompt in ["Hello", "What is in src?", "Who are you?", "What is in docs?"]:
@@ -351,3 +351,18 @@ async def test_an_answer_is_written_again_from_a_checkpoint(hybrid: Path) -> Non
         second = await backend.generate_from_session(session, Recorder(), 20)
         assert second.message == first.message
         assert second.stats.prompt_tokens - second.stats.cached_tokens < 20
+
+
+async def test_six_conversations_on_two_sequences_stay_warm() -> None:
+    async with loaded(parallel=2) as backend:
+        sessions = [conversation(f"Hello, I am number {number}. " * 8) for number in range(6)]
+        for turn in range(3):
+            for session in sessions:
+                if turn:
+                    session.add(Message.user("And now?"))
+                generation = await backend.generate_from_session(session, Recorder(), 8)
+                session.add(generation.message)
+                stats = generation.stats
+                if turn:
+                    assert stats.prompt_tokens - stats.cached_tokens < 40
+                    assert stats.restored_tokens == stats.cached_tokens

@@ -10,13 +10,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.host_cache import HostCache
 from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.sequences import Sequence, SequencePool, common_prefix
+from shepherd.backends.llamacpp.prefixes import common_prefix
+from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4
 SEQUENCES = 3
+HOST_BYTES = 4 * 1024 * 1024
 START = 3
 """The control token that messages start with."""
 
@@ -52,12 +55,13 @@ class Room:
             assert self.context.last_position(sequence.id) == len(sequence.tokens) - 1
 
 
-def _open(path: Path) -> Room:
+def _open(path: Path, sequences: int = SEQUENCES) -> Room:
     """Numbers in full width: with halves, one token at a time differs from many by 1e-3."""
     exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
     model = NativeModel(path, model_params(exact, {}))
-    context = NativeContext(model, context_params(exact, SEQUENCES, model.bytes))
-    return Room(model, context, SequencePool(context, model.window, model.vocab.controls))
+    context = NativeContext(model, context_params(exact, sequences, model.bytes))
+    host = HostCache(HOST_BYTES)
+    return Room(model, context, SequencePool(context, model.window, model.vocab.controls, host))
 
 
 @pytest.fixture(scope="module", params=["llama", "moe", "gemma", "mamba", "hybrid"])
@@ -223,3 +227,86 @@ def test_a_running_sequence_shares_its_beginning(rooms: tuple[Room, Room]) -> No
     warm.check()
     warm.pool.release(child)
     warm.pool.release(again)
+
+
+@pytest.fixture(params=["llama", "moe", "gemma", "mamba", "hybrid"])
+def pairs(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
+    """As `rooms`, with two sequences."""
+    path: Path = request.getfixturevalue(request.param)
+    opened = (_open(path, 2), _open(path, 2))
+    yield opened
+    for room in opened:
+        room.context.close()
+        room.model.close()
+
+
+def test_more_conversations_than_sequences_stay_warm(pairs: tuple[Room, Room]) -> None:
+    """Six conversations take turns on two sequences; each goes on where it was."""
+    warm, cold = pairs
+    system = [START, *range(20, 40)]
+    clients = [[*system, START, *([20 + n] * 40)] for n in range(6)]
+    for turn in range(4):
+        for number, prompt in enumerate(clients):
+            known = len(prompt)
+            prompt.extend([START, *([30 + turn + number] * 5), START, 50 + number])
+            sequence, logits, cached = warm.run(prompt)
+            warm.check()
+            assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
+            if turn:
+                assert cached == known
+                assert sequence.restored == known
+            warm.pool.release(sequence)
+    counts = warm.pool.counts
+    assert counts.host_hits == 18
+    assert counts.put_away >= 18
+    assert 0 < warm.pool.host.bytes <= HOST_BYTES
+
+
+def test_host_memory_keeps_to_its_cap(pairs: tuple[Room, Room]) -> None:
+    room, _ = pairs
+    room.pool.host.capacity = cap = 256 * 1024
+    for number in range(24):
+        sequence, _, _ = room.run([START, *([20 + number] * 60), START, 30])
+        room.pool.release(sequence)
+        assert room.pool.host.bytes <= cap
+    assert len(room.pool.host) > 1
+    room.pool.host.capacity = 0
+    before = len(room.pool.host)
+    sequence, _, _ = room.run([START, *([50] * 60), START, 30])
+    room.pool.release(sequence)
+    assert len(room.pool.host) <= before
+
+
+def test_a_restore_that_takes_longer_than_decoding_is_left(pairs: tuple[Room, Room]) -> None:
+    room, _ = pairs
+    prompts = [[START, *([20 + number] * 60), START, 30] for number in range(3)]
+    for prompt in prompts:
+        room.pool.release(room.run(prompt)[0])
+    fast = room.pool.acquire(prompts[0], 1e12)
+    assert fast.restored == 0
+    assert len(fast.tokens) <= 1
+    room.pool.release(fast)
+    slow = room.pool.acquire([*prompts[1], 31], 10.0)
+    assert slow.restored == len(slow.tokens) == len(prompts[1])
+    room.pool.release(slow)
+
+
+def test_a_window_that_was_cut_off_is_not_built_upon(gemma: Path) -> None:
+    """Host memory keeps only a window's end: what begins before it is decoded again."""
+    warm, cold = _open(gemma, 2), _open(gemma, 2)
+    prompts = [[START, *([20 + number] * 60), START, 30] for number in range(3)]
+    for prompt in prompts:
+        warm.pool.release(warm.run(prompt)[0])
+    again, _, cached = warm.run([*prompts[0], 31])
+    assert cached == len(prompts[0])
+    for keep, hold in ((55, True), (50, False)):
+        prompt = [*prompts[0][:keep], 40, 41]
+        sequence, logits, _ = warm.run(prompt)
+        warm.check()
+        assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
+        if hold:
+            warm.pool.release(again)
+        warm.pool.release(sequence)
+    for room in (warm, cold):
+        room.context.close()
+        room.model.close()
