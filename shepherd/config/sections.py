@@ -115,6 +115,13 @@ class LlamaCppSection(Section):
             "of what is free, at most 4096; 0 = none.",
         ),
     ] = -1
+    reuse_after_eviction: Annotated[
+        bool,
+        Field(
+            description="When messages leave a full context, move what is behind them instead of "
+            "reading it again; it still carries traces of them."
+        ),
+    ] = True
 
     @model_validator(mode="after")
     def _context_is_usable(self) -> "LlamaCppSection":

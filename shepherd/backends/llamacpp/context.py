@@ -74,6 +74,17 @@ class NativeContext:
         removed: bool = self._lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
         return removed
 
+    def close_gap(self, sequence: int, start: int, end: int) -> None:
+        """Forget from `start` to `end` and move what is behind; only if `can_shift`."""
+        self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
+        self._lib.llama_memory_seq_add(self._memory, sequence, end, -1, start - end)
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether tokens can be moved to other positions."""
+        shifts: bool = self._lib.llama_memory_can_shift(self._memory)
+        return shifts
+
     def copy(self, source: int, target: int, length: int) -> None:
         """Let an empty sequence share the first `length` tokens of another."""
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)

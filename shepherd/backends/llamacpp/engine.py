@@ -38,7 +38,8 @@ class Engine:
             model.close()
             raise
         host = HostCache(cache_capacity(settings))
-        pool = SequencePool(context, model.window, model.vocab.controls, host)
+        shifts = settings.reuse_after_eviction
+        pool = SequencePool(context, model.window, model.vocab.controls, host, shifts=shifts)
         return cls(model, context, Scheduler(context, pool, model.vocab, post))
 
     def notices(self) -> list[str]:

@@ -7,12 +7,17 @@ from time import perf_counter
 
 from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints, marks
 from shepherd.backends.llamacpp.context import NativeContext, Span
+from shepherd.backends.llamacpp.gaps import Gap, find_gap
 from shepherd.backends.llamacpp.host_cache import HostCache, StoredSequence
-from shepherd.backends.llamacpp.prefixes import usable_prefix
+from shepherd.backends.llamacpp.prefixes import common_prefix, usable_prefix
 from shepherd.errors import BackendError
 
 REPLACEABLE = 32
 """A sequence may lose this many tokens without being worth a copy."""
+
+
+MOST_GAPS = 4
+"""Evicted parts between which what stays is moved up, one after the other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +47,7 @@ class CacheCounts:
     host_tokens: int = 0
     misses: int = 0
     put_away: int = 0
+    gaps_closed: int = 0
 
 
 class SequencePool:
@@ -53,8 +59,13 @@ class SequencePool:
         window: int,
         controls: Collection[int] = frozenset(),
         host: HostCache | None = None,
+        *,
+        shifts: bool = False,
     ) -> None:
-        """`window` is the sliding window's size or 0, `controls` what messages begin with."""
+        """`window` is the sliding window's size or 0, `controls` what messages begin with.
+
+        `shifts` lets tokens be moved where messages before them left the conversation.
+        """
         self.host = HostCache(0) if host is None else host
         self.counts = CacheCounts()
         self._context = context
@@ -62,7 +73,10 @@ class SequencePool:
         self._controls = controls
         self._sequences = [Sequence(i) for i in range(context.sequences)]
         self._clock = 0
+        self._unmoved = False
         self.rolls_back = self._probe_rollback()
+        # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
+        self.shifts = shifts and self.rolls_back and context.can_shift and not window
 
     @property
     def sequences(self) -> Tokens[Sequence]:
@@ -103,6 +117,7 @@ class SequencePool:
 
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
         """Note tokens that were decoded; raises BackendError when llama.cpp disagrees."""
+        self._unmoved = False
         sequence.tokens.extend(tokens)
         last = self._context.last_position(sequence.id)
         if last != len(sequence.tokens) - 1:
@@ -157,6 +172,9 @@ class SequencePool:
         best = max(self._sequences, key=lambda s: (self._usable(s, prompt), not s.busy, _age(s)))
         usable = self._usable(best, prompt)
         oldest = min(free, key=lambda s: (bool(s.tokens), _age(s)))
+        shifted = self._close_gaps(prompt, max(usable, self._find_stored(prompt)[1]))
+        if shifted is not None:
+            return shifted
         if self._fetch(prompt, oldest, usable, speed):
             return oldest
         in_place = not best.busy and len(best.tokens) - usable <= REPLACEABLE
@@ -175,10 +193,43 @@ class SequencePool:
             sequence.tokens, sequence.checkpoints, prompt, rolls_back=self.rolls_back
         )
 
+    def _close_gaps(self, prompt: Tokens[int], known: int) -> Sequence | None:
+        """The idle sequence that the prompt continues but for evicted messages, moved up."""
+        moved: Sequence | None = None
+        for _ in range(MOST_GAPS if self.shifts else 0):
+            idle = [s for s in self._sequences if not s.busy and s.tokens]
+            found = [(s, gap) for s in idle if (gap := find_gap(s.tokens, prompt, self._controls))]
+            if not found:
+                break
+            sequence, gap = max(found, key=lambda pair: pair[1].usable)
+            if gap.usable - known <= REPLACEABLE or not self._close(sequence, gap):
+                break
+            moved, known = sequence, gap.usable
+        if moved is not None:
+            self.trim(moved, self._usable(moved, prompt))
+        return moved
+
+    def _close(self, sequence: Sequence, gap: Gap) -> bool:
+        """Move what is behind the gap; False if a running sequence shares it."""
+        sharing = [
+            other
+            for other in self._sequences
+            if other is not sequence and common_prefix(other.tokens, sequence.tokens) > gap.end
+        ]
+        if any(other.busy for other in sharing):
+            return False
+        for other in sharing:
+            self.put_away(other)
+        self._context.close_gap(sequence.id, gap.start, gap.end)
+        self._unmoved = True  # until the next decode the keys are those of the old positions
+        del sequence.tokens[gap.start : gap.end]
+        self._check(sequence)
+        self.counts.gaps_closed += 1
+        return bool(sequence.tokens)
+
     def _fetch(self, prompt: Tokens[int], target: Sequence, known: int, speed: float) -> bool:
         """Bring a prompt's beginning back from host memory if that beats what is `known`."""
-        trimmable = self.rolls_back and not self._window  # of a window only the end is saved
-        entry, length = self.host.find(prompt, rolls_back=trimmable)
+        entry, length = self._find_stored(prompt)
         gain = length - known
         if entry is None or gain <= REPLACEABLE:
             return False
@@ -194,6 +245,10 @@ class SequencePool:
         target.restored = len(target.tokens)
         return bool(target.tokens)
 
+    def _find_stored(self, prompt: Tokens[int]) -> tuple[StoredSequence | None, int]:
+        """The best entry of host memory, and how far; of a window only its end is there."""
+        return self.host.find(prompt, rolls_back=self.rolls_back and not self._window)
+
     def _restore(self, entry: StoredSequence, target: Sequence) -> bool:
         """Fill an empty sequence; idle ones make room where there is too little."""
         while not self._context.restore(target.id, entry.state, partial=False):
@@ -206,7 +261,7 @@ class SequencePool:
         return bool(target.tokens)
 
     def _store(self, sequence: Sequence) -> None:
-        if len(sequence.tokens) <= REPLACEABLE or not self.host.capacity:
+        if len(sequence.tokens) <= REPLACEABLE or not self.host.capacity or self._unmoved:
             return
         if not self.host.wants(sequence.tokens, self._context.state_size(sequence.id)):
             return

@@ -55,7 +55,7 @@ class Room:
             assert self.context.last_position(sequence.id) == len(sequence.tokens) - 1
 
 
-def _open(path: Path, sequences: int = SEQUENCES) -> Room:
+def open_room(path: Path, sequences: int = SEQUENCES) -> Room:
     """Numbers in full width: with halves, one token at a time differs from many by 1e-3."""
     exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
     model = NativeModel(path, model_params(exact, {}))
@@ -68,14 +68,14 @@ def _open(path: Path, sequences: int = SEQUENCES) -> Room:
 def rooms(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
     """A room that caches, and one that is cleared before each prompt."""
     path: Path = request.getfixturevalue(request.param)
-    opened = (_open(path), _open(path))
+    opened = (open_room(path), open_room(path))
     yield opened
     for room in opened:
         room.context.close()
         room.model.close()
 
 
-def _difference(a: list[float], b: list[float]) -> float:
+def difference(a: list[float], b: list[float]) -> float:
     """The largest difference, in parts of the largest logit."""
     largest = max(1.0, *map(abs, b))
     return max(abs(x - y) for x, y in zip(a, b, strict=True)) / largest
@@ -116,14 +116,14 @@ def test_whatever_is_cached_the_logits_are_those_of_a_fresh_start(
         if not hold:
             warm.pool.release(held.pop())
         warm.check()
-        difference = _difference(logits, cold.fresh(prompt))
-        if difference > TOLERANCE:
+        worst = difference(logits, cold.fresh(prompt))
+        if worst > TOLERANCE:
             break
     else:
-        difference = 0.0
+        worst = 0.0
     for sequence in held:
         warm.pool.release(sequence)
-    assert difference < TOLERANCE
+    assert worst < TOLERANCE
 
 
 def test_a_continued_prompt_decodes_only_what_is_new(rooms: tuple[Room, Room]) -> None:
@@ -162,7 +162,7 @@ def test_an_edited_or_repeated_message_decodes_from_its_start(rooms: tuple[Room,
         warm.pool.release(again)
         warm.check()
         assert cached >= kept
-        assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
+        assert difference(logits, cold.fresh(prompt)) < TOLERANCE
 
 
 def test_two_conversations_behind_one_beginning_both_stay_warm(rooms: tuple[Room, Room]) -> None:
@@ -219,11 +219,11 @@ def test_a_running_sequence_shares_its_beginning(rooms: tuple[Room, Room]) -> No
     child, logits, cached = warm.run(child_prompt)
     assert child is not parent
     assert cached >= len(shared) - 2
-    assert _difference(logits, cold.fresh(child_prompt)) < TOLERANCE
+    assert difference(logits, cold.fresh(child_prompt)) < TOLERANCE
     warm.pool.release(parent)
     again, logits, cached = warm.run([*shared, 40, 41, 42])
     assert cached == len(shared) + 2
-    assert _difference(logits, cold.fresh([*shared, 40, 41, 42])) < TOLERANCE
+    assert difference(logits, cold.fresh([*shared, 40, 41, 42])) < TOLERANCE
     warm.check()
     warm.pool.release(child)
     warm.pool.release(again)
@@ -233,7 +233,7 @@ def test_a_running_sequence_shares_its_beginning(rooms: tuple[Room, Room]) -> No
 def pairs(request: pytest.FixtureRequest) -> Iterator[tuple[Room, Room]]:
     """As `rooms`, with two sequences."""
     path: Path = request.getfixturevalue(request.param)
-    opened = (_open(path, 2), _open(path, 2))
+    opened = (open_room(path, 2), open_room(path, 2))
     yield opened
     for room in opened:
         room.context.close()
@@ -251,7 +251,7 @@ def test_more_conversations_than_sequences_stay_warm(pairs: tuple[Room, Room]) -
             prompt.extend([START, *([30 + turn + number] * 5), START, 50 + number])
             sequence, logits, cached = warm.run(prompt)
             warm.check()
-            assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
+            assert difference(logits, cold.fresh(prompt)) < TOLERANCE
             if turn:
                 assert cached == known
                 assert sequence.restored == known
@@ -293,7 +293,7 @@ def test_a_restore_that_takes_longer_than_decoding_is_left(pairs: tuple[Room, Ro
 
 def test_a_window_that_was_cut_off_is_not_built_upon(gemma: Path) -> None:
     """Host memory keeps only a window's end: what begins before it is decoded again."""
-    warm, cold = _open(gemma, 2), _open(gemma, 2)
+    warm, cold = open_room(gemma, 2), open_room(gemma, 2)
     prompts = [[START, *([20 + number] * 60), START, 30] for number in range(3)]
     for prompt in prompts:
         warm.pool.release(warm.run(prompt)[0])
@@ -303,7 +303,7 @@ def test_a_window_that_was_cut_off_is_not_built_upon(gemma: Path) -> None:
         prompt = [*prompts[0][:keep], 40, 41]
         sequence, logits, _ = warm.run(prompt)
         warm.check()
-        assert _difference(logits, cold.fresh(prompt)) < TOLERANCE
+        assert difference(logits, cold.fresh(prompt)) < TOLERANCE
         if hold:
             warm.pool.release(again)
         warm.pool.release(sequence)
