@@ -106,6 +106,41 @@ def test_a_call_that_is_asked_for_comes(server: Engine, choice: Any) -> None:
     assert free.message.content
 
 
+def test_answers_fit_the_response_format_and_the_grammar(server: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"mood": {"enum": ["good", "bad"]}, "words": {"type": "integer"}},
+        "required": ["mood", "words"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "m", "schema": schema, "strict": True}}
+    with server.client() as client:
+        whole = ask(client, response_format=wanted).choices[0]
+        chunks = stream(client, response_format=wanted)
+        some = ask(client, response_format={"type": "json_object"}, max_tokens=200).choices[0]
+        yes = ask(client, extra_body={"grammar": 'root ::= "yes" | "no"'}).choices[0]
+    value = json.loads(whole.message.content or "")
+    assert value.keys() == {"mood", "words"}
+    assert joined(chunks) == whole.message.content
+    assert some.finish_reason == "length" or json.loads(some.message.content or "") is not None
+    assert yes.message.content in ("yes", "no")
+
+
+@pytest.mark.parametrize("how", [ask, stream])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"extra_body": {"grammar": "root ::= ("}}, "expecting"),
+        ({"response_format": {"type": "json_object", "schema": {"type": "x"}}}, "unknown type"),
+    ],
+)
+def test_a_bad_schema_or_grammar_is_a_400(
+    server: Engine, how: Any, options: Any, reason: str
+) -> None:
+    with server.client() as client, pytest.raises(openai.BadRequestError, match=reason):
+        how(client, **options)
+
+
 @pytest.mark.parametrize("how", [ask, stream])
 def test_a_tool_that_cannot_be_enforced_is_a_400(server: Engine, how: Any) -> None:
     function = {"name": "odd", "parameters": {"type": "object", "properties": {"a": {"type": "b"}}}}

@@ -89,9 +89,15 @@ def test_unknown_model_is_not_found(server: Scripted) -> None:
             "invalid_value",
         ),
         (
-            {"messages": HI, "response_format": {"type": "json_object"}},
+            {"messages": HI, "response_format": {"type": "json_schema"}},
             "response_format",
-            "unsupported_parameter",
+            "invalid_value",
+        ),
+        ({"messages": HI, "response_format": {"type": "xml"}}, "response_format", None),
+        (
+            {"messages": HI, "response_format": {"type": "json_object"}, "grammar": "root ::= x"},
+            "grammar",
+            "invalid_value",
         ),
         ({"messages": HI, "functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         (

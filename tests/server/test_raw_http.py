@@ -51,6 +51,7 @@ FIELDS = [
     "chat_template_kwargs",
     "n",
     "response_format",
+    "grammar",
     "logprobs",
     "logit_bias",
     "functions",

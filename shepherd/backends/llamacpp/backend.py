@@ -8,7 +8,7 @@ from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
-from shepherd.backends.llamacpp.guard import check_with
+from shepherd.backends.llamacpp.guard import check_constraint
 from shepherd.backends.llamacpp.job import Job
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.prompt import Prompt, PromptBuilder
@@ -139,7 +139,7 @@ class LlamaCppBackend(Backend):
     async def _constraint(self, session: Session, prompt: Prompt) -> Constraint | None:
         constraint = self._constrainer.constraint(session, prompt.text_tail)
         if constraint is not None:
-            await self._text.run(check_with, self._prompts.vocab, constraint.grammar)
+            await self._text.run(check_constraint, constraint, self._prompts.vocab)
         return constraint
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:

@@ -1,13 +1,43 @@
 """A grammar at work: which tokens an answer may go on with."""
 
 import codecs
+import re
+from time import perf_counter
 from typing import Any
 
 from shepherd.backends.llamacpp.bindings import bindings, native_log
 from shepherd.backends.llamacpp.candidates import Candidates
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.grammar.gbnf import check_grammar
+from shepherd.backends.llamacpp.stderr import captured_stderr
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.errors import InvalidRequestError
+
+MOST_SECONDS = 3.0
+"""Of a grammar, before its speed is looked at."""
+
+MOST_SECONDS_A_TOKEN = 0.1
+
+
+class GrammarClock:
+    """Measures what a grammar costs: an ambiguous one can hold up everybody's answers."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.tokens = 0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += perf_counter() - self._since
+
+    def check(self) -> None:
+        """Count a token; raises InvalidRequestError when there is no sense in going on."""
+        self.tokens += 1
+        if self.seconds > max(MOST_SECONDS, self.tokens * MOST_SECONDS_A_TOKEN):
+            raise InvalidRequestError("The grammar is too ambiguous: it takes too long to follow.")
 
 
 class GrammarGuard:
@@ -23,6 +53,7 @@ class GrammarGuard:
         self._lib = bindings()
         self._vocab = vocab
         self._partial = b""
+        self._clock = GrammarClock()
         self._one = Candidates(1)
         native_log.take_errors()
         text = check_grammar(grammar).encode("utf-8", "replace")
@@ -36,12 +67,14 @@ class GrammarGuard:
         if _decoded(self._partial + self._vocab.piece(token)) is None:
             return False
         self._one.only(token)
-        self._one.apply(self.handle)
+        with self._clock:
+            self._one.apply(self.handle)
         return self._one.allowed
 
     def mask(self, candidates: Candidates) -> None:
         """Make all tokens impossible that may not come next."""
-        candidates.apply(self.handle)
+        with self._clock:
+            candidates.apply(self.handle)
         fragments = self._vocab.fragments.items()
         whole = {t for t, piece in fragments if _decoded(self._partial + piece) is not None}
         if self._partial:
@@ -50,9 +83,14 @@ class GrammarGuard:
             candidates.ban(self._vocab.fragments.keys() - whole)
 
     def accept(self, token: int) -> None:
-        """Go on behind a token that is allowed and does not end the answer."""
+        """Go on behind a token that is allowed and does not end the answer.
+
+        Raises InvalidRequestError when the grammar has become too slow to go on with.
+        """
         self._partial = _decoded(self._partial + self._vocab.piece(token)) or b""
-        self._lib.llama_sampler_accept(self.handle, token)
+        with self._clock:
+            self._lib.llama_sampler_accept(self.handle, token)
+        self._clock.check()
 
     def close(self) -> None:
         """Free the grammar; safe to call twice."""
@@ -61,10 +99,24 @@ class GrammarGuard:
             self.handle = None
 
 
-def check_with(vocab: Vocab, grammar: str) -> None:
+def check_constraint(constraint: Constraint, vocab: Vocab) -> None:
     """Raise InvalidRequestError if llama.cpp does not take the grammar."""
-    GrammarGuard(grammar, vocab).close()
+    if not constraint.foreign:
+        GrammarGuard(constraint.grammar, vocab).close()
+    else:
+        with captured_stderr() as printed:
+            try:
+                GrammarGuard(constraint.grammar, vocab).close()
+            except InvalidRequestError as error:
+                raise _explained(error, printed()) from error
     _ = vocab.fragments  # read here, for it takes a while the first time
+
+
+def _explained(error: InvalidRequestError, printed: str) -> InvalidRequestError:
+    """The error with the reason that llama.cpp only prints."""
+    found = re.search(r"error parsing grammar: (.*)", printed)
+    reason = found.group(1)[:200] if found else ""
+    return InvalidRequestError(f"The grammar can't be parsed: {reason}") if reason else error
 
 
 def _decoded(data: bytes) -> bytes | None:

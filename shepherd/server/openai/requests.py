@@ -175,7 +175,16 @@ class ChatRequest(Wire):
         Field(description="`enable_thinking`: whether the model reasons; outweighs the effort."),
     ] = None
     n: Annotated[Any, Field(description="Only 1.")] = None
-    response_format: Annotated[Any, Field(description="Only `text`.")] = None
+    response_format: Annotated[
+        Any,
+        Field(
+            description="`text`; `json_object`: any JSON object; `json_schema`: JSON that fits the "
+            "schema, with `strict` refused if a part of it can't be enforced."
+        ),
+    ] = None
+    grammar: Annotated[
+        str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
+    ] = None
     logprobs: Annotated[Any, Field(description="Only false.")] = None
     logit_bias: Annotated[Any, Field(description="Only empty.")] = None
     functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None

@@ -6,6 +6,7 @@ from typing import cast
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.openai.formats import output_format
 from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
 from shepherd.session import Session
 from shepherd.structure import ToolChoice
@@ -31,6 +32,7 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
         sampling=sampling_from_request(request),
         thinking=thinking if asked is None else asked,
         tool_choice=tool_choice(request),
+        output_format=output_format(request),
     )
 
 
@@ -82,8 +84,6 @@ def check_supported(request: ChatRequest) -> None:
     """Refuse by name what would be ignored otherwise; raises ApiError."""
     if request.n not in (None, 1):
         raise unsupported("n", "n must be 1: one answer per request is served.")
-    if _kind(request.response_format) not in (None, "text"):
-        raise unsupported("response_format", "Only response_format text is served for now.")
     if request.logprobs:
         raise unsupported("logprobs", "logprobs are not served.")
     if request.logit_bias:
@@ -92,11 +92,6 @@ def check_supported(request: ChatRequest) -> None:
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):
         raise unsupported("modalities", "Only text is served.")
-
-
-def _kind(value: object) -> object:
-    """The type of a parameter such as `{"type": "text"}`, or of its short form."""
-    return cast(JsonObject, value).get("type") if isinstance(value, dict) else value
 
 
 def _function_name(choice: object) -> str | None:
