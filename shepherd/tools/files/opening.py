@@ -18,7 +18,7 @@ def file_errors(shown: str) -> Generator[None]:
         yield
     except FileNotFoundError as error:
         raise ToolError(f"no such file: {shown}") from error
-    except (FileExistsError, NotADirectoryError) as error:
+    except FileExistsError as error:
         raise ToolError(f"not a directory: {os.path.dirname(shown)}") from error  # noqa: PTH120 - as given
     except IsADirectoryError as error:
         raise ToolError(f"is a directory: {shown}") from error
