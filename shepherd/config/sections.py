@@ -104,6 +104,10 @@ class LlamaCppSection(Section):
     flash_attention: Annotated[
         Literal["auto", "on", "off"], Field(description="Flash attention.")
     ] = "auto"
+    check_calls: Annotated[
+        bool,
+        Field(description="Hold the model's tool calls to the tools' schemas as it writes them."),
+    ] = True
     cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
     cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
     cache_ram_mib: Annotated[

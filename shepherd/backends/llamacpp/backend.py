@@ -44,9 +44,11 @@ class LlamaCppBackend(Backend):
         self._text = text
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
-        self._constrainer = Constrainer(self._style, self._prompts.call_syntax(self._style))
+        syntax = self._prompts.call_syntax(self._style)
+        self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + QUEUE_LIMIT
+        self._checked: set[str] = set()
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._notices = engine.notices()
@@ -138,8 +140,16 @@ class LlamaCppBackend(Backend):
 
     async def _constraint(self, session: Session, prompt: Prompt) -> Constraint | None:
         constraint = self._constrainer.constraint(session, prompt.text_tail)
-        if constraint is not None:
+        if constraint is None or constraint.grammar in self._checked:
+            return constraint
+        try:
             await self._text.run(check_constraint, constraint, self._prompts.vocab)
+        except InvalidRequestError:
+            if constraint.trigger:  # nobody asked for it
+                return None
+            raise
+        if constraint.trigger:
+            self._checked.add(constraint.grammar)
         return constraint
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:

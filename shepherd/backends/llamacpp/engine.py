@@ -24,6 +24,7 @@ class Engine:
     model: NativeModel
     context: NativeContext
     scheduler: Scheduler
+    checks_calls: bool = True
 
     @classmethod
     def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
@@ -40,7 +41,9 @@ class Engine:
         host = HostCache(cache_capacity(settings))
         shifts = settings.reuse_after_eviction
         pool = SequencePool(context, model.window, model.vocab.controls, host, shifts=shifts)
-        return cls(model, context, Scheduler(context, pool, model.vocab, post))
+        return cls(
+            model, context, Scheduler(context, pool, model.vocab, post), settings.check_calls
+        )
 
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""

@@ -92,6 +92,22 @@ class GrammarGuard:
             self._lib.llama_sampler_accept(self.handle, token)
         self._clock.check()
 
+    @property
+    def complete(self) -> bool:
+        """Whether the text may end here."""
+        return any(self.allows(token) for token in self._vocab.ends[:1])
+
+    def follow(self, text: str) -> bool:
+        """Go on behind a text, if it is allowed; False if not, and then nothing more counts."""
+        tokens = self._vocab.tokenize(text) if text else []
+        if b"".join(map(self._vocab.piece, tokens)) != text.encode("utf-8", "replace"):
+            return False
+        for token in tokens:
+            if not self.allows(token):
+                return False
+            self.accept(token)
+        return True
+
     def close(self) -> None:
         """Free the grammar; safe to call twice."""
         if self.handle:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shepherd.backends.llamacpp.bindings import bindings
+from shepherd.backends.llamacpp.call_watch import CallWatch
 from shepherd.backends.llamacpp.candidates import Candidates
 from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
@@ -47,7 +48,16 @@ class SamplerChain:
         self._vocab = vocab
         self._candidates: Candidates | None = None
         self._guard: GrammarGuard | None = None
-        if constraint is not None:
+        self._constraint = constraint
+        self._watch: CallWatch | None = None
+        if constraint is not None and constraint.trigger:
+            self._watch = CallWatch(
+                constraint.trigger,
+                constraint.opening,
+                constraint.names,
+                reasoning=constraint.reasoning,
+            )
+        elif constraint is not None:
             self._guard = GrammarGuard(constraint.grammar, vocab)
 
     def prime(self, tokens: Sequence[int]) -> None:
@@ -58,12 +68,57 @@ class SamplerChain:
 
     def sample(self, context: NativeContext, index: int) -> int:
         """The next token after the batch index `index`, or NOTHING; it counts as accepted."""
+        if self._watch is not None:
+            return self._sample_watched(self._watch, context, index)
         if self._guard is not None:
             return self._sample_guarded(self._guard, context, index)
+        return self._sample_freely(context, index)
+
+    def _sample_freely(self, context: NativeContext, index: int) -> int:
         token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
         return token
 
+    def _sample_watched(self, watch: CallWatch, context: NativeContext, index: int) -> int:
+        """Freely, but for the calls; one that can't go on by its grammar goes on without."""
+        token = NOTHING
+        if self._guard is not None:
+            token = self._sample_guarded(self._guard, context, index)
+        if token == NOTHING:
+            self._drop_guard()
+            token = self._sample_freely(context, index)
+        piece = self._vocab.piece(token)
+        if self._guard is None:
+            rest = watch.feed(piece)
+            if rest is not None and self._constraint is not None:
+                self._begin_call(watch, self._constraint, rest)
+            return token
+        watch.follow(piece.decode("utf-8", "replace"))
+        if self._guard.complete:
+            self._drop_guard()
+            watch.behind_call()
+        return token
+
+    def _begin_call(self, watch: CallWatch, constraint: Constraint, rest: str) -> None:
+        """The marker has come, with `rest` behind it in the same token."""
+        guard = GrammarGuard(constraint.grammar, self._vocab)
+        if guard.follow(rest):
+            self._guard = guard
+            watch.follow(rest)
+        else:
+            guard.close()
+            watch.behind_call()
+
+    def _strays(self, token: int) -> bool:
+        text = self._vocab.piece(token).decode("utf-8", "replace")
+        return self._watch is not None and self._watch.strays(text)
+
+    def _drop_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
     def _sample_guarded(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
+        """A token that the grammar allows; a name that is not on offer ends its reign."""
         if self._candidates is None:
             self._candidates = Candidates(self._vocab.size)
         candidates = self._candidates
@@ -71,6 +126,10 @@ class SamplerChain:
         candidates.apply(self._chain)
         token = candidates.selected
         if token is None or not guard.allows(token):
+            if token is not None and self._strays(token):
+                self._drop_guard()
+                self._lib.llama_sampler_accept(self._chain, token)
+                return token
             candidates.fill(context, index)
             guard.mask(candidates)
             candidates.apply(self._chain)
@@ -87,8 +146,7 @@ class SamplerChain:
         if self._chain:
             self._lib.llama_sampler_free(self._chain)
             self._chain = None
-        if self._guard is not None:
-            self._guard.close()
+        self._drop_guard()
 
     @property
     def _penalises(self) -> bool:

@@ -59,8 +59,13 @@ class CallSyntax:
 
     def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
         arguments = SchemaRules(rules, tool.parameters, self.comma, self.colon).write(name)
-        written = json.dumps(tool.name, ensure_ascii=False)[1:-1]
-        return rules.add(f"{name}-call", f"{literal(written + self.middle)} {arguments}")
+        named = literal(json_text(tool.name) + self.middle)
+        return rules.add(f"{name}-call", f"{named} {arguments}")
+
+
+def json_text(text: str) -> str:
+    """The inside of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:

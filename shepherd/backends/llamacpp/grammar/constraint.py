@@ -1,17 +1,20 @@
 """What a request's answer is held to, as a grammar."""
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.grammar.calls import CallSyntax
+from shepherd.backends.llamacpp.grammar.calls import CallSyntax, json_text
 from shepherd.backends.llamacpp.grammar.gbnf import Rules, check_grammar, literal, until
 from shepherd.backends.llamacpp.grammar.schema import SchemaRules
 from shepherd.backends.output import CallFormat, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.errors import InvalidRequestError
-from shepherd.messages import JsonObject
+from shepherd.messages import JsonObject, ToolSpec
 from shepherd.session import Session
 
+_MOST_KNOWN = 64
 _ROOT = re.compile(r"""("(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\#[^\n]*)|(?<![\w-])root(?![\w-])""")
 """A string, a class or a comment, which stays, or the name of the root."""
 
@@ -20,19 +23,31 @@ _ROOT = re.compile(r"""("(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\#[^\n]*)|(?<![\w
 class Constraint:
     """A grammar in GBNF that holds from the first token.
 
-    `foreign`: it came with the request, so it may be wrong.
+    `foreign`: it came with the request, so it may be wrong. `trigger`: it holds from behind this
+    marker, wherever a call begins with it, to the call's end; `opening` is what stands between the
+    marker and the tool's name, one of `names` as JSON writes it. `reasoning`: the answer begins
+    inside reasoning.
     """
 
     grammar: str
     foreign: bool = False
+    trigger: str = ""
+    opening: str = ""
+    names: tuple[str, ...] = ()
+    reasoning: bool = False
 
 
 class Constrainer:
     """Turns what a session asks for into a constraint, for one model."""
 
-    def __init__(self, style: OutputStyle, syntax: CallSyntax | None) -> None:
+    def __init__(
+        self, style: OutputStyle, syntax: CallSyntax | None, *, free_calls: bool = True
+    ) -> None:
+        """`free_calls`: whether calls that the model makes by itself are held to the schemas."""
         self._style = style
         self._syntax = syntax
+        self._free_calls = free_calls and syntax is not None and bool(syntax.marker)
+        self._known: dict[str, str] = {}
 
     def constraint(self, session: Session, prompt_tail: str) -> Constraint | None:
         """What the answer is held to, None if to nothing.
@@ -41,7 +56,7 @@ class Constrainer:
         """
         wanted = session.output_format
         if session.tool_choice is None and wanted is None:
-            return None
+            return self._lazy(session, prompt_tail)
         if CallFormat.HARMONY in self._style.formats:
             raise InvalidRequestError("What this model answers can't be held to a form.")
         rules = Rules()
@@ -55,6 +70,25 @@ class Constrainer:
             return self._given(wanted.grammar, session, prompt_tail)
         rules.put("root", self._behind_thinking(rules, root, session, prompt_tail))
         return Constraint(rules.text())
+
+    def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
+        if not (self._free_calls and session.tools and self._syntax):
+            return None
+        marker = self._syntax.marker
+        key = json.dumps([(tool.name, tool.parameters) for tool in session.tools])
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = _lazy_grammar(self._syntax, session.tools, marker)
+        if not self._known[key]:
+            return None
+        tail = prompt_tail.rstrip()
+        reasoning = any(tail.endswith(markers.open) for markers in self._style.think)
+        names = tuple(json_text(tool.name) for tool in session.tools)
+        opening = self._syntax.opening.removeprefix(marker)
+        return Constraint(
+            self._known[key], trigger=marker, opening=opening, names=names, reasoning=reasoning
+        )
 
     def _given(self, grammar: str, session: Session, prompt_tail: str) -> Constraint:
         """A grammar that came with the request, its root renamed if something comes before it."""
@@ -93,6 +127,16 @@ class Constrainer:
             markers = self._style.think[0]
             return f"({literal(markers.open)} {_thought(rules, markers)})? {answer}"
         return answer
+
+
+def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) -> str:
+    """A grammar for one call behind its marker, "" if a tool's schema can't be written."""
+    rules = Rules()
+    try:
+        rules.put("root", syntax.rule(rules, tools, many=False, behind=marker))
+    except InvalidRequestError:
+        return ""
+    return rules.text()
 
 
 def _thought(rules: Rules, markers: ThinkMarkers) -> str:
