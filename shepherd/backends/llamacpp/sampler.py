@@ -12,6 +12,7 @@ from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.guard import GrammarGuard
 from shepherd.backends.llamacpp.vocab import Vocab
+from shepherd.errors import InvalidRequestError
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
 RANDOM_SEED = 0xFFFFFFFF
@@ -138,8 +139,17 @@ class SamplerChain:
                 return NOTHING
         self._lib.llama_sampler_accept(self._chain, token)
         if not self._vocab.is_eog(token):
-            guard.accept(token)
+            self._follow(guard, token)
         return token
+
+    def _follow(self, guard: GrammarGuard, token: int) -> None:
+        """Go on by the grammar; one that is too slow ends what asked for it, but no free answer."""
+        try:
+            guard.accept(token)
+        except InvalidRequestError:
+            if self._watch is None:
+                raise
+            self._drop_guard()
 
     def close(self) -> None:
         """Free the chain; safe to call twice."""
