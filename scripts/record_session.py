@@ -1,6 +1,7 @@
-"""Plays a session with the built-in model on a pty and draws it into docs/session.svg."""
+"""Plays a session with the built-in model on a pty and draws it: docs/session.svg, approval.svg."""
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -13,10 +14,10 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from tests.e2e.terminal import CTRL_C, Terminal
+from tests.e2e.terminal import CTRL_C, CTRL_D, Terminal
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "session.svg"
+DOCS = ROOT / "docs"
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 COLUMNS, ROWS = 88, 60
 
@@ -32,17 +33,17 @@ def main() -> int:
         env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
         argv = [SHEPHERD, "--set", "sampling.temperature=0.0"]
         with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
-            _play(terminal)
-            picture = _picture(terminal)
-        print(picture.plain)
-    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
-    console.print(picture)
-    svg = console.export_svg(title="shepherd", font_aspect_ratio=0.61)
-    PICTURE.write_text(svg, encoding="utf-8")
+            question = _until_question(terminal)
+            session = _to_the_end(terminal)
+        with Terminal([*argv, "--continue"], folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+            again = _continue(terminal)
+    shell = Text("\n$ shepherd --continue\n", style="bold")
+    _draw(question, "approval.svg")
+    _draw(Text.assemble(session, shell, again), "session.svg")
     return 0
 
 
-def _play(terminal: Terminal) -> None:
+def _until_question(terminal: Terminal) -> Text:
     terminal.wait_for("pup")
     terminal.say("what files are here?")
     terminal.wait_for("todo.md")
@@ -53,20 +54,46 @@ def _play(terminal: Terminal) -> None:
     terminal.say("replace 'bread' with 'cheese' in notes.txt")
     terminal.wait_for("Allow")
     terminal.settle(1)
+    return _picture(terminal)
+
+
+def _to_the_end(terminal: Terminal) -> Text:
     terminal.send("y")
     terminal.wait_for("replacement")
     terminal.settle(1)
     terminal.say("run sleep 60")
     terminal.wait_for("Allow")
+    terminal.settle(1)
     terminal.send("y")
-    terminal.wait_for("allowed")
+    terminal.wait_count("allowed", 2)
     time.sleep(1.5)
     terminal.send(CTRL_C)
-    terminal.wait_for("nterrupted|topped")
+    terminal.wait_for("interrupted")
+    terminal.settle(1)
+    terminal.send(CTRL_D)
+    terminal.wait_exit()
+    return _picture(terminal)
+
+
+def _continue(terminal: Terminal) -> Text:
+    terminal.wait_for("approve")
     terminal.settle(1)
     terminal.say("read notes.txt")
-    terminal.wait_count("buy cheese", 2)
+    terminal.wait_for("buy cheese")
     terminal.settle(1)
+    return _picture(terminal)
+
+
+def _draw(picture: Text, name: str) -> None:
+    print(picture.plain)
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
+    console.print(picture)
+    svg = console.export_svg(title="shepherd", font_aspect_ratio=0.61)
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # fonts from the network
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL).replace(
+        "Fira Code, monospace", "monospace"
+    )
+    (DOCS / name).write_text(svg, encoding="utf-8")
 
 
 def _picture(terminal: Terminal) -> Text:

@@ -28,13 +28,13 @@ def _result(name: str, content: str) -> str:
 @pytest.mark.parametrize(
     ("name", "content", "shown"),
     [
-        ("read_file", "a\nb\nc", "⎿ 3 lines"),
-        ("read_file", "a", "⎿ 1 line"),
-        ("read_file", "(empty file)", "⎿ (empty file)"),
-        ("list_directory", "a\nb/", "⎿ 2 entries"),
-        ("grep", "a:1: x", "⎿ 1 match"),
-        ("write_file", "Wrote 4 bytes to x", "⎿ Wrote 4 bytes to x"),
-        ("read_file", "Error: no such file: x", "⎿ Error: no such file: x"),
+        ("read_file", "a\nb\nc", "└ 3 lines"),
+        ("read_file", "a", "└ 1 line"),
+        ("read_file", "(empty file)", "└ (empty file)"),
+        ("list_directory", "a\nb/", "└ 2 entries"),
+        ("grep", "a:1: x", "└ 1 match"),
+        ("write_file", "Wrote 4 bytes to x", "└ Wrote 4 bytes to x"),
+        ("read_file", "Error: no such file: x", "└ Error: no such file: x"),
         ("execute_command", "1\n2\n3\n4\n5", "(2 more lines)"),
     ],
 )

@@ -50,7 +50,7 @@ class Glyphs:
     spinner: str
 
 
-UNICODE = Glyphs(user="›", call="●", result="⎿", dot="·", spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+UNICODE = Glyphs(user="›", call="●", result="└", dot="·", spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 ASCII = Glyphs(user=">", call="*", result="|", dot="-", spinner="|/-\\")
 
 
