@@ -27,7 +27,7 @@ MODEL = Path(__file__).parent.parent / "shepherd" / "models" / "pup.gguf"
 FIRST_SEED = 700_000_000
 LONGEST_REPLY = 1200
 # Of ten dialogues: their lengths in tokens.
-SIZES = (400, 600, 600, 600, 600, 900, 900, 1200, 2300, 4000)
+SIZES = (400, 500, 500, 500, 600, 600, 600, 900, 1200, 4000)
 DEPTHS = (500, 1000, 2000, 3000, 4096, 8192)
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     """Reads the arguments, evaluates, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--dialogues", type=int, default=600)
+    parser.add_argument("--dialogues", type=int, default=520)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--misses", type=Path, help="write the replies that were not good here")
