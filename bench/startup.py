@@ -1,12 +1,15 @@
 """How long a user waits: for the version, for the first prompt, for the first answer."""
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 from time import perf_counter
 
@@ -17,7 +20,7 @@ RUNS = 7
 
 BARE_PROMPT = """
 from prompt_toolkit import PromptSession
-PromptSession().prompt("> ")
+PromptSession().prompt("› ")
 """
 BARE_ANSWER = """
 import sys
@@ -31,7 +34,12 @@ print(llm.create_chat_completion(messages, temperature=0)["choices"][0]["message
 def main() -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as home:
-        env = {"PATH": os.environ["PATH"], "HOME": home, "TERM": "xterm-256color"}
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": home,
+            "TERM": "xterm-256color",
+            "LC_ALL": "C.UTF-8",
+        }
         print(markdown(("what", "Shepherd", "beside", "time", "ratio"), _rows(env)))
 
 
@@ -75,9 +83,10 @@ def _until_prompt(command: list[str], env: dict[str, str]) -> None:
     pid, fd = pty.fork()
     if pid == 0:
         os.execvpe(command[0], command, env)
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     seen, deadline = b"", perf_counter() + 30
     try:
-        while b"> " not in seen and "❯".encode() not in seen:
+        while "›".encode() not in seen:
             if not select.select([fd], [], [], deadline - perf_counter())[0]:
                 raise TimeoutError(f"no prompt from {command[0]} within 30 s")
             seen += os.read(fd, 4096)
