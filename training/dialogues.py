@@ -12,14 +12,14 @@ from training.words import Words
 SceneMaker = Callable[[Scene], None]
 SCENES: dict[SceneMaker, float] = {
     scenes.single: 48,
-    scenes.double: 6,
-    scenes.write_then: 2.5,
-    scenes.list_then_read: 2.5,
+    scenes.double: 8,
+    scenes.write_then: 3,
+    scenes.list_then_read: 3,
     scenes.vague: 1.5,
     scenes.append: 0.6,
     scenes.client: 20,
     talk.beyond: 10,
-    talk.chat: 6,
+    talk.chat: 8,
     talk.where: 0.5,
     talk.tell: 1.5,
     talk.ask: 1.5,

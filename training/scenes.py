@@ -15,9 +15,28 @@ FAILED = "The tool failed. I report the error."
 MISSING = "I have no tool for that. I say so."
 ORDINALS = ("first", "second", "third", "fourth", "last")
 ABOUT_PATHS = ("read_file", "delete_file", "write_file", "list_directory")
+READ_VERBS = ("read", "show me", "open", "print", "show", "display", "cat", "the files")
+DELETE_VERBS = ("delete", "remove", "erase", "get rid of", "throw away", "rm")
+READ_BACK = (
+    "[read|show|print|display|open|view|check|cat] [it|the file|that file|the result]"
+    "[| to me| back| again| for me]"
+)
+RUN_IT = "[run|execute|start|launch|try] [it|the file|the script|that script|this]"
+FIRST_ENTRY = (
+    "[read|open|show me|print|display|cat|view|give me] the first [file|one|entry|of them|item]"
+)
 RUNNERS = {"py": "python", "sh": "sh", "js": "node"}
-THEN = (" and then ", " then ", ", then ", ", and then ", " and ", " and after that ", "; then ")
+THEN = (
+    *(" and then ", " then ", ", then ", ", and then ", " and ", " and after that ", "; then "),
+    *(". After that, ", ". Afterwards ", ". Next, ", ", next ", ". And then ", " and afterwards "),
+    *("; after that, ", ". When that is done, ", ", once done, ", ", finally ", ". Also ", "\n"),
+    *(", and ", " and also ", " and next ", ", followed by ", " - then ", ", when done ", ". Now "),
+    *("; next ", " + ", ", then please ", ". After this ", " & ", ", also ", ". Finally, ", ". "),
+)
 HELD_THEN = (", after that ", ". Then ", ", afterwards ")
+BOTH = (" and ", " and ", ", ", " & ", " and then ", " as well as ", " and also ", ", then ", " then ",
+        " plus ", " + ", " and after that ", ", and ", ", also ", " and finally ")  # fmt: skip
+HELD_BOTH = (", after that ", ", afterwards ", " together with ")
 
 
 def unable(s: Scene, task: Task) -> bool:
@@ -58,9 +77,9 @@ def no_tool(s: Scene) -> None:
 
 
 def _make(s: Scene, style: Style = Style.ALONE, makers: dict[Maker, float] | None = None) -> Task:
-    pool = makers or tasks.MAKERS
+    pool = makers or (tasks.MAKERS if s.held else tasks.PRACTICE)
     offered = {tool.kind for tool in s.tools}
-    missing = s.rng.random() < 0.06
+    missing = s.rng.random() < (0.06 if s.held else 0.1)
     for _ in range(60):
         task = s.rng.choices(list(pool), list(pool.values()))[0](s, style)
         if (task.kind in offered) != missing:
@@ -100,7 +119,7 @@ def _after_file(s: Scene, task: Task, result: str) -> None:
         if s.rng.random() < 0.7:
             _read_on(s, task.path, int(last.split("=")[-1].rstrip("]")))
         return
-    if s.rng.random() < 0.35:
+    if s.rng.random() < 0.45:
         follow_file(s)
 
 
@@ -197,14 +216,32 @@ def double(s: Scene) -> None:
         return
     if rng.random() < 0.3:
         tasks_ = _same(s)
+        then = rng.choice(HELD_BOTH if s.held else BOTH)
+        _sequence(s, tasks_[0].text + then + tasks_[1].text, tasks_)
+        return
+    _sequence(s, joined(s, tasks_[0].text, tasks_[1].text), tasks_)
+
+
+def joined(s: Scene, first: str, second: str) -> str:
+    """Two requests as one."""
+    rng = s.rng
     then = rng.choice(HELD_THEN if s.held else THEN)
-    _sequence(s, tasks_[0].text + then + tasks_[1].text, tasks_)
+    if then in (". ", "\n") and rng.random() < 0.6:
+        second = second[0].upper() + second[1:]
+    if not s.held and rng.random() < 0.08:
+        first = rng.choice(["first ", "first, ", "first of all "]) + first
+    text = first + then + second
+    if rng.random() < 0.15:
+        text = rng.choice(["please ", "can you ", "could you ", "now ", "ok, "]) + text
+    if rng.random() < 0.3:
+        text = text[0].upper() + text[1:]
+    return text + rng.choice(["", "", "", "", "", " please"])
 
 
 def _same(s: Scene) -> list[Task]:
     """Two files in one request: "read a and b"; the joint text stands in the first task."""
-    verb, make = s.rng.choice([("read", tasks.read), ("show me", tasks.read),
-                               ("delete", tasks.delete), ("remove", tasks.delete)])  # fmt: skip
+    verb, make = s.rng.choice([*((verb, tasks.read) for verb in READ_VERBS),
+                               *((verb, tasks.delete) for verb in DELETE_VERBS)])  # fmt: skip
     first, second = make(s, Style.JOINED), make(s, Style.JOINED)
     return [replace(first, text=f"{verb} {shown(s.rng, first.path)}"),
             replace(second, text=shown(s.rng, second.path))]  # fmt: skip
@@ -237,17 +274,16 @@ def write_then(s: Scene) -> None:
     """ "Write it, then read it" or run it: the second step stands on the first."""
     first = tasks.write(s, Style.JOINED)
     ending = first.path.rsplit(".", 1)[-1]
-    then = s.rng.choice(HELD_THEN if s.held else THEN)
     if ending in RUNNERS and s.rng.random() < 0.7:
         line = f"{RUNNERS[ending]} {first.path}"
-        second = Task("execute_command", expand(s.rng, "[run|execute|start] it"), {"command": line},
+        second = Task("execute_command", expand(s.rng, RUN_IT), {"command": line},
                       f"run {line}", lambda: results.output(s.words, long=s.long))  # fmt: skip
     else:
-        said = expand(s.rng, "[read it|show it to me|show me the file|read it back|print it]")
+        said = expand(s.rng, READ_BACK)
         shown = str(first.args["content"]) or "(empty file)"
         second = Task("read_file", said, {"path": first.path}, f"read {first.path}",
                       lambda: shown, first.path)  # fmt: skip
-    _sequence(s, first.text + then + second.text, [first, second], dependent=True)
+    _sequence(s, joined(s, first.text, second.text), [first, second], dependent=True)
 
 
 def list_then_read(s: Scene) -> None:
@@ -265,10 +301,10 @@ def list_then_read(s: Scene) -> None:
     listing = "\n".join(names)
     first = Task(folder.kind, folder.text, folder.args, folder.want, lambda: listing,
                  folder.path)  # fmt: skip
-    said = expand(s.rng, "[read|open|show me|print] the first [file|one|entry]")
+    said = expand(s.rng, FIRST_ENTRY)
     second = Task("read_file", said, {"path": path}, f"read {path}",
                   lambda: results.text(s.words, long=False), path)  # fmt: skip
-    _sequence(s, first.text + s.rng.choice(THEN) + said, [first, second], dependent=True)
+    _sequence(s, joined(s, first.text, said), [first, second], dependent=True)
 
 
 def vague(s: Scene) -> None:
@@ -340,4 +376,5 @@ def _client_result(s: Scene, tool: Tool) -> str:
 PAIRS: dict[Maker, float] = {
     tasks.list_here: 1, tasks.list_folder: 2, tasks.read: 4, tasks.write: 2, tasks.edit: 1.5,
     tasks.delete: 1.5, tasks.glob: 1, tasks.grep: 1.5, tasks.time: 0.5, tasks.date: 0.5,
+    tasks.run: 1, tasks.fetch: 0.5,
 }  # fmt: skip

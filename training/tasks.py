@@ -68,10 +68,35 @@ def quoted(rng: random.Random, text: str) -> str:
     return mark + text + mark
 
 
+CODE = (
+    lambda w: f"print('{w.words(1, 3)}')",
+    lambda w: f'console.log("{w.word()}");',
+    lambda w: f"x = {w.rng.randint(0, 99)}",
+    lambda w: f'{{"{w.word()}": {w.rng.randint(0, 99)}}}',
+    lambda w: f"<p>{w.words(1, 3)}</p>",
+    lambda w: f"# {w.words(1, 3).capitalize()}",
+    lambda w: f"- {w.words(1, 3)}",
+    lambda w: f"{w.word()}: {w.word()}",
+    lambda w: f"import {w.word()}",
+    lambda w: f"echo {w.words(1, 2)}",
+    lambda w: str(w.rng.randint(0, 9999)),
+    lambda w: f"{w.rng.randint(0, 9)}.{w.rng.randint(0, 20)}.{w.rng.randint(0, 9)}",
+    lambda w: f"{w.word()} {w.rng.randint(0, 99)}",
+    lambda w: w.words(1, 2).upper(),
+)
+
+
+def stem(path: str) -> str:
+    """A file's name without its folder and ending."""
+    return path.rsplit("/", 1)[-1].split(".")[0]
+
+
 def content(words: Words) -> str:
     """A text to be written to a file."""
     rng = words.rng
     kind = rng.random()
+    if kind < 0.12:
+        return rng.choice(CODE)(words)
     if kind < 0.45:
         return words.words(1, 6)
     if kind < 0.6:
@@ -144,6 +169,8 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
         said = ask(s, "write_block", style, p=shown(rng, path)) + "\n" + text
     elif kind < 0.36:
         text = s.words.words(1, 4)
+        if rng.random() < 0.12 and stem(path).isalpha():
+            text = stem(path)
         said = ask(s, "write_plain", style, p=shown(rng, path), c=text)
     else:
         text = content(s.words)
@@ -158,6 +185,10 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     path = spaced(s.words)
     rng = s.rng
     old, new = (s.words.words(1, 3) if rng.random() < 0.7 else content(s.words) for _ in range(2))
+    if rng.random() < 0.08 and stem(path).isalpha():
+        old = stem(path)
+    if rng.random() < 0.06:
+        old = rng.choice("xyzabcnik")
     plain = " " not in old and " " not in new and old.isalpha() and new.isalpha()
     everywhere = rng.random() < 0.25
     marks = (old, new) if plain and rng.random() < 0.7 else (quoted(rng, old), quoted(rng, new))
@@ -202,7 +233,11 @@ def glob(s: Scene, style: Style = Style.ALONE) -> Task:
         args: dict[str, object] = {"pattern": pattern}
     else:
         pattern = rng.choice([f"*.{ext}", f"**/*.{ext}", f"{words.word()}*", f"*{words.word()}*",
-                              f"{words.word()}*.{ext}", f"{words.name()}/*.{ext}"])  # fmt: skip
+                              f"{words.word()}*.{ext}", f"{words.name()}/*.{ext}",
+                              f"*.{words.word()}.{ext}", f"*_{words.word()}.{ext}",
+                              f"{words.word()}_*.{ext}", f"**/{words.filename()}",
+                              f"{words.word()}/**/*.{ext}", f"{words.word()}?.{ext}",
+                              f"*.{{{ext},{rng.choice(EXTENSIONS)}}}"])  # fmt: skip
         args = {"pattern": pattern}
         if kind < 0.5:
             folder = args["path"] = words.folder()
@@ -274,7 +309,8 @@ def run(s: Scene, style: Style = Style.ALONE) -> Task:
     line = command(s.words)
     args: dict[str, object] = {"command": line}
     kind = rng.random()
-    said = f"`{line}`" if rng.random() < 0.35 or kind > 0.8 else line
+    plain = kind <= 0.8 and style is Style.ALONE
+    said = line if plain and rng.random() < 0.65 else f"`{line}`"
     if kind > 0.9:
         args["cwd"] = s.words.folder()
         text = ask(s, "run_in", style, x=said, d=str(args["cwd"]))
@@ -355,7 +391,9 @@ def variable(s: Scene, style: Style = Style.ALONE) -> Task:
                 f"know {name}", lambda: unset if missing else value)  # fmt: skip
 
 
+# How often each task is asked for in held-out dialogues, and in training, where more practice helps.
 MAKERS: dict[Maker, float] = {
     list_here: 2.5, list_folder: 4, read: 5, read_part: 2, write: 4, edit: 3.5, delete: 2,
     glob: 3, grep: 4, run: 4, shell: 1.2, fetch: 1.5, send: 1.2, time: 1, date: 1, variable: 1.3,
 }  # fmt: skip
+PRACTICE: dict[Maker, float] = MAKERS | {read: 6, write: 6, edit: 7, grep: 5, glob: 3.5, send: 1.6}

@@ -30,8 +30,14 @@ LINES: tuple[Line, ...] = (
     lambda w: f"{w.word()}: {w.name()}",
     lambda w: w.words(1, 4),
     lambda w: w.soup(),
-    lambda w: w.soup(),
     lambda w: " " * w.rng.choice([2, 4, 8, 12]) + w.soup(),
+    lambda w: f"{w.words(1, 2).capitalize()}: {w.rng.randint(0, 999)}",
+    lambda w: f"* {w.words(2, 5)}",
+    lambda w: f"{w.word()}.{w.word()}({w.word()}, {w.word()})",
+    lambda w: f"{w.word()},{w.word()},{w.rng.randint(0, 999)}",
+    lambda w: f"{w.rng.randint(1, 99)}. {w.words(2, 6)}",
+    lambda w: f"// {w.words(1, 5)}",
+    lambda w: f"export {w.word().upper()}={w.name()}",
     lambda w: f"\tif ({w.word()}[{w.rng.randint(0, 99)}] != {w.word()}) {{",
     lambda w: f"| {w.word()} | {w.word()} | {w.rng.randint(0, 999)} |",
     lambda w: f"{w.dated()} {w.word().upper()} {w.words(1, 4)}",
@@ -63,8 +69,8 @@ class Words:
         )
 
     def word(self) -> str:
-        """One lower-case word: real 35 %, syllables 52 %, random letters 13 %."""
-        if self.rng.random() < 0.35:
+        """One lower-case word: real 50 %, syllables 40 %, random letters 10 %."""
+        if self.rng.random() < 0.5:
             return self.rng.choice(lists.words("held out" if self.held else "train"))
         while True:
             word = self._made()
@@ -78,7 +84,7 @@ class Words:
     def name(self) -> str:
         """A name as files have: parts joined, sometimes digits, capitals, camel case."""
         rng = self.rng
-        parts = [self.word() for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3]))]
+        parts = [self.word() for _ in range(rng.choice([1, 1, 1, 1, 1, 2, 2, 2, 3]))]
         style = rng.random()
         if style < 0.12:
             name = parts[0] + "".join(p.capitalize() for p in parts[1:])
@@ -135,7 +141,7 @@ class Words:
         rng = self.rng
         if rng.random() < 0.12:
             return rng.choice(lists.words("places"))
-        path = "/".join(self.name() for _ in range(rng.choice([1, 1, 1, 2, 2, 3])))
+        path = "/".join(self.name() for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])))
         path = rng.choice(["", "", "", "/", "./", "../", "/tmp/", "/home/", "~/"]) + path
         return path + "/" if rng.random() < 0.1 else path
 
