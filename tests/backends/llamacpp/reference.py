@@ -1,0 +1,77 @@
+"""A context that can be watched, and a model that computes everything from nothing."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shepherd.backends.llamacpp.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import context_params, model_params
+from tests.backends.llamacpp.support import settings
+
+TOLERANCE = 1e-4
+"""Between logits, in parts of the largest; tokens twice as far apart are clearly apart."""
+
+CONTEXT = 256
+Logits: TypeAlias = NDArray[np.float32]
+EXACT: dict[str, Any] = {
+    "flash_attention": "off",
+    "cache_type_k": "f32",
+    "cache_type_v": "f32",
+    "context_size": CONTEXT,
+}
+"""Numbers in full width: with halves, one token at a time differs from many by 1e-3."""
+
+
+class WatchedContext(NativeContext):
+    """A real context that tells of every span that was computed, with its logits if wanted."""
+
+    def __init__(self, model: NativeModel, params: Any) -> None:
+        super().__init__(model, params)
+        self.watch: Callable[[Span, Logits | None], None] = _ignore
+        self._vocabulary = model.vocab.size
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        code = super().decode(spans)
+        index = -1
+        for span in spans if code == DECODED else ():
+            index += len(span.tokens)
+            self.watch(span, self.row(index) if span.wants_logits else None)
+        return code
+
+    def row(self, index: int) -> Logits:
+        """The logits at a batch index."""
+        data = self.logits_bytes(index, self._vocabulary)
+        return np.frombuffer(data, dtype=np.float32)
+
+
+class Reference:
+    """The same model without any memory: every request is computed from nothing."""
+
+    def __init__(self, path: Path) -> None:
+        exact = settings(**EXACT)
+        self._model = NativeModel(path, model_params(exact, {}))
+        self._context = WatchedContext(self._model, context_params(exact, 1, self._model.bytes))
+        self.is_end = self._model.vocab.is_eog
+
+    def logits(self, tokens: list[int], lengths: Sequence[int]) -> dict[int, Logits]:
+        """The logits behind so many tokens."""
+        self._context.clear()
+        bounds = sorted(set(lengths))
+        spans = [
+            Span(0, a, tokens[a:b], wants_logits=True)
+            for a, b in zip([0, *bounds], bounds, strict=False)
+        ]
+        assert self._context.decode(spans) == DECODED
+        return {length: self._context.row(length - 1) for length in bounds}
+
+    def close(self) -> None:
+        self._context.close()
+        self._model.close()
+
+
+def _ignore(_span: Span, _logits: Logits | None) -> None:
+    """Nobody watches."""
