@@ -1,26 +1,63 @@
 """Sampling parameters: what a request may ask for, and the range of each."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from shepherd.errors import InvalidRequestError
 
+SAMPLERS = (
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "penalties",
+    "temperature",
+)
+"""Every sampler whose place can be chosen, in the default order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters of one request; None leaves a parameter to the backend's settings."""
+    """Sampling parameters of one request; None leaves a parameter to the backend's settings.
+
+    `samplers` are those that are applied, in order. `logit_bias` pairs a token's number, or a text,
+    with what is added to its logit. `logprobs` asks for log probabilities, with so many
+    alternatives.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     min_keep: int | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
     penalty_repeat: float | None = None
     penalty_freq: float | None = None
     penalty_present: float | None = None
     penalty_last_n: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: tuple[str, ...] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    samplers: tuple[str, ...] | None = None
     seed: int | None = None
     stop: tuple[str, ...] | None = None
+    logit_bias: tuple[tuple[int | str, float], ...] | None = None
+    ignore_eos: bool | None = None
+    logprobs: int | None = None
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""
@@ -36,10 +73,25 @@ DEFAULT_SAMPLING = Sampling(
     top_k=40,
     min_p=0.0,
     min_keep=1,
+    typical_p=1.0,
+    top_n_sigma=0.0,
+    xtc_probability=0.0,
+    xtc_threshold=0.1,
+    dynatemp_range=0.0,
+    dynatemp_exponent=1.0,
     penalty_repeat=1.0,
     penalty_freq=0.0,
     penalty_present=0.0,
     penalty_last_n=64,
+    dry_multiplier=0.0,
+    dry_base=1.75,
+    dry_allowed_length=2,
+    dry_penalty_last_n=-1,
+    dry_sequence_breakers=("\n", ":", '"', "*"),
+    mirostat=0,
+    mirostat_tau=5.0,
+    mirostat_eta=0.1,
+    samplers=SAMPLERS,
     stop=(),
 )
 """What a local backend samples with when nobody says otherwise; `seed` None means random."""
@@ -50,24 +102,72 @@ RANGES: dict[str, tuple[float, float]] = {
     "top_k": (0, 1_000_000),
     "min_p": (0.0, 1.0),
     "min_keep": (0, 1_000_000),
+    "typical_p": (0.0, 1.0),
+    "top_n_sigma": (-1.0, 100.0),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "dynatemp_range": (0.0, 10.0),
+    "dynatemp_exponent": (0.0, 10.0),
     "penalty_repeat": (0.01, 10.0),
     "penalty_freq": (-10.0, 10.0),
     "penalty_present": (-10.0, 10.0),
     "penalty_last_n": (-1, 1_000_000),
+    "dry_multiplier": (0.0, 100.0),
+    "dry_base": (1.0, 100.0),
+    "dry_allowed_length": (0, 1_000_000),
+    "dry_penalty_last_n": (-1, 1_000_000),
+    "mirostat": (0, 2),
+    "mirostat_tau": (0.0, 100.0),
+    "mirostat_eta": (0.0, 10.0),
     "seed": (0, 2**32 - 1),
+    "logprobs": (0, 20),
 }
 """Inclusive range of each numeric parameter."""
 
+BIAS_RANGE = (-100.0, 100.0)
+
 MAX_STOP_STRINGS = 16
+MAX_BREAKERS = 16
+MAX_BREAKER_BYTES = 40
+MAX_BIASES = 1024
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
     """Return `sampling` unchanged; raise InvalidRequestError naming what is out of its range."""
     for name, (low, high) in RANGES.items():
-        value: float | None = getattr(sampling, name)
-        if value is not None and not (math.isfinite(value) and low <= value <= high):
-            raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}")
+        _check_range(name, getattr(sampling, name), low, high)
     stop = sampling.stop or ()
     if len(stop) > MAX_STOP_STRINGS or any(not s for s in stop):
         raise InvalidRequestError(f"stop takes at most {MAX_STOP_STRINGS} non-empty strings")
+    _check_breakers(sampling.dry_sequence_breakers or ())
+    _check_samplers(sampling.samplers or ())
+    biases = sampling.logit_bias or ()
+    if len(biases) > MAX_BIASES:
+        raise InvalidRequestError(f"logit_bias takes at most {MAX_BIASES} tokens")
+    for token, bias in biases:
+        _check_range(f"logit_bias of {token!r}", bias, *BIAS_RANGE)
     return sampling
+
+
+def _check_range(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}")
+
+
+def _check_breakers(breakers: Sequence[str]) -> None:
+    lengths = [len(b.encode("utf-8", "replace")) for b in breakers]
+    fits = all(0 < n <= MAX_BREAKER_BYTES for n in lengths) and "\0" not in "".join(breakers)
+    if len(breakers) > MAX_BREAKERS or not fits:
+        raise InvalidRequestError(
+            f"dry_sequence_breakers takes at most {MAX_BREAKERS} texts of 1 to "
+            f"{MAX_BREAKER_BYTES} bytes, none with a zero byte"
+        )
+
+
+def _check_samplers(samplers: Sequence[str]) -> None:
+    unknown = [name for name in samplers if name not in SAMPLERS]
+    if unknown:
+        known = ", ".join(SAMPLERS)
+        raise InvalidRequestError(f"samplers: there is no {unknown[0]!r}; there are {known}")
+    if len(set(samplers)) < len(samplers):
+        raise InvalidRequestError("samplers names each sampler at most once")

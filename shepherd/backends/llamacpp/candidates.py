@@ -55,6 +55,16 @@ class Candidates:
         """Let a sampler or a chain work on them."""
         self._lib.llama_sampler_apply(sampler, ctypes.byref(self._array))
 
+    def logit(self, token: int) -> float:
+        """A token's logit; asked after `fill`, before samplers change the order."""
+        return self._logits[token]
+
+    def first(self, count: int) -> list[tuple[int, float, float]]:
+        """The first tokens that are left, each with its logit and its probability."""
+        left = range(min(count, self._array.size))
+        picked = (self._array.data[i] for i in left)
+        return [(int(t.id), float(t.logit), float(t.p)) for t in picked]
+
     @property
     def allowed(self) -> bool:
         """Whether the first one is still possible; asked after `only`."""

@@ -1,6 +1,7 @@
 """A grammar at work: which tokens an answer may go on with."""
 
 import codecs
+import copy
 import re
 from time import perf_counter
 from typing import Any
@@ -53,7 +54,7 @@ class GrammarGuard:
         self._lib = bindings()
         self._vocab = vocab
         self._partial = b""
-        self._clock = GrammarClock()
+        self.clock = GrammarClock()
         self._one = Candidates(1)
         native_log.take_errors()
         text = check_grammar(grammar).encode("utf-8", "replace")
@@ -67,13 +68,13 @@ class GrammarGuard:
         if _decoded(self._partial + self._vocab.piece(token)) is None:
             return False
         self._one.only(token)
-        with self._clock:
+        with self.clock:
             self._one.apply(self.handle)
         return self._one.allowed
 
     def mask(self, candidates: Candidates) -> None:
         """Make all tokens impossible that may not come next."""
-        with self._clock:
+        with self.clock:
             candidates.apply(self.handle)
         fragments = self._vocab.fragments.items()
         whole = {t for t, piece in fragments if _decoded(self._partial + piece) is not None}
@@ -88,9 +89,9 @@ class GrammarGuard:
         Raises InvalidRequestError when the grammar has become too slow to go on with.
         """
         self._partial = _decoded(self._partial + self._vocab.piece(token)) or b""
-        with self._clock:
+        with self.clock:
             self._lib.llama_sampler_accept(self.handle, token)
-        self._clock.check()
+        self.clock.check()
 
     @property
     def complete(self) -> bool:
@@ -107,6 +108,13 @@ class GrammarGuard:
                 return False
             self.accept(token)
         return True
+
+    def clone(self) -> "GrammarGuard":
+        """Another guard in the same state, to be closed on its own."""
+        other = copy.copy(self)
+        other.handle = self._lib.llama_sampler_clone(self.handle)
+        other.clock = copy.copy(self.clock)
+        return other
 
     def close(self) -> None:
         """Free the grammar; safe to call twice."""

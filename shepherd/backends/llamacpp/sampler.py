@@ -1,7 +1,6 @@
 """The chain of samplers that picks a request's next token."""
 
-import ctypes
-import math
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +10,23 @@ from shepherd.backends.llamacpp.candidates import Candidates
 from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.guard import GrammarGuard
+from shepherd.backends.llamacpp.logprob_meter import LogprobMeter
+from shepherd.backends.llamacpp.native_chain import NativeChain
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.errors import InvalidRequestError
+from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
-
-RANDOM_SEED = 0xFFFFFFFF
 
 NOTHING = -1
 """What is sampled when no token is possible: the answer ends."""
 
 
 class SamplerChain:
-    """Order: suppressed tokens, top_k, top_p, min_p, penalties, temperature, pick.
+    """The samplers of `NativeChain`, a constraint's grammar, and log probabilities if asked for.
 
-    Temperature 0 picks the best token. A constraint's grammar comes before all of them: first it
-    is asked about the token that was picked, and only if it forbids that one about all tokens.
-    `close` frees the chain; nothing else does.
+    A constraint's grammar comes before the samplers: first it is asked about the token that was
+    picked, and only if it forbids that one about all tokens. `logprob` is that of the token sampled
+    last, None if nobody wants to know. `close` frees the chain; nothing else does.
     """
 
     def __init__(
@@ -37,15 +37,6 @@ class SamplerChain:
         constraint: Constraint | None = None,
     ) -> None:
         self._lib = bindings()
-        self._sampling = sampling.over(DEFAULT_SAMPLING)
-        params = self._lib.llama_sampler_chain_default_params()
-        self._chain: Any = self._lib.llama_sampler_chain_init(params)
-        last_n = self._sampling.penalty_last_n or 0
-        self._last_n = context_size if last_n < 0 else last_n
-        self._suppress(vocab)
-        if self._sampling.temperature or self._penalises:
-            self._add_filters(vocab)
-        self._add_pick()
         self._vocab = vocab
         self._candidates: Candidates | None = None
         self._guard: GrammarGuard | None = None
@@ -60,44 +51,129 @@ class SamplerChain:
             )
         elif constraint is not None:
             self._guard = GrammarGuard(constraint.grammar, vocab)
+        sampling = sampling.over(DEFAULT_SAMPLING)
+        native = NativeChain(sampling, vocab, context_size)
+        self._looks_back = native.looks_back
+        self._chain: Any = native.build()
+        self.logprob: TokenLogprob | None = None
+        self._meter: LogprobMeter | None = None
+        if sampling.logprobs is not None:
+            self._meter = LogprobMeter(vocab, sampling.logprobs)
 
     def prime(self, tokens: Sequence[int]) -> None:
         """Let the penalties see what comes before the answer."""
-        if self._penalises:
-            for token in tokens[-self._last_n :]:
+        if self._looks_back:
+            for token in tokens[-self._looks_back :]:
                 self._lib.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: NativeContext, index: int) -> int:
-        """The next token after the batch index `index`, or NOTHING; it counts as accepted."""
-        if self._watch is not None:
-            return self._sample_watched(self._watch, context, index)
-        if self._guard is not None:
-            return self._sample_guarded(self._guard, context, index)
-        return self._sample_freely(context, index)
-
-    def _sample_freely(self, context: NativeContext, index: int) -> int:
-        token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
+        """The next token behind the batch index `index`, or NOTHING; it counts as accepted."""
+        if self._guard is None:
+            token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
+            self._follow(token)
+        else:
+            token = self.pick(context, index)
+            if token != NOTHING:
+                self.accept(token)
+        if self._meter is not None:
+            self.logprob = None if token == NOTHING else self._meter.measure(context, index, token)
         return token
 
-    def _sample_watched(self, watch: CallWatch, context: NativeContext, index: int) -> int:
-        """Freely, but for the calls; one that can't go on by its grammar goes on without."""
+    def pick(self, context: NativeContext, index: int) -> int:
+        """The next token behind the batch index `index`, or NOTHING, without accepting it.
+
+        It takes from the random numbers all the same.
+        """
         token = NOTHING
         if self._guard is not None:
-            token = self._sample_guarded(self._guard, context, index)
-        if token == NOTHING:
+            token = self._pick_allowed(self._guard, context, index)
+        if token == NOTHING and (self._guard is None or self._watch is not None):
             self._drop_guard()
-            token = self._sample_freely(context, index)
+            token = self._pick_any(context, index)
+        return token
+
+    def accept(self, token: int) -> None:
+        """Go on behind a token, picked or not; a constraint's grammar must allow it."""
+        self._lib.llama_sampler_accept(self._chain, token)
+        self._follow(token)
+
+    def clone(self) -> "SamplerChain":
+        """Another chain in the same state, to be closed on its own."""
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Share nothing any more with the chain that this is a copy of."""
+        self._chain = self._lib.llama_sampler_clone(self._chain)
+        self._guard = None if self._guard is None else self._guard.clone()
+        self._meter = None if self._meter is None else self._meter.clone()
+        self._watch = copy.deepcopy(self._watch)
+        self._candidates = None
+
+    def close(self) -> None:
+        """Free the chain; safe to call twice."""
+        if self._chain:
+            self._lib.llama_sampler_free(self._chain)
+            self._chain = None
+        if self._meter is not None:
+            self._meter.close()
+        self._drop_guard()
+
+    def _pick_any(self, context: NativeContext, index: int) -> int:
+        candidates = self._filled(context, index)
+        candidates.apply(self._chain)
+        token = candidates.selected
+        return NOTHING if token is None else token
+
+    def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
+        """A token that the grammar allows; a name that is not on offer ends its reign."""
+        token = self._pick_any(context, index)
+        if token != NOTHING and guard.allows(token):
+            return token
+        if token != NOTHING and self._strays(token):
+            self._drop_guard()
+            return token
+        candidates = self._filled(context, index)
+        guard.mask(candidates)
+        candidates.apply(self._chain)
+        masked = candidates.selected
+        return NOTHING if masked is None or not guard.allows(masked) else masked
+
+    def _filled(self, context: NativeContext, index: int) -> Candidates:
+        if self._candidates is None:
+            self._candidates = Candidates(self._vocab.size)
+        self._candidates.fill(context, index)
+        return self._candidates
+
+    def _follow(self, token: int) -> None:
+        """Let the grammar, and what waits for calls, go on behind an accepted token."""
+        guard, watch = self._guard, self._watch
+        if guard is not None and not self._vocab.is_eog(token):
+            self._advance(guard, token)
+        if watch is not None:
+            self._look_for_calls(watch, token)
+
+    def _advance(self, guard: GrammarGuard, token: int) -> None:
+        """Go on by the grammar; one that is too slow ends what asked for it, but no free answer."""
+        try:
+            guard.accept(token)
+        except InvalidRequestError:
+            if self._watch is None:
+                raise
+            self._drop_guard()
+
+    def _look_for_calls(self, watch: CallWatch, token: int) -> None:
         piece = self._vocab.piece(token)
         if self._guard is None:
             rest = watch.feed(piece)
             if rest is not None and self._constraint is not None:
                 self._begin_call(watch, self._constraint, rest)
-            return token
+            return
         watch.follow(piece.decode("utf-8", "replace"))
         if self._guard.complete:
             self._drop_guard()
             watch.behind_call()
-        return token
 
     def _begin_call(self, watch: CallWatch, constraint: Constraint, rest: str) -> None:
         """The marker has come, with `rest` behind it in the same token."""
@@ -117,90 +193,3 @@ class SamplerChain:
         if self._guard is not None:
             self._guard.close()
             self._guard = None
-
-    def _sample_guarded(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
-        """A token that the grammar allows; a name that is not on offer ends its reign."""
-        if self._candidates is None:
-            self._candidates = Candidates(self._vocab.size)
-        candidates = self._candidates
-        candidates.fill(context, index)
-        candidates.apply(self._chain)
-        token = candidates.selected
-        if token is None or not guard.allows(token):
-            if token is not None and self._strays(token):
-                self._drop_guard()
-                self._lib.llama_sampler_accept(self._chain, token)
-                return token
-            candidates.fill(context, index)
-            guard.mask(candidates)
-            candidates.apply(self._chain)
-            token = candidates.selected
-            if token is None or not guard.allows(token):
-                return NOTHING
-        self._lib.llama_sampler_accept(self._chain, token)
-        if not self._vocab.is_eog(token):
-            self._follow(guard, token)
-        return token
-
-    def _follow(self, guard: GrammarGuard, token: int) -> None:
-        """Go on by the grammar; one that is too slow ends what asked for it, but no free answer."""
-        try:
-            guard.accept(token)
-        except InvalidRequestError:
-            if self._watch is None:
-                raise
-            self._drop_guard()
-
-    def close(self) -> None:
-        """Free the chain; safe to call twice."""
-        if self._chain:
-            self._lib.llama_sampler_free(self._chain)
-            self._chain = None
-        self._drop_guard()
-
-    @property
-    def _penalises(self) -> bool:
-        s = self._sampling
-        return self._last_n > 0 and (
-            s.penalty_repeat != 1.0 or bool(s.penalty_freq) or bool(s.penalty_present)
-        )
-
-    def _add(self, sampler: Any) -> None:
-        self._lib.llama_sampler_chain_add(self._chain, sampler)
-
-    def _add_filters(self, vocab: Vocab) -> None:
-        lib, s = self._lib, self._sampling
-        keep = s.min_keep or 0
-        if s.top_k:
-            self._add(lib.llama_sampler_init_top_k(s.top_k))
-        if s.top_p is not None and s.top_p < 1.0:
-            self._add(lib.llama_sampler_init_top_p(s.top_p, keep))
-        if s.min_p:
-            self._add(lib.llama_sampler_init_min_p(s.min_p, keep))
-        if self._penalises:
-            self._add(
-                lib.llama_sampler_init_penalties(
-                    vocab.size,
-                    self._last_n,
-                    s.penalty_repeat,
-                    s.penalty_freq,
-                    s.penalty_present,
-                )
-            )
-
-    def _add_pick(self) -> None:
-        lib, s = self._lib, self._sampling
-        if not s.temperature:
-            self._add(lib.llama_sampler_init_greedy())
-            return
-        if s.temperature != 1.0:
-            self._add(lib.llama_sampler_init_temp(s.temperature))
-        self._add(lib.llama_sampler_init_dist(RANDOM_SEED if s.seed is None else s.seed))
-
-    def _suppress(self, vocab: Vocab) -> None:
-        lib, tokens = self._lib, vocab.suppressed
-        if tokens:
-            biases = (lib.llama_logit_bias * len(tokens))(
-                *(lib.llama_logit_bias(ctypes.c_int32(t), -math.inf) for t in tokens)
-            )
-            self._add(lib.llama_sampler_init_logit_bias(vocab.size, len(tokens), biases))
