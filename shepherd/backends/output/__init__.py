@@ -9,6 +9,7 @@ from shepherd.backends.output.stop import StopMatcher
 from shepherd.backends.output.style import (
     ALL_FORMATS,
     GENERIC,
+    AnswerMarkers,
     CallFormat,
     OutputStyle,
     ThinkMarkers,
@@ -19,6 +20,7 @@ __all__ = [
     "ALL_FORMATS",
     "GENERIC",
     "STYLES",
+    "AnswerMarkers",
     "CallFormat",
     "OutputFilter",
     "OutputStyle",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from shepherd.backends.output.answers import answer_closing, answer_opening
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.table import (
     ORPHANS,
@@ -31,6 +32,9 @@ def build_machine(
     orphans = ORPHANS if catalog else frozenset[str]()
     reasoning = Reasoning(machine, catalog, calls, orphans)
     anywhere = _candidates(machine, catalog, calls)
+    if style.answer:
+        closing = answer_closing(machine, style.answer, calls)
+        anywhere |= {a.close: closing for a in style.answer}
     harmony = Harmony(machine, catalog) if CallFormat.HARMONY in style.formats else None
     if harmony:
         anywhere |= harmony.openers()
@@ -38,6 +42,7 @@ def build_machine(
         machine,
         anywhere,
         _thoughts(reasoning, style)
+        | {a.open: answer_opening(machine) for a in style.answer if a.open}
         | _fences(machine, catalog, style)
         | _candidates(machine, catalog, line_markers(formats, catalog.names)),
         orphans,

@@ -7,6 +7,7 @@ from shepherd.backends.output.style import (
     ALL_FORMATS,
     GENERIC,
     THINK,
+    AnswerMarkers,
     CallFormat,
     OutputStyle,
     ThinkMarkers,
@@ -19,7 +20,15 @@ _OTHER_THINK = (
     _GEMMA_THINK,
     ThinkMarkers("<seed:think>", "</seed:think>"),
     ThinkMarkers("<thinking>", "</thinking>"),
-    ThinkMarkers("<|START_THINKING|>", "<|END_THINKING|>"),
+    ThinkMarkers("<|START_THINKING|>", "<|END_THINKING|>", after=0),
+    ThinkMarkers("<|inner_prefix|>", "<|inner_suffix|>", after=0),
+    ThinkMarkers("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", after=1),
+)
+_RESPONSE = AnswerMarkers("<response>", "</response>")
+_OTHER_ANSWERS = (
+    _RESPONSE,
+    AnswerMarkers("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    AnswerMarkers("<|START_TEXT|>", "<|END_TEXT|>"),
 )
 _NO_CHANNELS = ALL_FORMATS - {CallFormat.HARMONY}
 
@@ -30,12 +39,17 @@ HARMONY = OutputStyle("harmony", think=(), formats=frozenset({CallFormat.HARMONY
 GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_NO_CHANNELS, separator="")
 DEEPSEEK = OutputStyle("deepseek", formats=_NO_CHANNELS, separator="")
 MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_NO_CHANNELS, separator="")
-
-STYLES = {
-    style.family: style
-    for style in (GENERIC, CHATML, LLAMA3, GLM, HARMONY, GEMMA4, DEEPSEEK, MISTRAL)
-}
-"""All styles by family."""
+GRANITE = OutputStyle("granite", formats=_NO_CHANNELS, answer=(_RESPONSE,))
+KIMI3 = OutputStyle(
+    "kimi3",
+    think=(ThinkMarkers("<|open|>think<|sep|>", "<|close|>think<|sep|>", after=0),),
+    formats=_NO_CHANNELS,
+    separator="",
+    answer=(
+        AnswerMarkers("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+        AnswerMarkers("", "<|close|>message<|sep|>"),
+    ),
+)
 
 _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("Environment: ipython", "<|eom_id|>"), LLAMA3),
@@ -46,7 +60,12 @@ _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("<｜Assistant｜>",), DEEPSEEK),
     (("[TOOL_CALLS]",), MISTRAL),
     (("[INST]", "[THINK]"), MISTRAL),
+    (("<|start_of_role|>", "<response>"), GRANITE),
+    (("<|open|>", "<|close|>", "<|sep|>"), KIMI3),
 )
+STYLES = {style.family: style for style in (GENERIC, *(style for _, style in _FAMILIES))}
+"""All styles by family."""
+
 _BY_TOKENS: tuple[tuple[str, OutputStyle], ...] = (
     ("<|channel|>", HARMONY),
     ("<channel|>", GEMMA4),
@@ -54,6 +73,7 @@ _BY_TOKENS: tuple[tuple[str, OutputStyle], ...] = (
     ("[TOOL_CALLS]", MISTRAL),
     ("<|observation|>", GLM),
     ("<|im_start|>", CHATML),
+    ("<|open|>", KIMI3),
 )
 
 
@@ -63,8 +83,13 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
     `vocabulary`: the model's special tokens, asked only where the template is silent.
     """
     style = _family(template, vocabulary)
-    found = (m for m in _OTHER_THINK if m.open in template and m.close in template)
-    return replace(style, think=tuple(dict.fromkeys((*found, *style.think))))
+    think = (m for m in _OTHER_THINK if m.open in template and m.close in template)
+    answer = (m for m in _OTHER_ANSWERS if m.open in template and m.close in template)
+    return replace(
+        style,
+        think=tuple(dict.fromkeys((*think, *style.think))),
+        answer=tuple(dict.fromkeys((*answer, *style.answer))),
+    )
 
 
 def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:

@@ -1,5 +1,6 @@
 """The parser between a model's text and its events."""
 
+import codecs
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,9 +27,9 @@ def new_call_id() -> str:
 
 
 class OutputFilter:
-    """Turns one generation's text into events, fed piece by piece.
+    """Turns one generation's output into events, fed piece by piece.
 
-    However the text is cut, the events join to the same. Of the text nothing is lost but the
+    However the output is cut, the events join to the same. Of the text nothing is lost but the
     syntax of reasoning and calls. Without `tools` nothing is taken for a call. `prompt_tail` is
     the end of the rendered prompt: it may have opened the reasoning already; `thinking` says so
     where the prompt is not known.
@@ -44,14 +45,22 @@ class OutputFilter:
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self._machine: Machine = build_machine(style, tools, prompt_tail, thinking=thinking)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._new_id = new_id
         self._tool_calls: tuple[ToolCall, ...] = ()
 
-    def feed(self, text: str) -> list[TextEvent]:
-        """Take more output; the events that are certain by now, neighbours of a kind merged."""
+    def feed(self, output: str | bytes) -> list[TextEvent]:
+        """Take more output; the events that are certain by now, neighbours of a kind merged.
+
+        Bytes are UTF-8 and may end in the middle of a character; bad ones become U+FFFD.
+        """
+        text = output if isinstance(output, str) else self._decoder.decode(output)
+        self._read(text)
+        return self._machine.sink.take()
+
+    def _read(self, text: str) -> None:
         while text:
             text = self._machine.mode.feed(text)
-        return self._machine.sink.take()
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
         """The events that were held back; afterwards `result` is complete.
@@ -59,6 +68,7 @@ class OutputFilter:
         `truncated`: the output was cut short (by a limit or a cancel), so a call that is not
         complete is text, not a call. Feeding is over.
         """
+        self._read(self._decoder.decode(b"", final=True))
         finished = None
         while finished is not self._machine.mode:
             finished = self._machine.mode

@@ -1,7 +1,8 @@
 """Ordinary text, and the places in it where something else begins."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from shepherd.backends.output.markers import Hit, MarkerSet
@@ -23,6 +24,26 @@ _MAX_LEAD = 256
 _LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
 
 
+class ProseMarkers(NamedTuple):
+    """What is looked for in the middle of a line, at its start, and behind a call."""
+
+    anywhere: MarkerSet
+    at_line: MarkerSet
+    after_call: MarkerSet
+    trigger: re.Pattern[str]
+
+    @staticmethod
+    @lru_cache(maxsize=32)
+    def of(
+        anywhere: tuple[str, ...], at_line: tuple[str, ...], orphans: frozenset[str]
+    ) -> "ProseMarkers":
+        """The sets for these markers, made once for all who ask for the same ones."""
+        inside = MarkerSet(anywhere)
+        trigger = re.compile("[" + re.escape("\n" + "".join(inside.first)) + "]")
+        openers = {*anywhere, *at_line}
+        return ProseMarkers(inside, MarkerSet(openers), MarkerSet(openers | orphans), trigger)
+
+
 class Prose(Resumable):
     """Text up to the next marker.
 
@@ -37,14 +58,11 @@ class Prose(Resumable):
         machine: Machine,
         anywhere: Mapping[str, Opener],
         at_line: Mapping[str, Opener],
-        orphans: Collection[str],
+        orphans: frozenset[str],
     ) -> None:
         self._machine = machine
         self._openers = {**at_line, **anywhere}
-        self._anywhere = MarkerSet.of(*anywhere)
-        self._at_line = MarkerSet.of(*self._openers)
-        self._after_call = MarkerSet.of(*self._openers, *orphans)
-        self._trigger = re.compile("[" + re.escape("\n" + "".join(self._anywhere.first)) + "]")
+        self._markers = ProseMarkers.of(tuple(anywhere), tuple(at_line), orphans)
         self._held = ""
         self._line_start = True
         self._behind_call = False
@@ -72,7 +90,7 @@ class Prose(Resumable):
                 lead, pos = pos, self._behind_lead(text, pos)
                 hit = self._marker_at_line(text, lead, pos, final=final)
             else:
-                found = self._trigger.search(text, pos)
+                found = self._markers.trigger.search(text, pos)
                 if found is None:
                     break
                 lead = pos = found.start()
@@ -108,12 +126,12 @@ class Prose(Resumable):
             return None
         if pos == len(text):
             return None if final else Hit(pos, None)
-        markers = self._after_call if self._behind_call else self._at_line
+        markers = self._markers.after_call if self._behind_call else self._markers.at_line
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
         quoted = (text[pos - 1] if pos else self._last) == "`"
-        return None if quoted else self._anywhere.at(text, pos, final=final)
+        return None if quoted else self._markers.anywhere.at(text, pos, final=final)
 
     def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
         if not self._line_start:

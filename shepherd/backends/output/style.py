@@ -33,6 +33,14 @@ class ThinkMarkers:
     after: int = 2
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerMarkers:
+    """The markers around the answer: `open` counts before all content, `close` behind it."""
+
+    open: str
+    close: str
+
+
 THINK = ThinkMarkers("<think>", "</think>")
 
 
@@ -45,6 +53,7 @@ class OutputStyle:
     think: tuple[ThinkMarkers, ...] = (THINK,)
     formats: frozenset[CallFormat] = ALL_FORMATS
     separator: str = "\n"
+    answer: tuple[AnswerMarkers, ...] = ()
 
 
 GENERIC = OutputStyle()

@@ -1,6 +1,7 @@
 """Reasoning between its markers."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.reader import CallReader, Verdict
@@ -19,18 +20,26 @@ class Reasoning:
         machine: Machine,
         catalog: ToolCatalog,
         readers: Mapping[str, ReaderFactory],
-        orphans: Collection[str],
+        orphans: frozenset[str],
     ) -> None:
         self.machine = machine
         self._catalog = catalog
         self._readers = readers
-        self.call_lines = tuple("\n" + marker for marker in readers)
-        self.behind_call = MarkerSet.of(*readers, *orphans)
+        self._orphans = orphans
 
     def reader(self, marker: str) -> CallReader | None:
         """The reader of what follows `marker`, if that begins a call."""
         factory = self._readers.get(marker)
         return factory(self._catalog, marker) if factory else None
+
+    def ends(self, closes: tuple[str, ...]) -> MarkerSet:
+        """What may end reasoning: `closes`, or a call at the start of a line."""
+        return _reasoning_ends(closes, tuple(self._readers))
+
+    @property
+    def behind_call(self) -> MarkerSet:
+        """What may follow a call that ends the reasoning."""
+        return _behind_call(tuple(self._readers), self._orphans)
 
     def put(self, text: str) -> None:
         self.machine.sink.put(CallbackEvent.THINKING, text)
@@ -49,7 +58,7 @@ class Thinking(Mode):
         self._reasoning = reasoning
         self._after = markers.after
         self._closes = (markers.close, "\n" + markers.close)
-        self._markers = MarkerSet.of(*self._closes, *reasoning.call_lines)
+        self._markers = reasoning.ends(self._closes)
         self._newline = newline
         self._begun = False
         self._held = ""
@@ -146,3 +155,13 @@ class DraftedCall(Mode):
         self._reasoning.put(self._raw)
         self._reasoning.machine.mode = self._thinking
         return rest
+
+
+@lru_cache(maxsize=32)
+def _reasoning_ends(closes: tuple[str, ...], calls: tuple[str, ...]) -> MarkerSet:
+    return MarkerSet((*closes, *("\n" + marker for marker in calls)))
+
+
+@lru_cache(maxsize=32)
+def _behind_call(calls: tuple[str, ...], orphans: frozenset[str]) -> MarkerSet:
+    return MarkerSet((*calls, *orphans))

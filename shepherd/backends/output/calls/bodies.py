@@ -15,6 +15,7 @@ from shepherd.backends.output.calls.xml import (
     parse_functions,
     skip_space,
 )
+from shepherd.backends.output.calls.xtml import BEGIN, parse_xtml
 from shepherd.backends.output.markers import MarkerSet
 
 _Calls = tuple[FoundCall, ...]
@@ -27,7 +28,8 @@ _GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
 _STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
-    '<invoke name="{}"', '<｜DSML｜invoke name="{}"', "function<｜tool▁sep｜>{}",
+    '<|open|>call tool="{}"', '<invoke name="{}"', '<｜DSML｜invoke name="{}"',
+    "function<｜tool▁sep｜>{}",
 )  # fmt: skip
 
 
@@ -48,6 +50,8 @@ def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
             return parse_section(body, tokens, catalog, final=scope.final)
     if body.startswith("call:"):
         return _gemma(body, catalog)
+    if body.startswith(BEGIN):
+        return parse_xtml(body, catalog)
     if body.startswith("<"):
         return _xml(body, catalog, scope)
     name = _NAME.match(body)

@@ -97,12 +97,23 @@ class ToolCatalog:
             data = cast(JsonObject, data["function"])
         name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
         tool = self.known(data[name_key]) if name_key else None
+        if name_key is None and len(data) == 1 and not explicit:
+            return self._named_by_key(*next(iter(data.items())))
         if name_key is None or tool is None:
             return None
         if explicit and not any(k in data for k in ARGUMENT_KEYS):
             return None
+        if "description" in data and "parameters" in data:
+            return None  # the tool's definition, said again
         arguments = self._arguments(tool, data, name_key)
         return None if arguments is None else FoundCall(tool, arguments)
+
+    def _named_by_key(self, name: str, value: Any) -> FoundCall | None:
+        """Apertus writes the tool's name as the key of its arguments."""
+        tool = self.known(name)
+        return (
+            FoundCall(tool, cast(JsonObject, value)) if tool and isinstance(value, dict) else None
+        )
 
     def _arguments(self, tool: str, data: JsonObject, name_key: str) -> JsonObject | None:
         key = next((k for k in ARGUMENT_KEYS if k in data), None)

@@ -5,6 +5,8 @@ from typing import Any
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 
+_JSON_WORDS = {"true": True, "false": False, "null": None}
+
 
 def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
     """The calls in `text`; empty if it is anything but calls with literal keyword arguments."""
@@ -29,5 +31,14 @@ def _call(node: ast.expr, catalog: ToolCatalog) -> FoundCall | None:
     for keyword in node.keywords:
         if keyword.arg is None:
             return None
-        arguments[keyword.arg] = ast.literal_eval(keyword.value)
+        arguments[keyword.arg] = ast.literal_eval(_JsonWords().visit(keyword.value))
     return next(iter(catalog.from_value({"name": tool, "arguments": arguments})), None)
+
+
+class _JsonWords(ast.NodeTransformer):
+    """Takes `true`, `false` and `null`, which LFM writes inside objects, for their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in _JSON_WORDS:
+            return ast.copy_location(ast.Constant(_JSON_WORDS[node.id]), node)
+        return node

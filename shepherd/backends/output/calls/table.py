@@ -31,24 +31,31 @@ _TAGS = {
     "<start_function_call>": "<end_function_call>",
     "<|tool_call_start|>": "<|tool_call_end|>",
     "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|tools_prefix|>": "<|tools_suffix|>",
+    "<|open|>tools<|sep|>": "<|close|>tools<|sep|>",
     "<|action_start|><|plugin|>": "<|action_end|>",
 }
 _PREFIXES = {
     "<|python_tag|>": "<|eom_id|>",
     "<|tool_call|>": "<|/tool_call|>",
+    "<|function_call|>": "<|message_sep|>",
+    "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
 }
 _SECTIONS = {
     "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
     "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
     "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
 } | {t.begin: t.end for t in CALL_TOKENS}
-_FUNCTIONS = ("<function={}>", '<invoke name="{}">', '<｜DSML｜invoke name="{}">')
+_FUNCTIONS = (
+    "<function={}>", '<function name="{}">', '<invoke name="{}">', '<｜DSML｜invoke name="{}">',
+)  # fmt: skip
 
 ORPHANS = frozenset(
     {*_TAGS.values(), *_PREFIXES.values(), *_SECTIONS.values(), "</function>", "</invoke>", ";"}
+    | {"<|tool_response>"}
 )
-"""What means nothing behind a call: closing tags that some models write once too often, and
-the semicolon between the bare calls of Llama."""
+"""What means nothing behind a call: closing tags that some models write once too often, the
+semicolon between the bare calls of Llama, and the token with which Gemma 4 ends its turn."""
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,6 @@
 """Calls between an opening and a closing tag, such as Hermes' `<tool_call>`."""
 
 import re
-from collections.abc import Callable
 from enum import Enum, auto
 
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
@@ -47,16 +46,22 @@ class TaggedReader(CallReader):
 
     def feed(self, text: str) -> Verdict | None:
         self._pending += text
-        steps: dict[_State, Callable[[], Verdict | bool]] = {
-            _State.HEAD: self._head,
-            _State.JSON: self._json,
-            _State.TAIL: self._tail,
-            _State.RAW: self._raw,
-        }
         more: Verdict | bool = True
         while more is True:
-            more = steps[self._state]()
+            more = self._step()
         return more or None
+
+    def _step(self) -> Verdict | bool:
+        """Go on in the present state: a verdict, True to step on, False to wait for text."""
+        match self._state:
+            case _State.HEAD:
+                return self._head()
+            case _State.JSON:
+                return self._json()
+            case _State.TAIL:
+                return self._tail()
+            case _State.RAW:
+                return self._raw()
 
     def finish(self, *, truncated: bool) -> Verdict:
         if self._state is _State.TAIL:
