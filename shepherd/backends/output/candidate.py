@@ -42,6 +42,7 @@ class Candidate(Mode):
             return verdict.rest
         if self._lead.behind_call and at_end and not verdict.text.strip() and not verdict.rest:
             return ""  # a model that opens where it should close
+        self._machine.note(verdict.problem)
         self._put(self._lead.text + self._marker)
         self._machine.resume()
         if self._machine.may_reread(verdict.text):

@@ -14,11 +14,15 @@ from shepherd.messages import ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """What a model's output adds up to, as it goes into history."""
+    """What a model's output adds up to, as it goes into history.
+
+    `problems`: if no call was understood, why what looks like one is none, in words for the model.
+    """
 
     content: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def new_call_id() -> str:
@@ -84,4 +88,5 @@ class OutputFilter:
         fresh = self._machine.calls[len(self._tool_calls) :]
         self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
         sink = self._machine.sink
-        return ParsedOutput(sink.content, sink.reasoning, self._tool_calls)
+        problems = () if self._tool_calls else tuple(self._machine.problems)
+        return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)

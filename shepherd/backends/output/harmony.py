@@ -3,6 +3,7 @@
 import re
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead, Opener
@@ -193,5 +194,7 @@ class CallMessage(Mode):
         if calls:
             machine.accept(calls, "")
         else:
+            if complete:
+                machine.note(problem_of_arguments(self._name, body, self._harmony.catalog))
             machine.sink.put(CallbackEvent.CONTENT, self._header + body)
             machine.resume(line_start=True)

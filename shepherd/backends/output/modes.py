@@ -9,6 +9,7 @@ from shepherd.events import CallbackEvent
 
 _LONG = 4096
 _MAX_LONG_FAILURES = 32
+_MAX_PROBLEMS = 3
 
 
 class Mode(ABC):
@@ -38,6 +39,7 @@ class Machine:
         self.sink = TextSink()
         self.separator = separator
         self.calls: list[FoundCall] = []
+        self.problems: list[str] = []
         self._long_failures = 0
         self.mode: Mode
         self.prose: Resumable
@@ -49,6 +51,11 @@ class Machine:
         """
         self._long_failures += len(text) > _LONG
         return len(text) <= _LONG or self._long_failures <= _MAX_LONG_FAILURES
+
+    def note(self, problem: str) -> None:
+        """Remember why something that was meant as a call is none; "" says nothing."""
+        if problem and problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(problem)
 
     def accept(self, calls: Iterable[FoundCall], text: str) -> None:
         """Take `calls`; `text` is content that stood before them."""

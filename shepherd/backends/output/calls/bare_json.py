@@ -1,6 +1,7 @@
 """Calls as JSON with nothing around it."""
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.pythonic import parse_pythonic
 from shepherd.backends.output.calls.reader import CallReader, Verdict
@@ -99,7 +100,7 @@ class BareJsonReader(CallReader):
         calls = self._catalog.from_json_text(text, explicit=True)
         if not calls and self._bracket == "[":
             calls = parse_pythonic(text, self._catalog)
-        return self._accept(calls) if calls else self._reject()
+        return self._accept(calls) if calls else self._reject(problem_of(text, self._catalog))
 
     def _starts(self) -> bool | None:
         """Whether it begins like a call; None if more text is needed."""

@@ -48,6 +48,10 @@ class ToolCatalog:
             return not index or index.isdigit()
         return "functions.".startswith(written) or any(n.startswith(bare) for n in self.names)
 
+    def parameters(self, tool: str) -> JsonObject:
+        """The JSON schema of the arguments."""
+        return self._parameters[tool]
+
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self._parameters[tool]))
 

@@ -28,6 +28,10 @@ class ClosingReader(CallReader):
     def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
         """The calls in what was read; empty if there are none, None if more text is needed."""
 
+    def _problem(self, text: str) -> str:
+        """What is wrong with `text`, which is no call."""
+        return ""
+
     def feed(self, text: str) -> Verdict | None:
         self._pending += text
         if not self._started:
@@ -42,8 +46,10 @@ class ClosingReader(CallReader):
 
     def finish(self, *, truncated: bool) -> Verdict:
         self._use(len(self._pending))
-        calls = None if truncated or not self._started else self._parse(Scope(final=True))
-        return self._accept(calls) if calls else self._reject()
+        if truncated or not self._started:
+            return self._reject()
+        calls = self._parse(Scope(final=True))
+        return self._accept(calls) if calls else self._reject(self._problem(self._read))
 
     def _search(self) -> Verdict | None:
         while hit := self._closing.search(self._pending):
@@ -54,7 +60,7 @@ class ClosingReader(CallReader):
             self._use(hit.start + len(hit.marker))
             calls = self._parse(Scope()) if self._tried.worth_it() else None
             if calls is not None:
-                return self._accept(calls) if calls else self._reject()
+                return self._accept(calls) if calls else self._reject(self._problem(self._read))
         self._tried.see(self._pending)
         self._use(len(self._pending))
         return None

@@ -3,6 +3,7 @@
 from shepherd.backends.output.calls.bodies import parse_body
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.closing import ClosingReader
+from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts
 
 
@@ -20,3 +21,6 @@ class FunctionReader(ClosingReader):
 
     def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
         return parse_body(self._marker + self._read, self._catalog, scope)
+
+    def _problem(self, text: str) -> str:
+        return problem_of(self._marker + text, self._catalog)

@@ -3,6 +3,7 @@
 import re
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of, problem_of_arguments
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import CallReader, Verdict
 
@@ -51,9 +52,11 @@ class MistralReader(CallReader):
         text = "".join(self._parts[self._start :])
         if self._name:
             calls = self._catalog.from_arguments_text(self._name, text)
+            problem = "" if calls else problem_of_arguments(self._name, text, self._catalog)
         else:
             calls = self._catalog.from_json_text(text)
-        return self._accept(calls) if calls else self._reject()
+            problem = "" if calls else problem_of(text, self._catalog)
+        return self._accept(calls) if calls else self._reject(problem)
 
     def _head_possible(self) -> bool:
         """Whether what was read can begin a call; past the head, the name is set."""

@@ -11,11 +11,13 @@ class Verdict:
     """What a candidate turned out to be: `calls`, or plain `text` if there are none.
 
     `text` is what was read behind the marker; `rest` belongs to neither and is to be read afresh.
+    `problem` says what is wrong with what was meant as a call.
     """
 
     text: str
     calls: tuple[FoundCall, ...] = ()
     rest: str = ""
+    problem: str = ""
 
 
 class Attempts:
@@ -65,5 +67,5 @@ class CallReader(ABC):
     def _accept(self, calls: tuple[FoundCall, ...]) -> Verdict:
         return Verdict(self._read, calls, self._pending)
 
-    def _reject(self) -> Verdict:
-        return Verdict(self._read, (), self._pending)
+    def _reject(self, problem: str = "") -> Verdict:
+        return Verdict(self._read, (), self._pending, problem)

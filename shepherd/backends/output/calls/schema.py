@@ -61,11 +61,20 @@ def from_text(text: str, schema: Any, root: JsonObject) -> Any:
 
 def fits(arguments: JsonObject, parameters: JsonObject) -> bool:
     """Whether all required arguments are there and each has a type that the schema admits."""
+    return not misfits(arguments, parameters)
+
+
+def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
+    """What keeps `arguments` from fitting, each in a few words."""
     required = parameters.get("required")
-    if isinstance(required, list) and not set(cast(list[str], required)) <= arguments.keys():
-        return False
+    names = cast(list[Any], required) if isinstance(required, list) else []
+    wrong = [f"{name} is missing" for name in names if name not in arguments]
     known = properties(parameters)
-    return all(_admits(types_of(known.get(k), parameters), v) for k, v in arguments.items())
+    for name, value in arguments.items():
+        types = types_of(known.get(name), parameters)
+        if not _admits(types, value):
+            wrong.append(f"{name} must be {' or '.join(sorted(types))}")
+    return wrong
 
 
 def _admits(types: frozenset[str], value: Any) -> bool:

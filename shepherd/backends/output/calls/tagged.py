@@ -5,6 +5,7 @@ from enum import Enum, auto
 
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
 from shepherd.backends.output.calls.xml import Scope
@@ -73,7 +74,9 @@ class TaggedReader(CallReader):
         if self._fallback is not None:
             return self._finish_at(*self._fallback)
         calls = parse_body(self._value, self._catalog, Scope(final=True))
-        return self._accept(self._calls + calls) if calls else self._reject()
+        if calls:
+            return self._accept(self._calls + calls)
+        return self._reject(problem_of(self._value, self._catalog))
 
     def _finish_at(self, start: int, end: int) -> Verdict:
         text = self._read
@@ -189,8 +192,11 @@ class TaggedReader(CallReader):
 
     def _close(self, start: int, end: int) -> Verdict | bool:
         self._take(start)
-        calls = parse_body(self._value, self._catalog, _CLOSED) if self._tried.worth_it() else None
+        body = self._value if self._tried.worth_it() else ""
+        calls = parse_body(body, self._catalog, _CLOSED) if body else None
         self._take(end - start)
         if calls is None:
             return True
-        return self._accept(self._calls + calls) if calls else self._reject()
+        if calls:
+            return self._accept(self._calls + calls)
+        return self._reject(problem_of(body, self._catalog))

@@ -1,0 +1,95 @@
+"""Why text that was meant as a call is none, in words for the model that wrote it."""
+
+import json
+import re
+from typing import Any, cast
+
+from shepherd.backends.output.calls.catalog import (
+    ARGUMENT_KEYS,
+    NAME_KEYS,
+    ToolCatalog,
+)
+from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.schema import misfits
+
+_MAX_LENGTH = 20_000
+_NEAR = 12
+_JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
+_JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
+_OTHER_NAME = re.compile(
+    r"<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>\s*[<{]"
+    r"|(?P<glm>[\w.-]+)\s*<arg_key>"
+    r"|call:(?P<gemma>[\w.-]+)\s*\{"
+    r"|<\|open\|>call tool=\"(?P<xtml>[^\"]+)\""
+    r"|function<｜tool▁sep｜>(?P<deepseek>[\w.-]+)\s"
+    r"|(?P<section>[\w.:-]+)\s*(?:<｜tool▁sep｜>|<\|tool_call_argument_begin\|>)"
+    r"|(?P<python>[\w.-]+)\(\s*\w+\s*="
+)
+
+
+def problem_of(body: str, catalog: ToolCatalog) -> str:
+    """What is wrong with `body`, which no reader understood; "" if it looks like no call."""
+    body = body[:_MAX_LENGTH].strip()
+    if body.startswith(("{", "[")) and (name := _JSON_NAME.search(body)):
+        return _json_problem(name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
+    found = _OTHER_NAME.search(body)
+    if found is None:
+        return ""
+    written = next(filter(None, found.groups()))
+    tool = catalog.known(written)
+    if tool is None:
+        return _unknown(written, catalog)
+    brace = body.find("{", found.start())
+    problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
+    return problem or f"The call of {tool} is not complete or not well formed."
+
+
+def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
+    """What is wrong with the arguments of a call, given as JSON text."""
+    tool = catalog.known(name)
+    if tool is None:
+        return _unknown(name, catalog)
+    try:
+        value: Any = loads_lenient(text)
+    except ValueError:
+        return f"The arguments of {tool} are not valid JSON{_where(text)}."
+    return _misfit(tool, value, catalog)
+
+
+def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
+    tool = catalog.known(name)
+    if tool is None:
+        return _unknown(name, catalog)
+    try:
+        value: Any = loads_lenient(body)
+    except ValueError:
+        return f"The call of {tool} is not valid JSON{_where(body)}."
+    item: Any = cast(list[Any], value)[0] if isinstance(value, list) and value else value
+    if not isinstance(item, dict):
+        return ""
+    data = cast(dict[str, Any], item)
+    arguments = next((data[key] for key in ARGUMENT_KEYS if key in data), None)
+    return _misfit(tool, arguments, catalog)
+
+
+def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
+    if not isinstance(arguments, dict):
+        return f"The arguments of {tool} must be a JSON object."
+    wrong = misfits(cast(dict[str, Any], arguments), catalog.parameters(tool))
+    return f"The arguments of {tool} do not fit: {', '.join(wrong)}." if wrong else ""
+
+
+def _unknown(name: str, catalog: ToolCatalog) -> str:
+    return f"There is no tool {name}; the tools are {', '.join(catalog.names)}."
+
+
+def _where(text: str) -> str:
+    """What the strict parser says, and the place."""
+    try:
+        loads(text)
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - _NEAR) : error.pos + _NEAR]
+        return f" ({error.msg}, near {json.dumps(near, ensure_ascii=False)})"
+    except ValueError as error:
+        return f" ({error})"
+    return ""
