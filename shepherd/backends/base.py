@@ -14,7 +14,8 @@ from shepherd.session import Session
 class GenerationStats:
     """The measures of one generation: tokens, seconds, and the context after it.
 
-    `restored_tokens` are those of the cached ones that came from host memory.
+    `restored_tokens` are those of the cached ones that came from host memory. Of `drafted_tokens`,
+    which were computed ahead, `accepted_tokens` came in the answer.
     """
 
     prompt_tokens: int = 0
@@ -25,6 +26,8 @@ class GenerationStats:
     context_used: int = 0
     context_size: int = 0
     restored_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def prefill_speed(self) -> float:
@@ -47,11 +50,15 @@ class GenerationStats:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a backend generated: the assistant's message exactly as it goes into history."""
+    """What a backend generated: the assistant's message exactly as it goes into history.
+
+    `problems` say, for the model to read, why what looks like a call in the content is none.
+    """
 
     message: Message
     finish_reason: FinishReason
     stats: GenerationStats = field(default_factory=GenerationStats)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

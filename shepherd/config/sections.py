@@ -45,6 +45,14 @@ class ModelSection(Section):
     max_rounds: Annotated[
         int, Field(ge=1, le=10_000, description="Rounds of tool calls in one turn.")
     ] = 50
+    max_hints: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10,
+            description="Times in one turn that the model is told why its call was not understood.",
+        ),
+    ] = 2
 
 
 class LlamaCppSection(Section):
@@ -101,6 +109,24 @@ class LlamaCppSection(Section):
     parallel: Annotated[
         int, Field(ge=0, le=256, description="Sequences at once; 0 = 1 in a REPL, 4 in a server.")
     ] = 0
+    max_queue: Annotated[
+        int,
+        Field(ge=0, le=100_000, description="Requests that may wait for a sequence; more get 503."),
+    ] = 64
+    speculation: Annotated[
+        Literal["auto", "lookup", "draft", "off"],
+        Field(
+            description="Compute tokens ahead where that is faster: `lookup` guesses them from the "
+            "conversation, `draft` asks the draft model, `auto` does both."
+        ),
+    ] = "auto"
+    draft_model: Annotated[
+        str,
+        Field(
+            description="A small model of the same family that guesses ahead, as `model.name` "
+            'names it; "" = none.'
+        ),
+    ] = ""
     flash_attention: Annotated[
         Literal["auto", "on", "off"], Field(description="Flash attention.")
     ] = "auto"

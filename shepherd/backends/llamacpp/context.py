@@ -15,12 +15,16 @@ NO_ROOM = 1
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens of one sequence in a batch; `start` is the position of the first."""
+    """Tokens of one sequence in a batch; `start` is the position of the first.
+
+    `outputs` of the last tokens give logits, if they are wanted.
+    """
 
     sequence: int
     start: int
     tokens: Sequence[int]
     wants_logits: bool
+    outputs: int = 1
 
 
 class NativeContext:
@@ -46,7 +50,7 @@ class NativeContext:
         return self._handle
 
     def decode(self, spans: Sequence[Span]) -> int:
-        """Compute a batch; the logits of each span that wants them are at its last index.
+        """Compute a batch; the logits of each span that wants them are at its last indexes.
 
         Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
         outcome; what the memory then holds must be asked for.
@@ -173,7 +177,7 @@ class _Batch:
             self._positions[at:end] = range(span.start, span.start + end - at)
             self._sequences[at:end] = [span.sequence] * (end - at)
             self._outputs[at:end] = [0] * (end - at)
-            self._outputs[end - 1] = span.wants_logits
+            self._outputs[end - span.outputs : end] = [span.wants_logits] * span.outputs
             at = end
         self.native.n_tokens = at
         return at

@@ -13,6 +13,8 @@ from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduler import Scheduler
 from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.speculation import open_speculator
+from shepherd.backends.llamacpp.speculator import Speculator
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
@@ -25,6 +27,7 @@ class Engine:
     context: NativeContext
     scheduler: Scheduler
     checks_calls: bool = True
+    speculator: Speculator | None = None
 
     @classmethod
     def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
@@ -41,9 +44,14 @@ class Engine:
         host = HostCache(cache_capacity(settings))
         shifts = settings.reuse_after_eviction
         pool = SequencePool(context, model.window, model.vocab.controls, host, shifts=shifts)
-        return cls(
-            model, context, Scheduler(context, pool, model.vocab, post), settings.check_calls
-        )
+        try:
+            speculator = open_speculator(settings, model, context) if pool.rolls_back else None
+        except ModelLoadError:
+            context.close()
+            model.close()
+            raise
+        scheduler = Scheduler(context, pool, model.vocab, post, speculator)
+        return cls(model, context, scheduler, settings.check_calls, speculator)
 
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""
@@ -57,6 +65,8 @@ class Engine:
         return [notice]
 
     def close(self) -> None:
-        """Free the context, then the model."""
+        """Free the draft model, the context, then the model."""
+        if self.speculator is not None:
+            self.speculator.close()
         self.context.close()
         self.model.close()

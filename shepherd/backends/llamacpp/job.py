@@ -7,6 +7,7 @@ from enum import Enum, auto
 from time import perf_counter
 
 from shepherd.backends.base import GenerationStats
+from shepherd.backends.llamacpp.drafts import Drafting
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.sampler import SamplerChain
 from shepherd.backends.llamacpp.sequences import Sequence
@@ -72,8 +73,9 @@ class Job:
     """One request. Only the owner thread touches it, but for `cancelled`, which anyone may set.
 
     `tokens` is the prompt and what was generated; what of it is not in the sequence yet has to
-    be decoded. `held` is a token that was sampled before generating was asked for. `receive` is
-    called on the event loop's thread.
+    be decoded. `held` is a token that was sampled before generating was asked for. Of `drafted`
+    tokens that were computed ahead, `accepted` came. `receive` is called on the event loop's
+    thread.
     """
 
     prompt_length: int
@@ -85,6 +87,7 @@ class Job:
     phase: Phase = Phase.WAITING
     sequence: Sequence | None = None
     sampler: SamplerChain | None = None
+    drafting: Drafting | None = None
     held: int | None = None
     max_tokens: int = 0
     cached: int = 0
@@ -92,6 +95,8 @@ class Job:
     prefill_seconds: float = 0.0
     decode_started: float = 0.0
     decodes: int = 0
+    drafted: int = 0
+    accepted: int = 0
     ready: bool = False
     started: bool = False
     stop: StopMatcher = field(init=False)
@@ -134,6 +139,8 @@ class Job:
             context_used=len(self.tokens),
             context_size=context_size,
             restored_tokens=self.restored,
+            drafted_tokens=self.drafted,
+            accepted_tokens=self.accepted,
         )
 
 

@@ -1,7 +1,6 @@
-"""Continuous batching: which tokens of which request go into the next batch."""
+"""Continuous batching: requests wait, get a sequence, and are worked on one batch at a time."""
 
 from collections import deque
-from dataclasses import dataclass
 from time import perf_counter
 
 from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext
@@ -16,28 +15,25 @@ from shepherd.backends.llamacpp.job import (
     Text,
 )
 from shepherd.backends.llamacpp.pace import PrefillPace
+from shepherd.backends.llamacpp.planner import Part, Planner
 from shepherd.backends.llamacpp.sampler import NOTHING, SamplerChain
-from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.speculator import Speculator
 from shepherd.backends.llamacpp.vocab import Vocab
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A job's share of a batch; `index` is the last token's place in it."""
-
-    job: Job
-    sequence: Sequence
-    tokens: list[int]
-    completes: bool
 
 
 class Scheduler:
     """Owns the sequences and runs one batch per step. Owner thread only."""
 
     def __init__(
-        self, context: NativeContext, pool: SequencePool, vocab: Vocab, post: Post
+        self,
+        context: NativeContext,
+        pool: SequencePool,
+        vocab: Vocab,
+        post: Post,
+        speculator: Speculator | None = None,
     ) -> None:
         self._context = context
         self._pool = pool
@@ -47,6 +43,7 @@ class Scheduler:
         self._active: list[Job] = []
         self._crowded = False
         self._pace = PrefillPace(context.batch_size)
+        self._planner = Planner(context, pool, self._pace, speculator)
 
     @property
     def jobs(self) -> list[Job]:
@@ -99,7 +96,7 @@ class Scheduler:
         for job in [job for job in self.jobs if job.cancelled]:
             self._cancel(job)
         self._admit()
-        parts = self._plan()
+        parts = self._planner.plan(self._active)
         if parts:
             self._run(parts)
 
@@ -118,53 +115,26 @@ class Scheduler:
             job.phase = Phase.PREFILL
             self._active.append(job)
 
-    def _plan(self) -> list[_Part]:
-        """One token of each generating job first, then prompts in order as the batch has room."""
-        room = self._context.batch_size
-        running = [j for j in self._active if j.phase is Phase.GENERATING and j.pending == 1]
-        parts = [part for job in running[:room] if (part := self._part(job, 1))]
-        room -= len(parts)
-        room = self._pace.limit(room, beside_others=bool(parts))
-        for job in self._active:
-            if job.runnable and job not in running and room > 0:
-                part = self._part(job, room)
-                if part is not None:
-                    parts.append(part)
-                    room -= len(part.tokens)
-        return parts
-
-    def _part(self, job: Job, room: int) -> _Part | None:
-        sequence = job.sequence
-        if sequence is None:
-            return None
-        done = len(sequence.tokens)
-        tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
-        return _Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
-
-    def _run(self, parts: list[_Part]) -> None:
+    def _run(self, parts: list[Part]) -> None:
         started = perf_counter()
-        spans = [
-            self._pool.span(part.sequence, part.tokens, wants_logits=part.completes)
-            for part in parts
-        ]
         try:
-            code = self._context.decode(spans)
+            code = self._context.decode(self._planner.spans(parts))
         except BackendError as error:
             for part in parts:
                 self._pool.resync(part.sequence)
                 self.fail(part.job, BackendError(str(error)))
             return
         if code == NO_ROOM:
-            self._make_room()
+            self._without_room(parts)
             return
         seconds = perf_counter() - started
-        self._pace.note(sum(len(part.tokens) for part in parts), seconds)
+        self._planner.note(parts, seconds)
         index = -1
         for part in parts:
             index += len(part.tokens)
             self._decoded(part, index, seconds)
 
-    def _decoded(self, part: _Part, index: int, seconds: float) -> None:
+    def _decoded(self, part: Part, index: int, seconds: float) -> None:
         job = part.job
         try:
             self._pool.extend(part.sequence, part.tokens)
@@ -181,18 +151,41 @@ class Scheduler:
             self._park(job)
             return
         try:
-            token = self._sampler(job).sample(self._context, index)
+            if job.ready:
+                self._go_on(part, index - len(part.drafted))
+            else:
+                self._begin(job, index)
         except BackendError as error:
             self.fail(job, error)
-            return
-        if job.ready:
-            job.decodes += 1
-            self._accept(job, token)
-            return
-        job.held = token
+
+    def _begin(self, job: Job, index: int) -> None:
+        """Sample the first token and keep it."""
+        job.held = self._sampler(job).sample(self._context, index)
         job.ready = True
         self._post(job, Ready(job.cached))
         self._park(job)
+
+    def _go_on(self, part: Part, index: int) -> None:
+        """Sample behind the token at `index`, then behind drafted ones as long as they came.
+
+        Each token is the model's own choice, whatever was drafted; the rest of the draft goes.
+        """
+        job, drafted = part.job, part.drafted
+        known = len(part.sequence.tokens) - len(drafted)
+        sampled = accepted = 0
+        try:
+            for expected in (*drafted, None):
+                token = self._sampler(job).sample(self._context, index + sampled)
+                sampled += 1
+                job.decodes += 1
+                accepted += token == expected
+                self._accept(job, token)
+                if token != expected or job.phase is Phase.DONE:
+                    break
+        finally:
+            if drafted:
+                self._planner.note_draft(part, accepted)
+                self._pool.trim(part.sequence, known + max(0, sampled - 1))
 
     def _park(self, job: Job) -> None:
         job.phase = Phase.PARKED
@@ -257,8 +250,11 @@ class Scheduler:
             job.sampler.prime(job.tokens)
         return job.sampler
 
-    def _make_room(self) -> None:
-        """The shared memory is full: idle sequences go first, then the youngest job waits."""
+    def _without_room(self, parts: list[Part]) -> None:
+        """The shared memory is full: drafts go, then idle sequences; then the youngest waits."""
+        if any(part.drafted for part in parts):
+            self._run([part.undrafted() for part in parts])
+            return
         if self._pool.drop_idle():
             return
         youngest = self._active[-1]

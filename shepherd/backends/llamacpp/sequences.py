@@ -106,9 +106,11 @@ class SequencePool:
         sequence.restored = 0
         self._touch(sequence)
 
-    def span(self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool) -> Span:
-        """The batch part that continues the sequence."""
-        return Span(sequence.id, len(sequence.tokens), tokens, wants_logits)
+    def span(
+        self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool, outputs: int = 1
+    ) -> Span:
+        """The batch part that continues the sequence; `outputs` of its last tokens give logits."""
+        return Span(sequence.id, len(sequence.tokens), tokens, wants_logits, outputs)
 
     def chunk(self, sequence: Sequence, room: int) -> int:
         """How many of `room` tokens may come next, so that no checkpoint is passed."""

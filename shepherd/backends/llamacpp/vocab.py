@@ -59,6 +59,11 @@ class Vocab:
             piece = self._pieces[token] = self._read_piece(token)
         return piece
 
+    def raw(self, token: int) -> bytes:
+        """The token as the model's file has it."""
+        raw: bytes = self._lib.llama_vocab_get_text(self._handle, token)
+        return raw
+
     def text(self, token: int) -> str:
         """The token as text, "" if there is no such token."""
         return "" if token == _NO_TOKEN else self.piece(token).decode("utf-8", "replace")
