@@ -1,11 +1,15 @@
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
+from shepherd.backends.llamacpp.bias import resolve_biases
 from shepherd.backends.llamacpp.context import NativeContext, Span
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.params import context_params
 from shepherd.backends.llamacpp.sampler import SamplerChain
+from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings
 
@@ -99,3 +103,102 @@ def test_penalties_look_back_as_far_as_last_n(
     others = [t for t in (30, 31, 32) if t != best][:2]
     tokens = sample(sampling, context, llama_model, [best, *others])
     assert tokens.count(best) == picked
+
+
+WIDE = Sampling(temperature=2.0, top_k=0, top_p=1.0, xtc_probability=0.5, penalty_freq=0.5, seed=3)
+LAST = len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("mirostat", [0, 1, 2])
+@pytest.mark.parametrize("constraint", [None, Constraint('root ::= [a-z"-]+')])
+def test_a_clone_goes_on_as_the_original(
+    mirostat: int,
+    constraint: Constraint | None,
+    context: NativeContext,
+    llama_model: NativeModel,
+) -> None:
+    sampling = Sampling(mirostat=mirostat).over(WIDE)
+    chain = SamplerChain(sampling, llama_model.vocab, context.size, constraint)
+    begun = [chain.sample(context, LAST) for _ in range(5)]
+    twin = chain.clone()
+    rest = [chain.sample(context, LAST) for _ in range(20)]
+    chain.close()
+    assert [twin.sample(context, LAST) for _ in range(20)] == rest
+    twin.close()
+    assert len({*begun, *rest}) > 1
+
+
+def test_sampling_is_picking_and_accepting(
+    context: NativeContext, llama_model: NativeModel
+) -> None:
+    whole = sample(WIDE, context, llama_model, times=20)
+    chain = SamplerChain(WIDE, llama_model.vocab, context.size)
+    for expected in whole:
+        assert chain.pick(context, LAST) == expected
+        chain.accept(expected)
+    chain.close()
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=0.0),
+        Sampling(temperature=1.5, top_k=3),
+        Sampling(temperature=0.0, logit_bias=((70, 100.0),)),
+    ],
+)
+def test_log_probabilities_are_those_of_the_model(
+    sampling: Sampling, context: NativeContext, llama_model: NativeModel
+) -> None:
+    vocab = llama_model.vocab
+    logits = np.array(context.logits(LAST, vocab.size), dtype=np.float64)
+    expected = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    order = np.argsort(-logits)
+    for count in (0, 1, 20):
+        chain = SamplerChain(Sampling(logprobs=count).over(sampling), vocab, context.size)
+        assert chain.logprob is None
+        token = chain.sample(context, LAST)
+        found = chain.logprob
+        chain.close()
+        assert found is not None
+        assert found.piece == vocab.piece(token)
+        assert found.logprob == pytest.approx(expected[token], abs=1e-5)
+        assert [c.piece for c in found.top] == [vocab.piece(int(t)) for t in order[:count]]
+        assert [c.logprob for c in found.top] == pytest.approx(expected[order[:count]], abs=1e-5)
+
+
+def test_log_probabilities_change_no_choice(
+    context: NativeContext, llama_model: NativeModel
+) -> None:
+    plain = sample(WIDE, context, llama_model, times=20)
+    assert sample(Sampling(logprobs=2).over(WIDE), context, llama_model, times=20) == plain
+
+
+def test_biases_of_texts_are_those_of_their_tokens(llama_model: NativeModel) -> None:
+    vocab = llama_model.vocab
+    wanted = Sampling(logit_bias=(("hello w", -5.0), (7, 2.0)))
+    tokens = vocab.tokenize("hello w")
+    assert resolve_biases(wanted, vocab).logit_bias == (*((t, -5.0) for t in tokens), (7, 2.0))
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_bias_of_no_token_is_refused(token: int, llama_model: NativeModel) -> None:
+    with pytest.raises(InvalidRequestError, match=f"there is no token {token}"):
+        resolve_biases(Sampling(logit_bias=((token, 1.0),)), llama_model.vocab)
+
+
+def test_something_must_be_left(llama_model: NativeModel) -> None:
+    all_but_ends = [t for t in range(llama_model.vocab.size) if t not in llama_model.vocab.ends]
+    banned = Sampling(logit_bias=tuple((t, -100.0) for t in all_but_ends))
+    assert resolve_biases(banned, llama_model.vocab) == banned
+    with pytest.raises(InvalidRequestError, match="every token"):
+        resolve_biases(Sampling(ignore_eos=True).over(banned), llama_model.vocab)
+
+
+def test_a_bias_can_not_outdo_a_grammar(context: NativeContext, llama_model: NativeModel) -> None:
+    vocab = llama_model.vocab
+    forced = Sampling(temperature=0.0, logit_bias=((vocab.tokenize("Q")[-1], 100.0),))
+    chain = SamplerChain(forced, vocab, context.size, Constraint('root ::= "Z"'))
+    tokens = [chain.sample(context, LAST) for _ in range(3)]
+    chain.close()
+    assert b"".join(vocab.piece(t) for t in tokens if t not in vocab.ends).strip() == b"Z"
