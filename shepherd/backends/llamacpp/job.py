@@ -14,6 +14,7 @@ from shepherd.backends.llamacpp.sequences import Sequence
 from shepherd.backends.output.stop import StopMatcher
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
+from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import Sampling
 
 
@@ -34,9 +35,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """More text was generated."""
+    """More text was generated; `logprob` is that of the newest token, if it is asked for.
+
+    With it there may be no text, when a token does not complete any.
+    """
 
     text: str
+    logprob: TokenLogprob | None = None
 
 
 @dataclass(frozen=True, slots=True)

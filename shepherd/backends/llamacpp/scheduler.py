@@ -206,8 +206,9 @@ class Scheduler:
             return
         job.tokens.append(token)
         text = job.show(self._vocab.piece(token))
-        if text:
-            self._post(job, Text(text))
+        logprob = None if job.sampler is None else job.sampler.logprob
+        if text or logprob is not None:
+            self._post(job, Text(text, logprob))
         if job.stop.hit is not None:
             self._finish(job, FinishReason.STOP)
         elif job.generated == job.max_tokens or len(job.tokens) >= self._context.size:
