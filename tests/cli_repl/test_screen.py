@@ -148,3 +148,15 @@ async def test_a_question_that_is_cancelled_leaves_the_prompt_as_it_was() -> Non
         stage.keys.send_text("typed")
         await asyncio.sleep(REDRAW_SECONDS * 2)
         assert "› typed" in stage.shown()
+
+
+async def test_a_line_typed_into_a_question_is_sent_and_no_answer() -> None:
+    async with _stage() as stage:
+        asking = asyncio.ensure_future(stage.screen.ask("May I?", ["y", "n"]))
+        await asyncio.sleep(0.1)
+        stage.keys.send_text("yes, later\r")
+        await asyncio.sleep(0.2)
+        assert stage.submitted == ["yes, later"]
+        assert not asking.done()
+        stage.keys.send_text("y")
+        assert await asking == "y"

@@ -11,6 +11,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,9 @@ import pyte
 
 CTRL_C, CTRL_D, CTRL_J, ESCAPE, ENTER, TAB = "\x03", "\x04", "\n", "\x1b", "\r", "\t"
 ALT_ENTER = ESCAPE + ENTER
-TIMEOUT = 20.0
+TIMEOUT = 90.0
+"""Seconds; long, so that a busy machine fails no test."""
+_BEGIN_UPDATE, _END_UPDATE = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
 class Terminal:
@@ -80,7 +83,8 @@ class Terminal:
     def say(self, text: str) -> None:
         """Type a line and send it; waits until it is drawn, as a person would."""
         self.send(text)
-        self.wait_for(text.split("\n")[-1][-20:])
+        end = "".join(text[-20:].split())
+        self._wait(lambda: self._before_cursor().endswith(end), f"typed: {text}", TIMEOUT)
         self.send(ENTER)
 
     def paste(self, text: str) -> None:
@@ -108,10 +112,20 @@ class Terminal:
             lambda: len(re.findall(pattern, self.text())) >= count, f"{count}×{pattern}", timeout
         )
 
+    def wait_said(self, *texts: str, timeout: float = TIMEOUT) -> str:
+        """Read until what the user has sent is `texts` and nothing else."""
+        return self._wait(lambda: self.said() == list(texts), f"said: {texts}", timeout)
+
+    def said(self) -> list[str]:
+        """The lines that stand above the prompt as the user's own."""
+        lines = self.text().split("\n")
+        above = lines[: len(lines) - self.screen.lines + self.screen.cursor.y]
+        return [line[2:] for line in above if line.startswith("› ")]
+
     def settle(self, seconds: float = 0.3) -> str:
-        """Read until nothing has come for a while."""
+        """Read until nothing has come for a while and the program is not just short of CPU."""
         end = time.monotonic() + TIMEOUT
-        while self._read(seconds):
+        while self._read(seconds) or self._wants_cpu():
             assert time.monotonic() < end, f"never quiet:\n{self.visible()}"
         return self.text()
 
@@ -138,11 +152,28 @@ class Terminal:
 
     def _wait(self, done: Any, wanted: str, timeout: float) -> str:
         end = time.monotonic() + timeout
-        while not done():
+        while self._is_drawing() or not done():
             if time.monotonic() > end:
                 raise AssertionError(f"no {wanted!r} on the screen:\n{self.text()}")
             self._read(0.05)
         return self.text()
+
+    def _before_cursor(self) -> str:
+        """What ends at the cursor, without blanks: lines may be broken anywhere."""
+        row, column = self.screen.cursor.y, self.screen.cursor.x
+        lines = self.screen.display
+        return "".join("".join([*lines[:row], lines[row][:column]]).split())
+
+    def _is_drawing(self) -> bool:
+        return self.output.rfind(_BEGIN_UPDATE) > self.output.rfind(_END_UPDATE)
+
+    def _wants_cpu(self) -> bool:
+        """Whether the program would go on if it got a processor; False where nobody can tell."""
+        states: list[str] = []
+        for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            with suppress(OSError):
+                states.append(stat.read_text("utf-8", "replace").rpartition(") ")[2][:1])
+        return bool({"R", "D"} & set(states))
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._master], [], [], seconds)[0]:

@@ -25,13 +25,17 @@ def test_help_lists_every_command(start: Start) -> None:
 def test_every_command_works_before_and_after_a_turn(start: Start) -> None:
     terminal = start("text: An answer.\n", columns=100, rows=50)
     terminal.wait_for(READY)
-    for _ in range(2):
+    said: list[str] = []
+    for count in (1, 2):
         for name in NAMES:
             if name not in ("exit", "clear", "save"):
                 terminal.say(f"/{name}")
-                terminal.wait_for(f"› /{name}")
-        terminal.say("a question")
-        terminal.wait_for("An answer")
+                said.append(f"/{name}")
+                terminal.wait_said(*said)
+        said.append("a question")
+        terminal.say(said[-1])
+        terminal.wait_count("An answer", count)
+        terminal.wait_said(*said)
     assert "Error" not in terminal.settle()
     terminal.say("/exit")
     assert terminal.wait_exit() == 0
@@ -60,9 +64,15 @@ def test_context_clear_and_save(start: Start, work: Path) -> None:
     terminal.say("a question")
     terminal.wait_for("six words")
     terminal.say("/context")
-    shown = terminal.wait_for("free")
-    for part in ("system message", "tools and template", "your messages", "answers", "used"):
-        assert part in shown
+    for part in (
+        "system message",
+        "tools and template",
+        "your messages",
+        "answers",
+        "used",
+        "free",
+    ):
+        terminal.wait_for(part)
     terminal.say("/save talk.md")
     terminal.wait_for("Saved to")
     terminal.say("/save talk.json")

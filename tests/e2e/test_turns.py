@@ -26,14 +26,14 @@ ANSWERS = {
 
 
 def test_generation_stops_at_once_and_the_next_turn_works(start: Start) -> None:
-    going_on = "text: The beginning.\ndelay: 30\ntext: never\n"
+    going_on = "text: The beginning.\ndelay: 600\ntext: never\n"
     terminal = start(f"{going_on}---\n{going_on}---\ntext: Next answer.\n")
     terminal.wait_for(READY)
     for count, key in enumerate((CTRL_C, ESCAPE), start=1):
         terminal.say("hello")
         terminal.wait_count("The beginning", count)
         terminal.send(key)
-        terminal.wait_count("interrupted", count, timeout=3)
+        terminal.wait_count("interrupted", count)
         terminal.settle()
     terminal.say("and now")
     shown = terminal.wait_for("Next answer")
@@ -42,18 +42,18 @@ def test_generation_stops_at_once_and_the_next_turn_works(start: Start) -> None:
 
 
 def test_a_stop_before_the_first_word_works_too(start: Start) -> None:
-    terminal = start("delay: 30\n---\ntext: Next answer.\n")
+    terminal = start("delay: 600\n---\ntext: Next answer.\n")
     terminal.wait_for(READY)
     terminal.say("hello")
     terminal.wait_for("Esc stops")
     terminal.send(ESCAPE)
-    terminal.wait_for("interrupted", timeout=3)
+    terminal.wait_for("interrupted")
     terminal.say("and now")
     terminal.wait_for("Next answer")
 
 
 def test_ctrl_c_with_text_clears_it_first_then_stops(start: Start) -> None:
-    terminal = start("text: Working.\ndelay: 30\n")
+    terminal = start("text: Working.\ndelay: 600\n")
     terminal.wait_for(READY)
     terminal.say("hello")
     terminal.wait_for("Working")
@@ -62,25 +62,25 @@ def test_ctrl_c_with_text_clears_it_first_then_stops(start: Start) -> None:
     terminal.send(CTRL_C)
     assert "interrupted" not in terminal.wait_gone("draft")
     terminal.send(CTRL_C)
-    terminal.wait_for("interrupted", timeout=3)
+    terminal.wait_for("interrupted")
 
 
 def test_what_waited_comes_back_to_the_prompt_when_the_turn_is_stopped(start: Start) -> None:
-    terminal = start("text: Working.\ndelay: 30\n---\ntext: Too early.\n")
+    terminal = start("text: Working.\ndelay: 600\n---\ntext: Too early.\n")
     terminal.wait_for(READY)
     terminal.say("hello")
     terminal.wait_for("Working")
     terminal.say("next question")
     terminal.wait_for("waiting: next question")
     terminal.send(ESCAPE)
-    terminal.wait_for("interrupted", timeout=3)
+    terminal.wait_for("interrupted")
+    terminal.wait_for("› next question")
     assert "Too early" not in terminal.settle()
-    assert "› next question" in terminal.visible()
 
 
 def test_a_running_command_is_stopped(start: Start) -> None:
     terminal = start(
-        'call: execute_command {"command": "echo begun; sleep 30"}\n---\ntext: Next answer.\n'
+        'call: execute_command {"command": "echo begun; sleep 600"}\n---\ntext: Next answer.\n'
     )
     terminal.wait_for(READY)
     terminal.say("/approve all")
@@ -88,7 +88,7 @@ def test_a_running_command_is_stopped(start: Start) -> None:
     terminal.say("run it")
     terminal.wait_for("running execute_command")
     terminal.send(ESCAPE)
-    terminal.wait_for("interrupted", timeout=5)
+    terminal.wait_for("interrupted")
     terminal.say("and now")
     terminal.wait_for("Next answer")
 
@@ -108,10 +108,10 @@ def test_each_piece_of_an_answer_is_shown_exactly_once(start: Start) -> None:
 
 
 def test_the_open_part_of_an_answer_is_visible_before_it_is_finished(start: Start) -> None:
-    terminal = start('text: "An unfinished sentence"\ndelay: 30\n')
+    terminal = start('text: "An unfinished sentence"\ndelay: 600\n')
     terminal.wait_for(READY)
     terminal.say("hello")
-    terminal.wait_for("An unfinished sentence", timeout=3)
+    terminal.wait_for("An unfinished sentence")
 
 
 @pytest.mark.parametrize("sizes", [[(60, 24), (100, 24)], [(40, 24), (120, 24), (80, 24)]])

@@ -1,18 +1,16 @@
 """What keys do."""
 
-import os
-import select
 from collections.abc import Callable
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.filters import Condition, emacs_mode, has_completions, is_searching
-from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.surface import Actions
+from shepherd.cli.repl.typed_ahead import input_waiting
 
 
 def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
@@ -22,7 +20,7 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if prompt.is_bursting and _more_follows(event):
+        if prompt.is_bursting and _more_follows(event):  # a paste that the terminal does not mark
             buffer.insert_text("\n")
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
@@ -33,16 +31,9 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
             submit(prompt.take())
 
     @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
-        if prompt.typed_ahead and not _more_follows(event):
-            prompt.typed_ahead = False
-            submit(prompt.take())
-        else:
-            event.current_buffer.insert_text("\n")
+        event.current_buffer.insert_text("\n")
 
     return keys
 
@@ -80,8 +71,10 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     return keys
 
 
-def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
-    """Keys while a question waits; what a user in the middle of typing types stays a draft."""
+def question_keys(
+    prompt: Prompt, submit: Callable[[str], None], answer: Callable[[str], None]
+) -> KeyBindings:
+    """Keys while a question waits; a user in the middle of typing types on in the prompt."""
     keys = KeyBindings()
 
     @keys.add(Keys.Any)
@@ -91,6 +84,10 @@ def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
         else:
             answer(event.data.lower())
 
+    @keys.add("enter", filter=Condition(lambda: prompt.is_typing))
+    def _(_event: KeyPressEvent) -> None:
+        submit(prompt.take())
+
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
         prompt.buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
@@ -99,19 +96,8 @@ def question_keys(prompt: Prompt, answer: Callable[[str], None]) -> KeyBindings:
 
 
 def _more_follows(event: KeyPressEvent) -> bool:
-    """Whether more keys are there already, as in a paste without bracketed paste."""
-    if event.key_processor.input_queue:
-        return True
-    return input_waiting(event.app.input)
-
-
-def input_waiting(source: Input) -> bool:
-    """Whether there is something to read."""
-    try:
-        descriptor = source.fileno()
-        return os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
-    except (NotImplementedError, OSError, ValueError):
-        return False
+    """Whether more keys are there already."""
+    return bool(event.key_processor.input_queue) or input_waiting(event.app.input)
 
 
 def _chose_file(buffer: Buffer) -> bool:

@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.filters import Condition
@@ -50,16 +51,25 @@ def _trim(path: Path) -> None:
 class Prompt:
     """Text being typed, with history and completion; `placeholder` is shown while it is empty.
 
-    `search` is the line in which the history is searched (Ctrl+R). `typed_ahead` says that a line
-    was entered before the terminal was ours: its end arrives as Ctrl+J.
+    `search` is the line in which the history is searched (Ctrl+R). With `bursts_are_pastes` lines
+    that come in at once are one message: right where the terminal does not mark pastes, but there
+    lines typed while the program could not read are taken for a paste too.
     """
 
-    def __init__(self, history: History, completer: Completer, sign: str) -> None:
+    def __init__(
+        self,
+        history: History,
+        completer: Completer,
+        sign: str,
+        *,
+        bursts_are_pastes: bool = False,
+    ) -> None:
         self.placeholder = ""
-        self.typed_ahead = False
         self.search = SearchToolbar()
         self._sign = sign
+        self._bursts_are_pastes = bursts_are_pastes
         self._typed_at = 0.0
+        self._more_came = False
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
@@ -75,8 +85,9 @@ class Prompt:
 
     @property
     def is_bursting(self) -> bool:
-        """Whether text came in faster than anybody types."""
-        return time.monotonic() - self._typed_at < BURST_SECONDS
+        """Whether text comes in as a paste does."""
+        just_now = time.monotonic() - self._typed_at < BURST_SECONDS
+        return self._bursts_are_pastes and (just_now or self._more_came)
 
     @property
     def is_typing(self) -> bool:
@@ -122,3 +133,4 @@ class Prompt:
 
     def _note_typing(self, buffer: Buffer) -> None:
         self._typed_at = time.monotonic()
+        self._more_came = bool(get_app().key_processor.input_queue)

@@ -27,11 +27,12 @@ from prompt_toolkit.styles import Style
 from rich.console import RenderableType
 from rich.text import Text
 
-from shepherd.cli.repl.keys import global_keys, input_waiting, prompt_keys, question_keys
+from shepherd.cli.repl.keys import global_keys, prompt_keys, question_keys
 from shepherd.cli.repl.paint import Painter, Piece
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.resize import ResizingApplication
 from shepherd.cli.repl.surface import Actions
+from shepherd.cli.repl.typed_ahead import reading_keys
 
 REDRAW_SECONDS = 0.04
 ESCAPE_SECONDS = 0.08
@@ -156,9 +157,9 @@ class Screen:
 
     async def run(self) -> None:
         """Read keys until `leave`."""
-        self.prompt.typed_ahead = input_waiting(self.app.input)
         try:
-            await self.app.run_async(set_exception_handler=False)
+            with reading_keys(self.app.input):
+                await self.app.run_async(set_exception_handler=False)
         except EOFError:
             return  # the terminal is gone
         finally:
@@ -196,7 +197,7 @@ class Screen:
                 self._question_text,
                 focusable=True,
                 show_cursor=False,
-                key_bindings=question_keys(self.prompt, self._take_key),
+                key_bindings=question_keys(self.prompt, actions.submit, self._take_key),
             ),
             dont_extend_height=True,
         )

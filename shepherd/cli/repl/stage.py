@@ -12,6 +12,7 @@ from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.surface import Actions
+from shepherd.cli.repl.typed_ahead import marks_pastes
 
 
 def can_redraw(env: Mapping[str, str]) -> bool:
@@ -34,5 +35,6 @@ def build_surface(
         open_history(assembly.paths.history_file),
         PromptCompleter(table, assembly.cwd),
         painter.glyphs.user,
+        bursts_are_pastes=not marks_pastes(os.environ),
     )
     return Screen(painter, prompt, actions, vi_mode=terminal.edit_mode == "vi")
