@@ -28,7 +28,7 @@ def reading_keys(source: Input) -> Generator[None]:
         keys: list[KeyPress] = []
         while edits_lines and not source.closed and input_waiting(source):
             keys += source.read_keys()
-        store_typeahead(source, [_AS_TYPED.get(_name(key), key) for key in keys])
+        store_typeahead(source, [_as_typed(key) for key in keys])
         yield
 
 
@@ -54,5 +54,5 @@ def _edits_lines(source: Input) -> bool:
     return bool(flags[0] & termios.ICRNL and flags[3] & termios.ICANON)
 
 
-def _name(press: KeyPress) -> Keys | None:
-    return press.key if isinstance(press.key, Keys) else None
+def _as_typed(press: KeyPress) -> KeyPress:
+    return _AS_TYPED.get(press.key, press) if isinstance(press.key, Keys) else press
