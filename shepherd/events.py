@@ -45,6 +45,7 @@ class Topic(StrEnum):
     WARNING = "warning"
     PREFILL = "prefill"  # content: "done/total" in tokens
     EVICTION = "eviction"
+    HINT = "hint"  # the model was told that its call was not understood
 
 
 class FinishReason(StrEnum):

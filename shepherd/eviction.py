@@ -9,7 +9,7 @@ from shepherd.messages import Message, Role
 def message_groups(messages: Sequence[Message]) -> list[range]:
     """The groups that may be evicted, oldest first; a group goes whole or stays whole.
 
-    A group is a user turn with everything up to the next user message or, behind the last user
+    A group is a user turn with everything up to what the user said next or, behind the last user
     message, one assistant message with all the results of its calls. The last user message and
     the newest group behind it belong to no evictable group.
     """
@@ -43,15 +43,20 @@ def plan_eviction(
 
 def _last_user(messages: Sequence[Message]) -> int | None:
     return next(
-        (i for i in range(len(messages) - 1, -1, -1) if messages[i].role is Role.USER), None
+        (i for i in range(len(messages) - 1, -1, -1) if _opens(messages[i], Role.USER)), None
     )
 
 
 def _split(messages: Sequence[Message], start: int, end: int, opener: Role) -> list[range]:
     """Cut `start..end` before every message of role `opener`."""
-    cuts = [i for i in range(start + 1, end) if messages[i].role is opener]
+    cuts = [i for i in range(start + 1, end) if _opens(messages[i], opener)]
     bounds = [start, *cuts, end]
     return [range(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+def _opens(message: Message, opener: Role) -> bool:
+    """Whether a group may begin with `message`; a hint belongs to the answer before it."""
+    return message.role is opener and not message.is_hint
 
 
 def _merged(ranges: Sequence[range]) -> list[range]:

@@ -7,6 +7,9 @@ from typing import Any, TypeAlias, cast
 
 JsonObject: TypeAlias = dict[str, Any]
 
+HINTER = "shepherd"
+"""The `name` of a user message that no user wrote."""
+
 
 class Role(StrEnum):
     """Who a message is from."""
@@ -44,7 +47,8 @@ class ToolSpec:
 class Message:
     """One message; content, reasoning and tool calls are kept apart and exactly as generated.
 
-    `tool_call_id` and `name` (the tool's) belong to messages of role TOOL.
+    `tool_call_id` and `name` (the tool's) belong to messages of role TOOL. A hint is a user message
+    that Shepherd wrote in the user's place, within a turn.
     """
 
     role: Role
@@ -57,6 +61,15 @@ class Message:
     @classmethod
     def user(cls, content: str) -> "Message":
         return cls(Role.USER, content)
+
+    @classmethod
+    def hint(cls, content: str) -> "Message":
+        return cls(Role.USER, content, name=HINTER)
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether Shepherd wrote it, not the user."""
+        return self.role is Role.USER and self.name == HINTER
 
     @classmethod
     def assistant(

@@ -61,7 +61,8 @@ class Assembly:
     @property
     def limits(self) -> TurnLimits:
         """The guards of a turn."""
-        return TurnLimits(self.config.model.max_tokens, self.config.model.max_rounds)
+        model = self.config.model
+        return TurnLimits(model.max_tokens, model.max_rounds, max_hints=model.max_hints)
 
     def start_backend(self) -> asyncio.Task[Backend]:
         """Begin to load the backend, unless it is loading or there; again after a failure."""

@@ -18,6 +18,7 @@ FREE = frozenset(
         "model.system_message",
         "model.max_tokens",
         "model.max_rounds",
+        "model.max_hints",
         "llamacpp.context_size",
         "llamacpp.gpu_layers",
         "llamacpp.flash_attention",

@@ -11,6 +11,7 @@ from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn.fitting import evict_oldest, fit_result, make_room, result_bytes
+from shepherd.turn.hints import ASKED_AGAIN, GIVEN_UP, HintGuard, hint
 from shepherd.turn.repetition import RepetitionGuard
 from shepherd.turn.stream import TurnStream
 
@@ -31,12 +32,16 @@ class ToolExecutor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """The guards of one turn; `max_tokens` per generation, 0 means as many as fit."""
+    """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
+
+    `max_hints`: how often the model is told that a call of its was not understood.
+    """
 
     max_tokens: int = 0
     max_rounds: int = 50
     reminder_after: int = 3
     stop_after: int = 5
+    max_hints: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ async def run_turn(
 ) -> TurnOutcome:
     """Answer `prompt`, running tools until the model is done.
 
-    Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. When the
+    Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. A call that
+    was not understood makes the model try again, told what was wrong. When the
     callback returns False the outcome is CANCELLED; when the task is cancelled CancelledError
     goes on. Either way what was generated is kept and every call in the session has its result.
     Raises ShepherdError after an ERROR event; a prompt that can't fit leaves no trace in the
@@ -81,9 +87,11 @@ class _Turn:
     limits: TurnLimits
     stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
     guard: RepetitionGuard = field(init=False)
+    hints: HintGuard = field(init=False)
 
     def __post_init__(self) -> None:
         self.guard = RepetitionGuard(self.limits.reminder_after, self.limits.stop_after)
+        self.hints = HintGuard(self.limits.max_hints)
 
     async def run(self, prompt: str) -> TurnOutcome:
         self.session.add(Message.user(prompt))
@@ -94,9 +102,12 @@ class _Turn:
             if self.stream.cancelled:
                 self._fill(generation.message.tool_calls, INTERRUPTED)
                 return self._outcome(FinishReason.CANCELLED)
-            if not generation.message.tool_calls:
-                return self._outcome(generation.finish_reason)
-            ended = await self._run_tools(generation.message.tool_calls)
+            if self.hints.needed(self.session, generation):
+                ended = self._hint(generation)
+            elif generation.message.tool_calls:
+                ended = await self._run_tools(generation.message.tool_calls)
+            else:
+                ended = generation.finish_reason
             if ended is not None:
                 return self._outcome(ended)
         return self._stop(f"Stopped after {self.limits.max_rounds} rounds of tool calls.")
@@ -154,6 +165,17 @@ class _Turn:
             text = f"Context full: the {len(gone)} oldest messages left the conversation."
             self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
         return bool(gone)
+
+    def _hint(self, generation: Generation) -> FinishReason | None:
+        """Tell user and model what was wrong; the reason to end the turn, None to go on."""
+        again = self.hints.take()
+        text = (ASKED_AGAIN if again else GIVEN_UP).format(problems=" ".join(generation.problems))
+        if not self.stream.send(CallbackEvent.SYSTEM, text, Topic.HINT):
+            return FinishReason.CANCELLED
+        if not again:
+            return generation.finish_reason
+        self.session.add(hint(generation))
+        return None
 
     async def _run_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         """Give each call its result; the reason to end the turn, None to go on."""

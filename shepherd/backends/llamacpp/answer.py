@@ -56,7 +56,7 @@ class Answer:
         if self.cancelled:
             reason = FinishReason.CANCELLED
         message = Message.assistant(result.content, result.reasoning, result.tool_calls)
-        return Generation(message, reason, stats)
+        return Generation(message, reason, stats, result.problems)
 
     def _send_all(self, events: list[TextEvent]) -> None:
         for event in events:

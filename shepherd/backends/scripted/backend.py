@@ -16,6 +16,7 @@ from shepherd.backends.scripted.script import (
     Fail,
     Finish,
     Full,
+    Problem,
     Say,
     Script,
     Step,
@@ -60,6 +61,7 @@ class _Playback:
     content: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    problems: list[str] = field(default_factory=list[str])
     finish: FinishReason | None = None
     cancelled: bool = False
 
@@ -139,7 +141,8 @@ class ScriptedBackend(Backend):
         playback.send(CallbackEvent.STOP, reason.value)
         for call in playback.calls:
             playback.send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
-        return Generation(message, playback.finish_reason(), stats)
+        problems = tuple(playback.problems)
+        return Generation(message, playback.finish_reason(), stats, problems)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
@@ -175,6 +178,8 @@ class ScriptedBackend(Backend):
                 playback.chunk = characters
             case Full(tokens_over=over):
                 raise ContextFullError(f"the context is full by {over} tokens", over)
+            case Problem(why=why):
+                playback.problems.append(why)
             case Fail(message=message):
                 raise BackendError(message)
             case Finish(reason=reason):

@@ -7,6 +7,7 @@ call: read_file {"path": "notes.txt"}
 delay: 0.2             seconds
 chunk: 4               characters per event from here on
 full: 120              the context is full by so many tokens
+problem: why the text, which was meant as a call, is none
 error: upstream is gone
 finish: length
 # a comment
@@ -63,6 +64,13 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with the text, which was meant as a call."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """BackendError with this message."""
 
@@ -76,7 +84,7 @@ class Finish:
     reason: FinishReason
 
 
-Step = Say | Call | Delay | Chunk | Full | Fail | Finish
+Step = Say | Call | Delay | Chunk | Full | Problem | Fail | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,7 @@ _PARSERS: dict[str, Callable[[str], Step]] = {
     "delay": lambda value: Delay(float(value)),
     "chunk": lambda value: Chunk(max(1, int(value))),
     "full": lambda value: Full(int(value)),
+    "problem": Problem,
     "error": Fail,
     "finish": lambda value: Finish(FinishReason(value)),
 }

@@ -57,6 +57,6 @@ def _as_text(message: Message) -> str:
     calls = [f"→ {c.name} {one_line(c.arguments_json, LINE_WIDTH)}" for c in message.tool_calls]
     if message.role is Role.TOOL:
         return f"  {one_line(message.content, LINE_WIDTH)}"
-    sign = "> " if message.role is Role.USER else ""
+    sign = "> " if message.role is Role.USER and not message.is_hint else ""
     text = f"\n{sign}{clean(message.content)}" if message.content else ""
     return "\n".join([part for part in (text, *calls) if part])

@@ -37,7 +37,8 @@ def as_markdown(session: Session) -> str:
 def _message_parts(message: Message) -> list[str]:
     if message.role is Role.TOOL:
         return [f"**{message.name}** gave:", fenced(message.content)]
-    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(message.role, "## System")
+    who = Role.SYSTEM if message.is_hint else message.role
+    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(who, "## System")
     parts = [title]
     if message.reasoning:
         quoted = message.reasoning.strip().replace("\n", "\n> ")

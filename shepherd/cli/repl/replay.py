@@ -2,7 +2,7 @@
 
 from shepherd.cli.repl.attach import without_attachments
 from shepherd.cli.repl.render import Renderer
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import Message, Role
 
 EXCHANGES = 3
@@ -10,7 +10,7 @@ EXCHANGES = 3
 
 def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
     """Show the last exchanges, and say how much there is before them."""
-    starts = [i for i, m in enumerate(messages) if m.role is Role.USER]
+    starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
     if begin:
         renderer.notice(f"{begin} earlier messages")
@@ -21,6 +21,8 @@ def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
 
 def _show(message: Message, renderer: Renderer) -> None:
     match message.role:
+        case Role.USER if message.is_hint:
+            renderer(CallbackEvent.SYSTEM, message.content, Topic.HINT, "")
         case Role.USER:
             renderer.settle()
             renderer.user(without_attachments(message.content))
