@@ -5,6 +5,7 @@ Pure: text in, events out; knows nothing of models, sessions or callbacks.
 
 from shepherd.backends.output.detect import STYLES, detect_style, with_separator
 from shepherd.backends.output.filter import OutputFilter, ParsedOutput, new_call_id
+from shepherd.backends.output.shown import ShownTokens
 from shepherd.backends.output.stop import StopMatcher
 from shepherd.backends.output.style import (
     ALL_FORMATS,
@@ -25,6 +26,7 @@ __all__ = [
     "OutputFilter",
     "OutputStyle",
     "ParsedOutput",
+    "ShownTokens",
     "StopMatcher",
     "TextEvent",
     "ThinkMarkers",
