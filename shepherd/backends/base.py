@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 
 from shepherd.events import EventCallback, FinishReason
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import choice_seed
 from shepherd.session import Session
@@ -54,12 +55,14 @@ class Generation:
     """What a backend generated: the assistant's message exactly as it goes into history.
 
     `problems` say, for the model to read, why what looks like a call in the content is none.
+    `logprobs` are those of the content's tokens; None if nobody asked or the backend has none.
     """
 
     message: Message
     finish_reason: FinishReason
     stats: GenerationStats = field(default_factory=GenerationStats)
     problems: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"], ABC):
 
     prompt_tokens: int
     cached_tokens: int
+    logprobs: list[TokenLogprob] | None = None
+    """Those of the content that was sent so far; None as in `Generation`."""
 
 
 class Backend(ABC):
@@ -121,7 +126,9 @@ class Backend(ABC):
             for index in range(count):
                 seed = choice_seed(session.sampling.seed, index)
                 own = replace(session, sampling=replace(session.sampling, seed=seed))
-                handles.append(await held.enter_async_context(await self.prefill_session(own, callback)))
+                handle = await self.prefill_session(own, callback)
+                held.push_async_exit(handle)
+                handles.append(handle)
             held.pop_all()
         return handles
 

@@ -2,8 +2,9 @@
 
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.llamacpp.job import Failed, Finished, Text, Update
-from shepherd.backends.output import OutputFilter, TextEvent
+from shepherd.backends.output import OutputFilter, ShownTokens, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 
 
@@ -14,9 +15,17 @@ class Answer:
     """
 
     def __init__(
-        self, output: OutputFilter, callback: EventCallback, *, cancelled: bool = False
+        self,
+        output: OutputFilter,
+        callback: EventCallback,
+        *,
+        cancelled: bool = False,
+        logprobs: list[TokenLogprob] | None = None,
     ) -> None:
+        """`logprobs` takes those of the content's tokens, before its events are sent."""
         self._output = output
+        self._logprobs = logprobs
+        self._shown = None if logprobs is None else ShownTokens()
         self._callback = callback
         self.cancelled = cancelled
         self.finished: Finished | None = None
@@ -27,6 +36,8 @@ class Answer:
         text: list[str] = []
         for update in updates:
             match update:
+                case Text() if self._shown is not None:
+                    self._follow(update, self._shown)
                 case Text(text=piece):
                     text.append(piece)
                 case Finished():
@@ -36,9 +47,7 @@ class Answer:
                 case _:
                     pass
         if text:
-            joined = "".join(text)
-            self.characters += len(joined)
-            self._send_all(self._output.feed(joined))
+            self._feed("".join(text))
 
     def complete(self, stats: GenerationStats) -> Generation:
         """Send what was held back, STATS, STOP and the calls; `stats` if it was cut off."""
@@ -56,9 +65,24 @@ class Answer:
         if self.cancelled:
             reason = FinishReason.CANCELLED
         message = Message.assistant(result.content, result.reasoning, result.tool_calls)
-        return Generation(message, reason, stats, result.problems)
+        logprobs = None if self._logprobs is None else tuple(self._logprobs)
+        return Generation(message, reason, stats, result.problems, logprobs)
+
+    def _follow(self, update: Text, shown: ShownTokens) -> None:
+        """Feed one token alone, so that it is known what becomes of it."""
+        if update.logprob is None:
+            shown.finish()
+        else:
+            shown.add(update.logprob)
+        self._feed(update.text)
+
+    def _feed(self, text: str) -> None:
+        self.characters += len(text)
+        self._send_all(self._output.feed(text))
 
     def _send_all(self, events: list[TextEvent]) -> None:
+        if self._shown is not None and self._logprobs is not None:
+            self._logprobs += self._shown.shown(events)
         for event in events:
             self._send(event.event, event.text, event.name)
 

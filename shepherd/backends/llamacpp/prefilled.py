@@ -37,6 +37,7 @@ class LlamaPrefilled(Prefilled):
         self.tools = request.tools
         self.prompt_tokens = len(prompt.tokens)
         self.cached_tokens = 0
+        self.logprobs = None if request.sampling.logprobs is None else []
         self.cancelled = False
         self._worker = worker
         self._jobs = jobs
