@@ -87,8 +87,11 @@ def _default(key: str, field: FieldInfo) -> str:
 
 def _default_value(key: str, field: FieldInfo) -> object:
     """The value that counts when nothing is set; None when there is none."""
-    built_in: dict[str, object] = {**asdict(DEFAULT_SAMPLING), "stop": list[str]()}
-    return built_in.get(key) if field.default is None else cast(object, field.default)
+    if field.default is not None:
+        return cast(object, field.default)
+    built_in: dict[str, object] = asdict(DEFAULT_SAMPLING)
+    value = built_in.get(key)
+    return list(cast(tuple[str, ...], value)) if isinstance(value, tuple) else value
 
 
 def _sample_lines(section: type[BaseModel]) -> Iterator[str]:

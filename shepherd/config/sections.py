@@ -1,11 +1,11 @@
-"""The settings themselves: one pydantic model per TOML section, with the range of each value."""
+"""The settings themselves: one pydantic model per TOML section, with the range of each value.
 
-from typing import Annotated, Any, Literal
+`[sampling]` is in `sampling.py`.
+"""
+
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
-
-from shepherd.errors import InvalidRequestError
-from shepherd.sampling import RANGES, Sampling, check_sampling
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 ApproveMode = Literal["ask", "edits", "all", "none"]
@@ -130,6 +130,13 @@ class LlamaCppSection(Section):
     flash_attention: Annotated[
         Literal["auto", "on", "off"], Field(description="Flash attention.")
     ] = "auto"
+    lora: Annotated[
+        list[str],
+        Field(
+            description="LoRA adapters (GGUF) that are added to the model: paths, relative ones in "
+            "models_dir, with `:SCALE` behind if it is not 1."
+        ),
+    ] = []
     check_calls: Annotated[
         bool,
         Field(description="Hold the model's tool calls to the tools' schemas as it writes them."),
@@ -166,61 +173,6 @@ class LlamaCppSection(Section):
         if self.ubatch > self.n_batch and "ubatch" in self.model_fields_set:
             raise ValueError(f"ubatch ({self.ubatch}) must not exceed n_batch ({self.n_batch})")
         return self
-
-
-def _ranged(name: str, description: str) -> Any:
-    low, high = RANGES[name]
-    return Field(ge=low, le=high, description=description)
-
-
-class SamplingSection(Section):
-    """How tokens are chosen when a request does not say; unset = the built-in default."""
-
-    temperature: Annotated[
-        float | None, _ranged("temperature", "Randomness; 0 = always the likeliest token.")
-    ] = None
-    top_p: Annotated[
-        float | None, _ranged("top_p", "Keep the likeliest tokens up to this probability; 1 = off.")
-    ] = None
-    top_k: Annotated[int | None, _ranged("top_k", "Keep the K likeliest tokens; 0 = all.")] = None
-    min_p: Annotated[
-        float | None, _ranged("min_p", "Drop tokens below this share of the likeliest; 0 = off.")
-    ] = None
-    min_keep: Annotated[
-        int | None, _ranged("min_keep", "Tokens that top_p and min_p keep at least.")
-    ] = None
-    penalty_repeat: Annotated[
-        float | None, _ranged("penalty_repeat", "Repetition penalty; 1 = off.")
-    ] = None
-    penalty_freq: Annotated[
-        float | None, _ranged("penalty_freq", "Frequency penalty; 0 = off.")
-    ] = None
-    penalty_present: Annotated[
-        float | None, _ranged("penalty_present", "Presence penalty; 0 = off.")
-    ] = None
-    penalty_last_n: Annotated[
-        int | None, _ranged("penalty_last_n", "Tokens the penalties look back; -1 = the context.")
-    ] = None
-    seed: Annotated[int | None, _ranged("seed", "Random seed; unset = another one each time.")] = (
-        None
-    )
-    stop: Annotated[
-        list[str] | None, Field(description="Texts that end an answer; at most 16.")
-    ] = None
-
-    @model_validator(mode="after")
-    def _in_range(self) -> "SamplingSection":
-        try:
-            check_sampling(self.to_sampling())
-        except InvalidRequestError as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    def to_sampling(self) -> Sampling:
-        """The section as plain data."""
-        values = self.model_dump()
-        stop: list[str] | None = values.pop("stop")
-        return Sampling(**values, stop=None if stop is None else tuple(stop))
 
 
 class PermissionRule(Section):
@@ -313,6 +265,9 @@ class ServerSection(Section):
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Largest request body in bytes.")
     ] = 16_777_216
+    max_choices: Annotated[
+        int, Field(ge=1, le=128, description="Most answers to one request (`n`).")
+    ] = 8
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
     ] = 15.0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from shepherd.config.sampling import SamplingSection
 from shepherd.config.sections import (
     LlamaCppSection,
     ModelSection,
     PermissionRule,
     PermissionsSection,
-    SamplingSection,
     Section,
     ServerSection,
     TerminalSection,

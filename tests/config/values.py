@@ -27,4 +27,6 @@ def other_value(field: FieldInfo) -> object:
     return ["something"] if kind == list[str] else [RULE]
 
 
-OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()}
+OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} | {
+    "sampling.samplers": ["temperature", "top_k"]
+}
