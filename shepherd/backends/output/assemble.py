@@ -38,7 +38,7 @@ def build_machine(
     harmony = Harmony(machine, catalog) if CallFormat.HARMONY in style.formats else None
     if harmony:
         anywhere |= harmony.openers()
-    machine.prose = Prose(
+    machine.prose = prose = Prose(
         machine,
         anywhere,
         _thoughts(reasoning, style)
@@ -47,6 +47,7 @@ def build_machine(
         | _candidates(machine, catalog, line_markers(formats, catalog.names)),
         orphans,
     )
+    machine.anywhere = prose.markers.anywhere
     machine.mode = (
         _first_thought(reasoning, style, prompt_tail, thinking=thinking)
         or (harmony and harmony.begin(prompt_tail))

@@ -15,18 +15,18 @@ from shepherd.backends.output.style import (
 
 _GEMMA_THINK = ThinkMarkers("<|channel>thought", "<channel|>", after=0)
 _BRACKET_THINK = ThinkMarkers("[THINK]", "[/THINK]", after=0)
+_ACTION_THINK = ThinkMarkers("<|START_THINKING|>", "<|END_THINKING|>", after=0)
 _OTHER_THINK = (
     _BRACKET_THINK,
     _GEMMA_THINK,
     ThinkMarkers("<seed:think>", "</seed:think>"),
     ThinkMarkers("<thinking>", "</thinking>"),
-    ThinkMarkers("<|START_THINKING|>", "<|END_THINKING|>", after=0),
+    _ACTION_THINK,
     ThinkMarkers("<|inner_prefix|>", "<|inner_suffix|>", after=0),
     ThinkMarkers("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", after=1),
 )
 _RESPONSE = AnswerMarkers("<response>", "</response>")
-_OTHER_ANSWERS = (
-    _RESPONSE,
+_COMMAND_ANSWERS = (
     AnswerMarkers("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     AnswerMarkers("<|START_TEXT|>", "<|END_TEXT|>"),
 )
@@ -40,6 +40,13 @@ GEMMA4 = OutputStyle("gemma4", think=(_GEMMA_THINK, THINK), formats=_NO_CHANNELS
 DEEPSEEK = OutputStyle("deepseek", formats=_NO_CHANNELS, separator="")
 MISTRAL = OutputStyle("mistral", think=(_BRACKET_THINK, THINK), formats=_NO_CHANNELS, separator="")
 GRANITE = OutputStyle("granite", formats=_NO_CHANNELS, answer=(_RESPONSE,))
+COMMAND = OutputStyle(
+    "command",
+    think=(_ACTION_THINK, THINK),
+    formats=_NO_CHANNELS,
+    separator="",
+    answer=_COMMAND_ANSWERS,
+)
 KIMI3 = OutputStyle(
     "kimi3",
     think=(ThinkMarkers("<|open|>think<|sep|>", "<|close|>think<|sep|>", after=0),),
@@ -61,6 +68,7 @@ _FAMILIES: tuple[tuple[tuple[str, ...], OutputStyle], ...] = (
     (("[TOOL_CALLS]",), MISTRAL),
     (("[INST]", "[THINK]"), MISTRAL),
     (("<|start_of_role|>", "<response>"), GRANITE),
+    (("<|START_OF_TURN_TOKEN|>", "<|START_ACTION|>"), COMMAND),
     (("<|open|>", "<|close|>", "<|sep|>"), KIMI3),
 )
 STYLES = {style.family: style for style in (GENERIC, *(style for _, style in _FAMILIES))}
@@ -84,12 +92,7 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
     """
     style = _family(template, vocabulary)
     think = (m for m in _OTHER_THINK if m.open in template and m.close in template)
-    answer = (m for m in _OTHER_ANSWERS if m.open in template and m.close in template)
-    return replace(
-        style,
-        think=tuple(dict.fromkeys((*think, *style.think))),
-        answer=tuple(dict.fromkeys((*answer, *style.answer))),
-    )
+    return replace(style, think=tuple(dict.fromkeys((*think, *style.think))))
 
 
 def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:

@@ -7,6 +7,7 @@ from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.fenced import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.candidate import without_separator
+from shepherd.backends.output.markers import Hit
 from shepherd.backends.output.modes import Machine, Mode
 from shepherd.backends.output.prose import Lead
 from shepherd.events import CallbackEvent
@@ -84,13 +85,16 @@ class FenceOpening(Mode):
 
 
 class CodeBlock(Mode):
-    """Inside a code block, until a line of nothing but a fence at least as long."""
+    """Inside a code block, until a line of nothing but a fence at least as long.
+
+    A marker right behind that fence, such as a call's, ends the line too.
+    """
 
     def __init__(self, machine: Machine, fence: str, language: str) -> None:
         self._machine = machine
         self._language = language
         char, least = fence[0], len(fence)
-        self._closing = re.compile(rf"[ \t]{{0,64}}{char}{{{least},}}[ \t]*(?=\r?\n|\Z)")
+        self._fence = re.compile(rf"[ \t]{{0,64}}{char}{{{least},}}[ \t]*")
         self._possible = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
         self._line_start = True
         self._held = ""
@@ -107,18 +111,34 @@ class CodeBlock(Mode):
         while start or self._line_start:
             self._line_start = False
             if not final and self._possible.match(text, start):
-                self._put(text[:start])
-                self._held = text[start:]
-                self._line_start = True
+                self._hold(text, start)
                 return ""
-            closing = self._closing.match(text, start)
-            if closing is not None:
-                self._put(text[: closing.end()])
+            hit = self._closing(text, start, final=final)
+            if hit is not None and hit.marker is None:
+                self._hold(text, start)
+                return ""
+            if hit is not None:
+                self._put(text[: hit.start])
                 self._machine.resume()
-                return text[closing.end() :]
+                return text[hit.start :]
             start = text.find("\n", start) + 1
         self._put(text)
         return ""
+
+    def _closing(self, text: str, start: int, *, final: bool) -> Hit | None:
+        """Where the closing fence that begins at `start` ends, and what follows it."""
+        fence = self._fence.match(text, start)
+        if fence is None:
+            return None
+        end = fence.end()
+        if end == len(text) or text.startswith(("\n", "\r\n"), end):
+            return Hit(end, "")
+        return self._machine.anywhere.at(text, end, final=final)
+
+    def _hold(self, text: str, start: int) -> None:
+        self._put(text[:start])
+        self._held = text[start:]
+        self._line_start = True
 
     def _put(self, text: str) -> None:
         self._machine.sink.put(CallbackEvent.CODEBLOCK, text, self._language)

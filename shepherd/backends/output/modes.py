@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.text import TextSink
 from shepherd.events import CallbackEvent
 
@@ -43,6 +44,7 @@ class Machine:
         self._long_failures = 0
         self.mode: Mode
         self.prose: Resumable
+        self.anywhere: MarkerSet  # what means something in the middle of a line
 
     def may_reread(self, text: str) -> bool:
         """Whether `text`, which turned out not to be a call, may be searched for another one.
@@ -54,7 +56,8 @@ class Machine:
 
     def note(self, problem: str) -> None:
         """Remember why something that was meant as a call is none; "" says nothing."""
-        if problem and problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
+        known = {p.partition(" (")[0] for p in self.problems}
+        if problem and problem.partition(" (")[0] not in known and len(known) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def accept(self, calls: Iterable[FoundCall], text: str) -> None:

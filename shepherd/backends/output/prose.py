@@ -62,7 +62,7 @@ class Prose(Resumable):
     ) -> None:
         self._machine = machine
         self._openers = {**at_line, **anywhere}
-        self._markers = ProseMarkers.of(tuple(anywhere), tuple(at_line), orphans)
+        self.markers = ProseMarkers.of(tuple(anywhere), tuple(at_line), orphans)
         self._held = ""
         self._line_start = True
         self._behind_call = False
@@ -90,7 +90,7 @@ class Prose(Resumable):
                 lead, pos = pos, self._behind_lead(text, pos)
                 hit = self._marker_at_line(text, lead, pos, final=final)
             else:
-                found = self._markers.trigger.search(text, pos)
+                found = self.markers.trigger.search(text, pos)
                 if found is None:
                     break
                 lead = pos = found.start()
@@ -126,12 +126,12 @@ class Prose(Resumable):
             return None
         if pos == len(text):
             return None if final else Hit(pos, None)
-        markers = self._markers.after_call if self._behind_call else self._markers.at_line
+        markers = self.markers.after_call if self._behind_call else self.markers.at_line
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
         quoted = (text[pos - 1] if pos else self._last) == "`"
-        return None if quoted else self._markers.anywhere.at(text, pos, final=final)
+        return None if quoted else self.markers.anywhere.at(text, pos, final=final)
 
     def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
         if not self._line_start:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle, TextEvent
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolSpec
+
+Cuttable = TypeVar("Cuttable", str, bytes)
 
 
 def schema(required: Sequence[str] = (), **types: Any) -> dict[str, Any]:
@@ -44,6 +46,7 @@ class Outcome(NamedTuple):
     content: str
     reasoning: str
     calls: tuple[tuple[str, dict[str, Any]], ...]
+    problems: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -61,7 +64,7 @@ def joined(events: Iterable[TextEvent]) -> tuple[TextEvent, ...]:
 
 
 def parse(
-    chunks: str | Iterable[str],
+    chunks: str | bytes | Iterable[str] | Iterable[bytes],
     style: OutputStyle = GENERIC,
     tools: Sequence[ToolSpec] = TOOLS,
     *,
@@ -78,17 +81,15 @@ def parse(
         new_id=lambda: f"call_{next(ids)}",
     )
     events: list[TextEvent] = []
-    for chunk in [chunks] if isinstance(chunks, str) else chunks:
-        fed = output.feed(chunk)
-        assert tuple(fed) == joined(fed)
-        events += fed
+    for chunk in [chunks] if isinstance(chunks, str | bytes) else chunks:
+        events += output.feed(chunk)
     events += output.finish(truncated=truncated)
     result = output.result
     calls = tuple((c.name, c.arguments) for c in result.tool_calls)
-    return Outcome(joined(events), result.content, result.reasoning, calls)
+    return Outcome(joined(events), result.content, result.reasoning, calls, result.problems)
 
 
-def pieces(text: str, cuts: Iterable[int]) -> Iterator[str]:
+def pieces(text: Cuttable, cuts: Iterable[int]) -> Iterator[Cuttable]:
     start = 0
     for cut in sorted(cuts):
         yield text[start:cut]

@@ -29,6 +29,9 @@ class Case:
     reasoning: str = ""
     blocks: list[list[str]] = field(default_factory=list[list[str]])
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, Any]])
+    problems: list[str] = field(default_factory=list[str])
+    origin: str = "written"
+    complaint: str = ""
 
     def parse(self, chunks: Any) -> Outcome:
         return parse(
@@ -58,6 +61,8 @@ def test_output_means_what_was_recorded(case: Case) -> None:
     blocks = [[e.name, e.text] for e in outcome.events if e.event is CallbackEvent.CODEBLOCK]
     assert blocks == case.blocks
     assert outcome.shown == outcome.content
+    assert len(outcome.problems) == len(case.problems)
+    assert all(part in told for part, told in zip(case.problems, outcome.problems, strict=True))
 
 
 @pytest.mark.parametrize("case", cases())

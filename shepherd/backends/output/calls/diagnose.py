@@ -14,6 +14,7 @@ from shepherd.backends.output.calls.schema import misfits
 
 _MAX_LENGTH = 20_000
 _NEAR = 12
+_MOST_NAMES = 40
 _JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
 _JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
 _OTHER_NAME = re.compile(
@@ -64,7 +65,8 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
         value: Any = loads_lenient(body)
     except ValueError:
         return f"The call of {tool} is not valid JSON{_where(body)}."
-    item: Any = cast(list[Any], value)[0] if isinstance(value, list) and value else value
+    items = cast(list[Any], value) if isinstance(value, list) else [value]
+    item = items[0] if items else None
     if not isinstance(item, dict):
         return ""
     data = cast(dict[str, Any], item)
@@ -80,7 +82,8 @@ def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
 
 
 def _unknown(name: str, catalog: ToolCatalog) -> str:
-    return f"There is no tool {name}; the tools are {', '.join(catalog.names)}."
+    names = ", ".join(catalog.names[:_MOST_NAMES])
+    return f"There is no tool {name}; the tools are {names}."
 
 
 def _where(text: str) -> str:
