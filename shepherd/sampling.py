@@ -127,6 +127,9 @@ RANGES: dict[str, tuple[float, float]] = {
 BIAS_RANGE = (-100.0, 100.0)
 
 MAX_STOP_STRINGS = 16
+
+_SEED_STEP = 0x9E3779B1
+_SEEDS = 2**32 - 1
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 MAX_BIASES = 1024
@@ -171,3 +174,10 @@ def _check_samplers(samplers: Sequence[str]) -> None:
         raise InvalidRequestError(f"samplers: there is no {unknown[0]!r}; there are {known}")
     if len(set(samplers)) < len(samplers):
         raise InvalidRequestError("samplers names each sampler at most once")
+
+
+def choice_seed(seed: int | None, index: int) -> int | None:
+    """The seed of one of several answers to a request; the first has the request's own."""
+    if seed is None or index == 0:
+        return seed
+    return (seed + index * _SEED_STEP) % _SEEDS

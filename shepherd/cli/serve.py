@@ -47,6 +47,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         max_tokens=config.model.max_tokens,
         cors_origins=tuple(section.cors_origins),
         max_body_bytes=section.max_body_bytes,
+        max_choices=section.max_choices,
         keepalive=section.keepalive,
     )
 

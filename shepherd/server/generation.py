@@ -1,9 +1,10 @@
-"""A generation as a stream of text that a route can translate while it grows."""
+"""Generations as streams of text that a route can translate while they grow."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ from shepherd.session import Session
 logger = logging.getLogger(__name__)
 
 TextPiece: TypeAlias = tuple[CallbackEvent, str]
+ChoicePiece: TypeAlias = tuple[int, CallbackEvent | None, str]
+"""A choice's number and its text; no event when the choice has ended."""
 
 
 def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = "") -> bool:
@@ -25,53 +28,96 @@ def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = 
     return True
 
 
-class GenerationStream:
-    """The text events of a running generation, then what it gave; iterate it once."""
+class Choices:
+    """Several generations at once: their text as it comes, then what they gave.
 
-    def __init__(self, backend: Backend, prefilled: Prefilled, max_tokens: int) -> None:
-        self._queue: asyncio.Queue[TextPiece | None] = asyncio.Queue()
-        work = backend.generate_from_prefilled(prefilled, self._listen, max_tokens)
-        self._task = asyncio.create_task(work)
-        self._task.add_done_callback(self._ended)
+    Iterate it once. A choice that failed ends too; `result` raises why.
+    """
 
-    async def __aiter__(self) -> AsyncIterator[TextPiece]:
-        ended = False
-        while not ended:
+    def __init__(self, backend: Backend, handles: Sequence[Prefilled], max_tokens: int) -> None:
+        self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[Generation]] = []
+        for index, handle in enumerate(handles):
+            listen = partial(self._listen, index)
+            work = backend.generate_from_prefilled(handle, listen, max_tokens)
+            task = asyncio.create_task(work)
+            task.add_done_callback(partial(self._ended, index))
+            self._tasks.append(task)
+
+    async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
+        going = len(self._tasks)
+        while going:
             pieces = [await self._queue.get()]
             while not self._queue.empty():  # the reader is slower than the model: give it more
                 pieces.append(self._queue.get_nowait())
-            ended = pieces[-1] is None
-            for event, run in groupby(filter(None, pieces), key=itemgetter(0)):
-                yield event, "".join(text for _, text in run)
+            pieces.sort(key=itemgetter(0))
+            for (index, event), run in groupby(pieces, key=itemgetter(0, 1)):
+                going -= event is None
+                yield index, event, "".join(text for _, _, text in run)
 
-    async def result(self) -> Generation:
+    async def result(self, index: int) -> Generation:
         """What was generated; raises what the backend raised."""
-        return await self._task
+        return await self._tasks[index]
+
+    async def results(self) -> list[Generation]:
+        """What all gave; raises what the first that failed raised."""
+        return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
         """Stop generating if it still goes on."""
-        await end_tasks(self._task)
+        await end_tasks(*self._tasks)
 
-    def _listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def _listen(self, index: int, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event in TEXT_EVENTS and content:
-            self._queue.put_nowait((event, content))
+            self._queue.put_nowait((index, event, content))
         return log_warnings(event, content, name)
 
-    def _ended(self, _task: asyncio.Task[Any]) -> None:
-        self._queue.put_nowait(None)
+    def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
+        self._queue.put_nowait((index, None, ""))
+
+
+class GenerationStream:
+    """One generation: its text events while it runs, then what it gave; iterate it once."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+
+    async def __aiter__(self) -> AsyncIterator[TextPiece]:
+        async for _, event, text in self._choices:
+            if event is not None:
+                yield event, text
+
+    async def result(self) -> Generation:
+        """What was generated; raises what the backend raised."""
+        return await self._choices.result(0)
+
+
+@asynccontextmanager
+async def open_choices(
+    backend: Backend, session: Session, count: int, max_tokens: int
+) -> AsyncGenerator[Choices]:
+    """Prefill, then generate `count` answers in the background until the context is left.
+
+    What `Backend.prefill_session` raises is raised on entering.
+    """
+    async with AsyncExitStack() as held:
+        if count == 1:
+            handles = [await backend.prefill_session(session, log_warnings)]
+        else:
+            handles = await backend.prefill_choices(session, log_warnings, count)
+        for handle in handles:
+            await held.enter_async_context(handle)
+        choices = Choices(backend, handles, max_tokens)
+        try:
+            yield choices
+        finally:
+            await choices.aclose()
 
 
 @asynccontextmanager
 async def open_generation(
     backend: Backend, session: Session, max_tokens: int
 ) -> AsyncGenerator[GenerationStream]:
-    """Prefill, then generate in the background until the context is left.
-
-    What `Backend.prefill_session` raises is raised on entering.
-    """
-    async with await backend.prefill_session(session, log_warnings) as prefilled:
-        stream = GenerationStream(backend, prefilled, max_tokens)
-        try:
-            yield stream
-        finally:
-            await stream.aclose()
+    """`open_choices` of one."""
+    async with open_choices(backend, session, 1, max_tokens) as choices:
+        yield GenerationStream(choices)

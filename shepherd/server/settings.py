@@ -11,7 +11,7 @@ class ServerSettings:
     how much it may generate (0: as many tokens as fit).
     `cors_origins` are the origins of web pages that may call the server. `keepalive` is the
     silence in seconds after which a stream sends a comment. `insecure` insists on listening
-    beyond loopback without authentication.
+    beyond loopback without authentication. `max_choices` is how many answers (`n`) a request gets.
     """
 
     host: str = "127.0.0.1"
@@ -22,3 +22,4 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     keepalive: float = 15.0
+    max_choices: int = 8

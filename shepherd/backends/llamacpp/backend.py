@@ -2,6 +2,7 @@
 
 import asyncio
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
@@ -20,11 +21,8 @@ from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
-from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
-
-QUEUE_LIMIT = 64
-"""Requests that may wait for a sequence."""
 
 RESERVE_SHARE = 8
 RESERVE_MOST = 512
@@ -47,7 +45,7 @@ class LlamaCppBackend(Backend):
         syntax = self._prompts.call_syntax(self._style)
         self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
         self._context_size = engine.context.size
-        self._capacity = engine.context.sequences + QUEUE_LIMIT
+        self._capacity = engine.context.sequences + engine.max_queue
         self._checked: set[str] = set()
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
@@ -93,23 +91,27 @@ class LlamaCppBackend(Backend):
         return len(self._jobs)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        sampling = check_sampling(session.sampling.over(self._defaults))
-        tools = list(session.tools)
-        prompt = await self._build(session)
-        self._check_fits(len(prompt.tokens))
-        constraint = await self._constraint(session, prompt)
-        if len(self._jobs) >= self._capacity:
-            raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
-        request = Request(prompt, sampling, tools, constraint)
-        handle = LlamaPrefilled(self._worker, self._jobs, request, self._context_size)
+        return await self._prefill(await self._request(session), session, callback)
+
+    async def prefill_choices(
+        self, session: Session, callback: EventCallback, count: int
+    ) -> list[Prefilled]:
+        """The prompt is decoded once; all but the first answer may still wait for a sequence."""
+        request = await self._request(session)
+        first = await self._prefill(request, session, callback)
+        handles = [first]
         try:
-            if not self._warn(session, prompt, callback):
-                handle.cancel()
-            await handle.wait(callback)
+            for index in range(1, count):
+                seed = choice_seed(request.sampling.seed, index)
+                own = replace(request, sampling=replace(request.sampling, seed=seed))
+                handles.append(self._submit(own))
         except BaseException:
-            handle.release()
+            for handle in handles:
+                handle.release()
             raise
-        return handle
+        for handle in handles if first.cancelled else []:
+            handle.cancel()
+        return [*handles]
 
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
@@ -133,6 +135,32 @@ class LlamaCppBackend(Backend):
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
+
+    async def _request(self, session: Session) -> Request:
+        sampling = check_sampling(session.sampling.over(self._defaults))
+        tools = list(session.tools)
+        prompt = await self._build(session)
+        self._check_fits(len(prompt.tokens))
+        constraint = await self._constraint(session, prompt)
+        return Request(prompt, sampling, tools, constraint)
+
+    async def _prefill(
+        self, request: Request, session: Session, callback: EventCallback
+    ) -> LlamaPrefilled:
+        if len(self._jobs) >= self._capacity:
+            raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
+        handle = self._submit(request)
+        try:
+            if not self._warn(session, request.prompt, callback):
+                handle.cancel()
+            await handle.wait(callback)
+        except BaseException:
+            handle.release()
+            raise
+        return handle
+
+    def _submit(self, request: Request) -> LlamaPrefilled:
+        return LlamaPrefilled(self._worker, self._jobs, request, self._context_size)
 
     async def _build(self, session: Session) -> Prompt:
         conversation = self._sessions.conversation(session)

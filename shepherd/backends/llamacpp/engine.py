@@ -28,6 +28,7 @@ class Engine:
     scheduler: Scheduler
     checks_calls: bool = True
     speculator: Speculator | None = None
+    max_queue: int = 64
 
     @classmethod
     def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
@@ -51,7 +52,7 @@ class Engine:
             model.close()
             raise
         scheduler = Scheduler(context, pool, model.vocab, post, speculator)
-        return cls(model, context, scheduler, settings.check_calls, speculator)
+        return cls(model, context, scheduler, settings.check_calls, speculator, settings.max_queue)
 
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shepherd.backends.base import Generation, GenerationStats
+from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.openai.requests import ChatRequest
@@ -48,8 +48,37 @@ class ChatAnswer:
             stream_usage=bool(options is not None and options.include_usage),
         )
 
-    def completion(self, generation: Generation) -> JsonObject:
-        """The whole answer."""
+    def completion(self, *generations: Generation) -> JsonObject:
+        """The whole answer, one choice for each generation."""
+        choices = [self._choice(index, given) for index, given in enumerate(generations)]
+        return self._frame("chat.completion", choices) | {"usage": usage(*generations)}
+
+    def first_chunk(self, choice: int = 0) -> JsonObject:
+        """The chunk that carries the role."""
+        return self._chunk(choice, {"role": "assistant", "content": ""})
+
+    def text_chunk(self, event: CallbackEvent, text: str, choice: int = 0) -> JsonObject | None:
+        """The chunk for a text event, None if it is not told."""
+        if event is CallbackEvent.THINKING:
+            return self._chunk(choice, {"reasoning_content": text}) if self.reasoning else None
+        return self._chunk(choice, {"content": text})
+
+    def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
+        """What follows the text of a choice: the calls and the finish reason."""
+        for index, call in enumerate(self._calls(generation)):
+            head = _wire_call(call) | {"function": {"name": call.name, "arguments": ""}}
+            yield self._chunk(choice, {"tool_calls": [{"index": index, **head}]})
+            rest = {"index": index, "function": {"arguments": call.arguments_json}}
+            yield self._chunk(choice, {"tool_calls": [rest]})
+        yield self._chunk(choice, {}, finish_reason(generation))
+
+    def usage_chunk(self, *generations: Generation) -> JsonObject | None:
+        """What follows all choices, None if it is not asked for."""
+        if not self.stream_usage:
+            return None
+        return self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
+
+    def _choice(self, index: int, generation: Generation) -> JsonObject:
         said = generation.message
         calls = self._calls(generation)
         message: JsonObject = {
@@ -61,41 +90,19 @@ class ChatAnswer:
             message["reasoning_content"] = said.reasoning
         if calls:
             message["tool_calls"] = [_wire_call(call) for call in calls]
-        choice: JsonObject = {
-            "index": 0,
+        return {
+            "index": index,
             "message": message,
             "logprobs": None,
             "finish_reason": finish_reason(generation),
         }
-        return self._frame("chat.completion", [choice]) | {"usage": usage(generation.stats)}
-
-    def first_chunk(self) -> JsonObject:
-        """The chunk that carries the role."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def text_chunk(self, event: CallbackEvent, text: str) -> JsonObject | None:
-        """The chunk for a text event, None if it is not told."""
-        if event is CallbackEvent.THINKING:
-            return self._chunk({"reasoning_content": text}) if self.reasoning else None
-        return self._chunk({"content": text})
-
-    def last_chunks(self, generation: Generation) -> Iterator[JsonObject]:
-        """What follows the text: the calls, the finish reason, the usage."""
-        for index, call in enumerate(self._calls(generation)):
-            head = _wire_call(call) | {"function": {"name": call.name, "arguments": ""}}
-            yield self._chunk({"tool_calls": [{"index": index, **head}]})
-            rest = {"index": index, "function": {"arguments": call.arguments_json}}
-            yield self._chunk({"tool_calls": [rest]})
-        yield self._chunk({}, finish_reason(generation))
-        if self.stream_usage:
-            yield self._frame("chat.completion.chunk", []) | {"usage": usage(generation.stats)}
 
     def _calls(self, generation: Generation) -> tuple[ToolCall, ...]:
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
-    def _chunk(self, delta: JsonObject, finish: str | None = None) -> JsonObject:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(self, index: int, delta: JsonObject, finish: str | None = None) -> JsonObject:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
         chunk = self._frame("chat.completion.chunk", [choice])
         return chunk | {"usage": None} if self.stream_usage else chunk
 
@@ -117,13 +124,18 @@ def finish_reason(generation: Generation) -> str:
     return _FINISH_REASONS.get(reason, "stop")
 
 
-def usage(stats: GenerationStats) -> JsonObject:
-    """The usage object; tokens that were in the cache are part of the prompt's."""
+def usage(*generations: Generation) -> JsonObject:
+    """The usage object: the prompt once, the answers of all choices.
+
+    Tokens that were in the cache are part of the prompt's.
+    """
+    prompt = generations[0].stats
+    completion = sum(generation.stats.completion_tokens for generation in generations)
     return {
-        "prompt_tokens": stats.prompt_tokens,
-        "completion_tokens": stats.completion_tokens,
-        "total_tokens": stats.prompt_tokens + stats.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": stats.cached_tokens},
+        "prompt_tokens": prompt.prompt_tokens,
+        "completion_tokens": completion,
+        "total_tokens": prompt.prompt_tokens + completion,
+        "prompt_tokens_details": {"cached_tokens": prompt.cached_tokens},
     }
 
 

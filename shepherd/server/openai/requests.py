@@ -174,7 +174,10 @@ class ChatRequest(Wire):
         TemplateOptions | None,
         Field(description="`enable_thinking`: whether the model reasons; outweighs the effort."),
     ] = None
-    n: Annotated[Any, Field(description="Only 1.")] = None
+    n: Annotated[
+        int | None,
+        Field(ge=1, description="Answers to give, each with its own seed; `server.max_choices`."),
+    ] = None
     response_format: Annotated[
         Any,
         Field(

@@ -57,6 +57,15 @@ def token_limit(request: ChatRequest, default: int = 0) -> int:
     return min(max(limit, 0), MAX_TOKENS)
 
 
+def choice_count(request: ChatRequest, most: int) -> int:
+    """How many answers are asked for; raises ApiError above `most`."""
+    count = 1 if request.n is None else request.n
+    if count > most:
+        message = f"n: must be at most {most} here (server.max_choices), got {count}"
+        raise ApiError(400, message, "invalid_value", "n")
+    return count
+
+
 def wants_thinking(request: ChatRequest) -> bool | None:
     """Whether the request asks for reasoning, None if it does not say."""
     options = request.chat_template_kwargs
@@ -82,8 +91,6 @@ def sampling_from_request(request: ChatRequest) -> Sampling:
 
 def check_supported(request: ChatRequest) -> None:
     """Refuse by name what would be ignored otherwise; raises ApiError."""
-    if request.n not in (None, 1):
-        raise unsupported("n", "n must be 1: one answer per request is served.")
     if request.logprobs:
         raise unsupported("logprobs", "logprobs are not served.")
     if request.logit_bias:

@@ -1,24 +1,23 @@
 """`POST /v1/chat/completions`."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Generation
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
 from shepherd.server.context import ServerContext
 from shepherd.server.errors import log_failure, to_api_error
-from shepherd.server.generation import GenerationStream, log_warnings, open_generation
+from shepherd.server.generation import Choices, open_choices
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.to_session import session_from_request, token_limit
+from shepherd.server.openai.to_session import choice_count, session_from_request, token_limit
 from shepherd.server.sse import EventStreamResponse, Frames, frame
 from shepherd.server.wire import JsonResponse
-from shepherd.session import Session
 
 
 def chat_router(context: ServerContext) -> APIRouter:
@@ -36,15 +35,16 @@ def chat_router(context: ServerContext) -> APIRouter:
         asked = await read_json(request, ChatRequest, settings.max_body_bytes)
         session = session_from_request(asked, thinking=settings.thinking)
         answer = ChatAnswer.to_request(asked, session, backend.info.id)
+        count = choice_count(asked, settings.max_choices)
         limit = token_limit(asked, settings.max_tokens)
         if asked.stream:
             return EventStreamResponse(
-                lambda: _open_frames(backend, session, limit, answer),
+                lambda: _open_frames(open_choices(backend, session, count, limit), answer),
                 lambda error: _error_frame(error, backend.info.context_size),
                 settings.keepalive,
             )
-        work = backend.generate_from_session(session, log_warnings, limit)
-        return JsonResponse(answer.completion(await while_connected(request.receive, work)))
+        work = _generate(open_choices(backend, session, count, limit))
+        return JsonResponse(answer.completion(*await while_connected(request.receive, work)))
 
     return router
 
@@ -55,27 +55,34 @@ def _error_frame(error: BaseException, context_size: int) -> str:
     return frame(told.body())
 
 
+async def _generate(opening: AbstractAsyncContextManager[Choices]) -> list[Generation]:
+    async with opening as choices:
+        return await choices.results()
+
+
 @asynccontextmanager
 async def _open_frames(
-    backend: Backend, session: Session, limit: int, answer: ChatAnswer
+    opening: AbstractAsyncContextManager[Choices], answer: ChatAnswer
 ) -> AsyncGenerator[Frames]:
-    async with open_generation(backend, session, limit) as stream:
-        yield _frames(stream, answer)
+    async with opening as choices:
+        yield _frames(choices, answer)
 
 
-async def _frames(stream: GenerationStream, answer: ChatAnswer) -> Frames:
-    """The role with the first piece of text, the text, and what follows it."""
-    started = False
-    async for event, text in stream:
-        if not started:
-            started = True
-            yield frame(answer.first_chunk())
-        chunk = answer.text_chunk(event, text)
-        if chunk is not None:
+async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
+    """Of each choice the role with the first piece of text, the text, and what follows it."""
+    started: set[int] = set()
+    async for index, event, text in choices:
+        chunks = (
+            [*answer.last_chunks(await choices.result(index), index)]
+            if event is None
+            else [answer.text_chunk(event, text, index)]
+        )
+        if index not in started:
+            started.add(index)
+            yield frame(answer.first_chunk(index))
+        for chunk in filter(None, chunks):
             yield frame(chunk)
-    generation = await stream.result()
-    if not started:
-        yield frame(answer.first_chunk())
-    for chunk in answer.last_chunks(generation):
-        yield frame(chunk)
+    usage = answer.usage_chunk(*await choices.results())
+    if usage is not None:
+        yield frame(usage)
     yield frame("[DONE]")

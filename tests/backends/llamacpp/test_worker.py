@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.backend import QUEUE_LIMIT
 from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext, Span
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.job import Failed, Finished, Job, Post, Ready, Update
@@ -106,14 +105,14 @@ async def test_a_closed_backend_says_so() -> None:
 
 
 async def test_the_queue_has_an_end() -> None:
-    async with loaded() as backend:
+    async with loaded(max_queue=5) as backend:
         session = conversation("Hello")
         first = await backend.prefill_session(session, Recorder())
         waiting = [
             asyncio.ensure_future(backend.prefill_session(session, Recorder()))
-            for _ in range(QUEUE_LIMIT)
+            for _ in range(5)
         ]
-        while backend.running < QUEUE_LIMIT + 1:
+        while backend.running < 6:
             await asyncio.sleep(0.001)
         with pytest.raises(BusyError):
             await backend.prefill_session(session, Recorder())
