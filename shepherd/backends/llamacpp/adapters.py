@@ -42,7 +42,7 @@ def wanted_adapters(settings: LlamaCppSection) -> tuple[Adapter, ...]:
 
 
 class NativeAdapters:
-    """The adapters of one model; `close` frees them, behind the contexts and before the model."""
+    """The adapters of one model, which frees them."""
 
     def __init__(self, model: NativeModel, adapters: Sequence[Adapter]) -> None:
         """Load them; raises ModelLoadError for one that can't be read or is for another model.
@@ -51,29 +51,15 @@ class NativeAdapters:
         """
         self._lib = bindings()
         self._scales = [adapter.scale for adapter in adapters]
-        self._handles: list[Any] = []
-        try:
-            for adapter in adapters:
-                self._handles.append(self._load(model, adapter.path))
-        except ModelLoadError:
-            self.close()
-            raise
+        self._handles = [self._load(model, adapter.path) for adapter in adapters]
 
     def apply(self, context: NativeContext) -> None:
         """Let a context compute with them."""
         count = len(self._handles)
-        if count == 0:
-            return
-        handles = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._handles)
-        scales = (ctypes.c_float * count)(*self._scales)
-        if self._lib.llama_set_adapters_lora(context.handle, handles, count, scales) != 0:
-            raise ModelLoadError(f"The LoRA adapters can't be used: {last_error()}.")
-
-    def close(self) -> None:
-        """Free them; safe to call twice."""
-        for handle in self._handles:
-            self._lib.llama_adapter_lora_free(handle)
-        self._handles.clear()
+        if count:
+            handles = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._handles)
+            scales = (ctypes.c_float * count)(*self._scales)
+            self._lib.llama_set_adapters_lora(context.handle, handles, count, scales)
 
     def _load(self, model: NativeModel, path: Path) -> Any:
         _check_header(path, model.metadata("general.architecture"))
@@ -83,7 +69,6 @@ class NativeAdapters:
             reason = last_error().removeprefix("failed to apply lora adapter: ")
             raise ModelLoadError(f"The LoRA adapter {path} does not fit the model: {reason}.")
         if self._lib.llama_adapter_get_alora_n_invocation_tokens(handle):
-            self._lib.llama_adapter_lora_free(handle)
             raise ModelLoadError(f"{path} is an activated LoRA (aLoRA), which is not supported.")
         return handle
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd.backends.llamacpp.adapters import NativeAdapters, wanted_adapters
 from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.gguf import check_model_file
 from shepherd.backends.llamacpp.host_cache import HostCache
@@ -34,11 +35,14 @@ class Engine:
     def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
         """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
         check_model_file(path)
+        adapters = wanted_adapters(settings)
         model = NativeModel(path, model_params(settings, os.environ))
         try:
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
+            loaded = NativeAdapters(model, adapters)
             context = NativeContext(model, context_params(settings, parallel, model.bytes))
+            loaded.apply(context)
         except ModelLoadError:
             model.close()
             raise

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 WIDTH, HEADS, FEED_FORWARD, LAYERS = 64, 2, 96, 2
@@ -33,10 +35,11 @@ def write_llama(
     bos: bool = True,
     experts: int = 0,
     layers: int = LAYERS,
+    deltas: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Path:
     """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS.
 
-    Of `experts` two are used for each token.
+    Of `experts` two are used for each token. `deltas` are added to the weights of these names.
     """
     writer = _writer(path, "llama", context, template, layers)
     if experts:
@@ -49,8 +52,39 @@ def write_llama(
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
         shapes |= _attention(i) | _feed_forward(i, experts)
-    _add_weights(writer, shapes, seed)
+    _add_weights(writer, shapes, seed, deltas or {})
     return path
+
+
+def write_lora(
+    path: Path,
+    *,
+    architecture: str = "llama",
+    width: int = WIDTH,
+    rank: int = 4,
+    alpha: float = 8.0,
+    seed: int = 1,
+    **values: str,
+) -> tuple[Path, dict[str, NDArray[np.float32]]]:
+    """An adapter for the queries and outputs of the attention, and what it adds to their weights.
+
+    `values` are put over the header's `general_type` and `adapter_type`.
+    """
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_string("general.type", values.get("general_type", "adapter"))
+    writer.add_string("adapter.type", values.get("adapter_type", "lora"))
+    writer.add_float32("adapter.lora.alpha", alpha)
+    random = np.random.default_rng(seed)
+    deltas: dict[str, NDArray[np.float32]] = {}
+    for i in range(LAYERS):
+        for name in (f"blk.{i}.attn_q", f"blk.{i}.attn_output"):
+            a = random.standard_normal((rank, width), dtype=np.float32)
+            b = random.standard_normal((width, rank), dtype=np.float32) / width
+            writer.add_tensor(f"{name}.weight.lora_a", a)
+            writer.add_tensor(f"{name}.weight.lora_b", b)
+            deltas[name] = (alpha / rank * (b @ a)).astype(np.float32)
+    _write(writer)
+    return path, deltas
 
 
 def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int = 0) -> Path:
@@ -196,7 +230,12 @@ def _state_space(i: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _add_weights(writer: gguf.GGUFWriter, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
+def _add_weights(
+    writer: gguf.GGUFWriter,
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    deltas: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
+) -> None:
     """A name that ends in a dot or in `.bias` is complete; others are a `.weight`."""
     random = np.random.default_rng(seed)
     for name, shape in shapes.items():
@@ -207,8 +246,13 @@ def _add_weights(writer: gguf.GGUFWriter, shapes: Mapping[str, tuple[int, ...]],
             values = 1.0 + 0.1 * values
         elif name != "token_embd":
             values *= 2.0 / np.sqrt(shape[-1])
+        values += deltas.get(name, 0.0)
         full = name if name.endswith(".bias") else f"{name}.weight"
         writer.add_tensor(name[:-1] if name.endswith(".") else full, values.astype(np.float32))
+    _write(writer)
+
+
+def _write(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
