@@ -107,8 +107,8 @@ class ToolCatalog:
             return None
         if explicit and not any(k in data for k in ARGUMENT_KEYS):
             return None
-        if "description" in data and "parameters" in data:
-            return None  # the tool's definition, said again
+        if is_definition(data):
+            return None
         arguments = self._arguments(tool, data, name_key)
         return None if arguments is None else FoundCall(tool, arguments)
 
@@ -125,6 +125,11 @@ class ToolCatalog:
             extra = {k: v for k, v in data.items() if k != name_key and k not in _OTHER_KEYS}
             return extra if extra.keys() <= set(self.argument_names(tool)) else None
         return _as_object(data[key])
+
+
+def is_definition(data: JsonObject) -> bool:
+    """Whether `data` is a tool's definition, which some models repeat."""
+    return "description" in data and "parameters" in data
 
 
 def _as_object(value: Any) -> JsonObject | None:

@@ -8,6 +8,7 @@ from shepherd.backends.output.calls.catalog import (
     ARGUMENT_KEYS,
     NAME_KEYS,
     ToolCatalog,
+    is_definition,
 )
 from shepherd.backends.output.calls.repair import loads, loads_lenient
 from shepherd.backends.output.calls.schema import misfits
@@ -70,6 +71,10 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
     if not isinstance(item, dict):
         return ""
     data = cast(dict[str, Any], item)
+    if isinstance(data.get("function"), dict):
+        data = cast(dict[str, Any], data["function"])
+    if is_definition(data):
+        return f"This is the definition of {tool}, not a call of it."
     arguments = next((data[key] for key in ARGUMENT_KEYS if key in data), None)
     return _misfit(tool, arguments, catalog)
 
