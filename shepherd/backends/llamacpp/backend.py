@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
+from shepherd.backends.llamacpp.bias import resolve_biases
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
 from shepherd.backends.llamacpp.guard import check_constraint
@@ -119,7 +120,9 @@ class LlamaCppBackend(Backend):
         if not isinstance(prefilled, LlamaPrefilled):
             raise TypeError("the handle is another backend's")
         output = OutputFilter(self._style, prefilled.tools, prompt_tail=prefilled.prompt.text_tail)
-        answer = Answer(output, callback, cancelled=prefilled.cancelled)
+        answer = Answer(
+            output, callback, cancelled=prefilled.cancelled, logprobs=prefilled.logprobs
+        )
         try:
             await self._run(prefilled, answer, max_tokens)
         finally:
@@ -138,6 +141,8 @@ class LlamaCppBackend(Backend):
 
     async def _request(self, session: Session) -> Request:
         sampling = check_sampling(session.sampling.over(self._defaults))
+        if sampling.logit_bias or sampling.ignore_eos:
+            sampling = await self._text.run(resolve_biases, sampling, self._prompts.vocab)
         tools = list(session.tools)
         prompt = await self._build(session)
         self._check_fits(len(prompt.tokens))

@@ -1,6 +1,7 @@
 """Each sampler against its definition, computed by hand."""
 
 import ctypes
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ def kept(logits: Floats, keep: Any) -> Floats:
 
 @pytest.fixture(params=range(3))
 def logits(request: pytest.FixtureRequest, llama_model: NativeModel) -> Floats:
-    random = np.random.default_rng(request.param)
-    drawn = random.standard_normal(llama_model.vocab.size, dtype=np.float32) * 3
+    generator = np.random.default_rng(request.param)
+    drawn = generator.standard_normal(llama_model.vocab.size, dtype=np.float32) * 3
     return drawn.astype(np.float64)
 
 
@@ -247,7 +248,7 @@ def test_all_samplers_at_once_in_the_default_order(names: Names) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_is_kept(seed: int, names: Names) -> None:
-    order = list(np.random.default_rng(seed).permutation(len(SAMPLERS)))
+    order = random.Random(seed).sample(range(len(SAMPLERS)), len(SAMPLERS))
     chosen = Sampling(samplers=tuple(SAMPLERS[i] for i in order), min_p=0.0)
     wanted = [NATIVE[i] for i in order if SAMPLERS[i] != "min_p"]
     found = names(chosen.over(EVERYTHING))
