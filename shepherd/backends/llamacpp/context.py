@@ -28,7 +28,7 @@ class Span:
 
 
 class NativeContext:
-    """One owner thread only. `decoded_tokens` counts all tokens that were computed."""
+    """One owner thread only. `decoded_tokens`, in `decoded_batches`, were computed so far."""
 
     def __init__(self, model: NativeModel, params: Any) -> None:
         """Reserve the memory; raises ModelLoadError when there is not enough."""
@@ -42,7 +42,7 @@ class NativeContext:
         self.size: int = self._lib.llama_n_ctx_seq(self._handle)
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
-        self.decoded_tokens = 0
+        self.decoded_tokens = self.decoded_batches = 0
         self._batch = _Batch(self.batch_size)
 
     @property
@@ -59,6 +59,7 @@ class NativeContext:
         code: int = self._lib.llama_decode(self._handle, self._batch.native)
         if code == DECODED:
             self.decoded_tokens += count
+            self.decoded_batches += 1
         elif code != NO_ROOM:
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code

@@ -1,0 +1,277 @@
+"""Computing ahead changes how many tokens come per step, and nothing else."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from shepherd.backends.llamacpp.context import NativeContext
+from shepherd.backends.llamacpp.draft_model import DraftModel
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
+from shepherd.backends.llamacpp.job import Failed, Finished, Job, Text, Update
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduler import Scheduler
+from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.speculator import Speculator
+from shepherd.errors import ModelLoadError
+from shepherd.sampling import Sampling
+from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
+from tests.backends.llamacpp.tiny import write_llama
+
+EXACT = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
+"""Numbers in full width, so that batches of any shape agree."""
+
+SEQUENCES = 3
+WORDS = [30, 31, 32, 40, 300, 301, 310]
+GREEDY = Sampling(temperature=0.0)
+ANYTHING = Sampling(temperature=1.2, top_k=0, top_p=1.0, penalty_repeat=1.1)
+STUCK = Sampling(temperature=0.0, top_k=0, top_p=1.0, penalty_freq=-10.0, penalty_last_n=-1)
+"""What was said before is likelier, so that a random model repeats itself."""
+
+
+@dataclass
+class Bench:
+    """A scheduler that is stepped by hand."""
+
+    model: NativeModel
+    context: NativeContext
+    scheduler: Scheduler
+    speculator: Speculator | None
+    updates: list[tuple[Job, Update]]
+
+    def answer(self, *jobs: Job, max_tokens: int = 40) -> list[tuple[int, ...]]:
+        """What each of these jobs says when all run at once."""
+        self.updates.clear()
+        for job in jobs:
+            self.scheduler.submit(job)
+            self.scheduler.start(job, max_tokens)
+        while not self.scheduler.idle():
+            self.scheduler.step()
+        ended = {job: u for job, u in self.updates if isinstance(u, Finished)}
+        assert not [u for _, u in self.updates if isinstance(u, Failed)]
+        return [ended[job].tokens for job in jobs]
+
+    def text(self, job: Job) -> str:
+        return "".join(u.text for j, u in self.updates if j is job and isinstance(u, Text))
+
+    def close(self) -> None:
+        if self.speculator is not None:
+            self.speculator.close()
+        self.context.close()
+        self.model.close()
+
+
+Drafts = Callable[[NativeModel], Speculator | None]
+
+
+def nothing(_model: NativeModel) -> None:
+    """No drafts."""
+
+
+def lookup(model: NativeModel) -> Speculator:
+    """Drafts from the conversation, whether they pay or not."""
+    return Speculator(model.vocab, always=True)
+
+
+@dataclass
+class Asking:
+    """Drafts from a model, whether they pay or not."""
+
+    path: Path
+    sequences: int = SEQUENCES
+    opened: list[DraftModel] = field(default_factory=list[DraftModel])
+
+    def __call__(self, model: NativeModel) -> Speculator:
+        draft = NativeModel(self.path, model_params(EXACT, {}))
+        context = NativeContext(draft, context_params(EXACT, self.sequences, draft.bytes))
+        self.opened.append(DraftModel(draft, context))
+        return Speculator(model.vocab, lookup=False, model=self.opened[-1], always=True)
+
+
+def bench(path: Path, drafts: Drafts) -> Bench:
+    model = NativeModel(path, model_params(EXACT, {}))
+    context = NativeContext(model, context_params(EXACT, SEQUENCES, model.bytes))
+    pool = SequencePool(context, model.window, model.vocab.controls)
+    updates: list[tuple[Job, Update]] = []
+    speculator = drafts(model)
+    scheduler = Scheduler(
+        context, pool, model.vocab, lambda job, update: updates.append((job, update)), speculator
+    )
+    return Bench(model, context, scheduler, speculator, updates)
+
+
+def job_for(
+    prompt: list[int], sampling: Sampling = GREEDY, constraint: Constraint | None = None
+) -> Job:
+    return Job(len(prompt), list(prompt), sampling, lambda update: None, constraint)
+
+
+@pytest.fixture(scope="module", params=["llama", "moe", "gemma"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Bench, Bench]]:
+    """One that drafts nothing and one that drafts from the conversation, on one model."""
+    path: Path = request.getfixturevalue(request.param)
+    benches = bench(path, nothing), bench(path, lookup)
+    yield benches
+    for one in benches:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def plain(llama: Path) -> Iterator[Bench]:
+    opened = bench(llama, nothing)
+    yield opened
+    opened.close()
+
+
+prompts = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).flatmap(
+        lambda words: st.integers(1, 6).map(lambda times: words * times)
+    ),
+    min_size=1,
+    max_size=4,
+).map(lambda parts: [word for part in parts for word in part])
+
+
+@given(
+    prompts=st.lists(prompts, min_size=1, max_size=SEQUENCES),
+    sampling=st.sampled_from([GREEDY, ANYTHING, STUCK]),
+    seed=st.integers(0, 1000),
+    max_tokens=st.integers(1, 40),
+)
+@hypothesis_settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_answers_are_the_same_with_and_without(
+    pair: tuple[Bench, Bench],
+    prompts: list[list[int]],
+    sampling: Sampling,
+    seed: int,
+    max_tokens: int,
+) -> None:
+    """Drafts of different lengths for several requests at once, greedy and with a seed."""
+    sampling = Sampling(seed=seed).over(sampling)
+    without, ahead = pair
+    expected = without.answer(*(job_for(p, sampling) for p in prompts), max_tokens=max_tokens)
+    jobs = [job_for(p, sampling) for p in prompts]
+    assert ahead.answer(*jobs, max_tokens=max_tokens) == expected
+    assert all(job.accepted <= job.drafted for job in jobs)
+
+
+def test_a_repetition_is_drafted_and_takes_fewer_steps(pair: tuple[Bench, Bench]) -> None:
+    without, ahead = pair
+    steps: list[int] = []
+    for one in (without, ahead):
+        job = job_for([30, 31, 32], STUCK)
+        before = one.context.decoded_batches
+        one.answer(job, max_tokens=200)
+        steps.append(one.context.decoded_batches - before)
+    assert job.accepted > 100
+    assert steps[1] < steps[0] / 2
+    stats = job.stats(1)
+    assert (stats.drafted_tokens, stats.accepted_tokens) == (job.drafted, job.accepted)
+
+
+def test_what_was_rejected_is_forgotten(pair: tuple[Bench, Bench]) -> None:
+    """The next request starts from exactly what was said."""
+    without, ahead = pair
+    answers: list[tuple[int, ...]] = []
+    for one in (without, ahead):
+        first = job_for([31, 40, 31, 40, 31, 40, 31])
+        one.answer(first, max_tokens=25)
+        second = job_for([*first.tokens, 30, 32])
+        answers += one.answer(second)
+        assert second.cached == len(first.tokens) - 1
+    assert answers[0] == answers[1]
+
+
+def test_stop_strings_and_grammars_hold(pair: tuple[Bench, Bench]) -> None:
+    without, ahead = pair
+    whole = job_for([30, 31, 32, 30, 31, 32])
+    without.answer(whole, max_tokens=60)
+    said = without.text(whole)
+    stopping = Sampling(temperature=0.0, stop=(said[30:34],))
+    listing = Constraint('root ::= ("abcabcabcabcabc")+ "."')
+    for sampling, constraint in ((stopping, None), (GREEDY, listing)):
+        jobs = [job_for([30, 31, 32, 30, 31, 32], sampling, constraint) for _ in range(2)]
+        (expected,), (found,) = without.answer(jobs[0]), ahead.answer(jobs[1])
+        assert found == expected
+        assert ahead.text(jobs[1]) == without.text(jobs[0])
+    assert jobs[1].drafted > 0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_draft_model_changes_nothing_either(plain: Bench, tmp_path: Path, seed: int) -> None:
+    """The model's own twin is always right, another one nearly never."""
+    asking = Asking(write_llama(tmp_path / "draft.gguf", seed=seed))
+    path = write_llama(tmp_path / "target.gguf")
+    ahead = bench(path, asking)
+    for length in (1, 5, 200):  # more than the draft model may be behind
+        prompts = [[30 + number] * length + [40, 41 + number] for number in range(SEQUENCES)]
+        expected = plain.answer(*map(job_for, prompts))
+        jobs = [job_for(prompt) for prompt in prompts]
+        assert ahead.answer(*jobs) == expected
+        drafted, accepted = sum(job.drafted for job in jobs), sum(job.accepted for job in jobs)
+        assert drafted > 0
+        assert accepted == drafted if seed == 0 else accepted < drafted / 2
+    ahead.close()
+
+
+def test_a_draft_model_whose_memory_is_full_starts_again(plain: Bench, llama: Path) -> None:
+    asking = Asking(llama)
+    ahead = bench(llama, asking)
+    prompts = [[30 + number] * 150 for number in range(SEQUENCES)]  # 512 cells for 3 * 190
+    expected = plain.answer(*map(job_for, prompts))
+    assert ahead.answer(*map(job_for, prompts)) == expected
+    ahead.close()
+
+
+@pytest.mark.parametrize("kind", ["mamba", "hybrid"])
+def test_memory_that_cannot_forget_is_left_alone(kind: str, request: pytest.FixtureRequest) -> None:
+    path: Path = request.getfixturevalue(kind)
+    one = bench(path, lookup)
+    job = job_for([30, 31, 32] * 5)
+    one.answer(job, max_tokens=60)
+    assert job.drafted == 0
+    one.close()
+    engine = Engine.load(path, EXACT, 1, lambda job, update: None)
+    assert engine.speculator is None
+    engine.close()
+    with pytest.raises(ModelLoadError, match="can't draft"):
+        Asking(path)(one.model)
+
+
+async def test_another_vocabulary_is_refused_by_name(llama: Path) -> None:
+    with pytest.raises(ModelLoadError, match="vocabulary is not the model's"):
+        async with loaded(PUP, draft_model=str(llama)):
+            raise AssertionError
+    with pytest.raises(ModelLoadError, match="nowhere"):
+        async with loaded(PUP, draft_model="nowhere"):
+            raise AssertionError
+    with pytest.raises(ModelLoadError, match="draft_model"):
+        async with loaded(PUP, speculation="draft"):
+            raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"speculation": "lookup"}, {"speculation": "draft", "draft_model": str(PUP)}, {}],
+)
+async def test_pup_says_the_same_by_every_setting(values: dict[str, str]) -> None:
+    questions = ["Hello", "What is in src?", "Hello", "Who are you?", "Who are you?"]
+
+    async def talk(**given: str) -> tuple[list[str], Recorder]:
+        recorder = Recorder()
+        async with loaded(PUP, parallel=1, **given) as backend:
+            session = conversation(tools=True)
+            return [await ask(backend, session, q, recorder) for q in questions], recorder
+
+    without, quiet = await talk(speculation="off")
+    ahead, told = await talk(**values)
+    assert ahead == without
+    assert told.text == quiet.text
