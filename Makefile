@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help chat serve test check lint types imports format docs docs-check bench lock clean
+.PHONY: help chat serve test soak check lint types imports format docs docs-check bench lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,6 +15,11 @@ serve: .venv-run     ## set up what is missing, then serve the OpenAI-compatible
 
 test: .venv-dev      ## set up what is missing, then run all tests (offline)
 	@$(BIN)/pytest
+
+soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
+		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
+		--log-disable=shepherd.server.access --log-disable=uvicorn.error
 
 check: lint types imports docs-check      ## everything that .ci/run checks before the tests
 

@@ -228,7 +228,7 @@ class World:
                 assert wanted[token] >= best - 2 * bound, f"token {length} is not the best"
             self.compared += 1
         if isinstance(request.end, Finished) and request.end.reason is FinishReason.STOP:
-            assert self.reference.is_end(int(fresh[len(tokens)].argmax()))
+            assert self.reference.vocab.is_eog(int(fresh[len(tokens)].argmax()))
 
 
 def _nothing(_: object) -> None:

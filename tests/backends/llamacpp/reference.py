@@ -51,11 +51,12 @@ class WatchedContext(NativeContext):
 class Reference:
     """The same model without any memory: every request is computed from nothing."""
 
-    def __init__(self, path: Path) -> None:
-        exact = settings(**EXACT)
+    def __init__(self, path: Path, **values: object) -> None:
+        """`values` are settings other than `EXACT`."""
+        exact = settings(**(EXACT | values))
         self._model = NativeModel(path, model_params(exact, {}))
         self._context = WatchedContext(self._model, context_params(exact, 1, self._model.bytes))
-        self.is_end = self._model.vocab.is_eog
+        self.vocab = self._model.vocab
 
     def logits(self, tokens: list[int], lengths: Sequence[int]) -> dict[int, Logits]:
         """The logits behind so many tokens."""
