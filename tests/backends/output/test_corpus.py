@@ -2,6 +2,7 @@
 
 import random
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,12 @@ from shepherd.events import CallbackEvent
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
 
 CORPUS = Path(__file__).parent / "corpus"
-RANDOM_SPLITS = 200
+RANDOM_SPLITS = 1000
+MOST_CUTS = 12
+FAMILIES = {
+    "command", "deepseek", "gemma", "glm", "granite", "harmony", "hermes", "kimi", "llama",
+    "minimax", "mistral", "phi", "pup", "qwen",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,37 @@ def test_cutting_the_output_changes_nothing(case: Case) -> None:
     assert case.parse(list(case.text)) == whole
     for cut in range(1, len(case.text)):
         assert case.parse([case.text[:cut], case.text[cut:]]) == whole
-    rng = random.Random(case.name)
-    for _ in range(RANDOM_SPLITS):
-        cuts = [rng.randint(0, len(case.text)) for _ in range(rng.randint(2, 12))]
+    for cuts in random_cuts(case.name, len(case.text)):
         assert case.parse(pieces(case.text, cuts)) == whole
 
 
-def test_the_corpus_is_large() -> None:
-    assert len(cases()) >= 100
+@pytest.mark.parametrize("case", cases())
+def test_bytes_may_end_inside_a_character(case: Case) -> None:
+    whole, data = case.parse(case.text), case.text.encode()
+    assert case.parse([data[i : i + 1] for i in range(len(data))]) == whole
+    inside = [i for i in range(1, len(data)) if data[i] & 0xC0 == 0x80]
+    for cut in inside:
+        assert case.parse([data[:cut], data[cut:]]) == whole
+    if inside:
+        assert case.parse(pieces(data, inside)) == whole
+
+
+def random_cuts(seed: str, length: int) -> Iterator[list[int]]:
+    """Places to cut a text of `length`."""
+    rng = random.Random(seed)
+    places = range(length + 1)
+    return (rng.choices(places, k=rng.randrange(2, MOST_CUTS + 1)) for _ in range(RANDOM_SPLITS))
+
+
+def test_the_corpus_is_large_and_has_every_family() -> None:
+    found = [param.values[0] for param in cases()]
+    assert len(found) >= 300
+    assert len({case.name for case in found}) == len(found)
+    assert {path.stem for path in CORPUS.glob("*.toml")} >= FAMILIES
+    assert {case.style for case in found} == STYLES.keys()
+
+
+def test_every_case_says_where_it_comes_from() -> None:
+    for case in (param.values[0] for param in cases()):
+        assert case.origin in ("recorded", "reported", "written")
+        assert (case.origin == "reported") == bool(case.complaint), case.name

@@ -19,13 +19,15 @@ _MOST_NAMES = 40
 _JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
 _JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
 _OTHER_NAME = re.compile(
-    r"<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>\s*[<{]"
+    r"(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*(?:"
+    r"<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>"
     r"|(?P<glm>[\w.-]+)\s*<arg_key>"
     r"|call:(?P<gemma>[\w.-]+)\s*\{"
     r"|<\|open\|>call tool=\"(?P<xtml>[^\"]+)\""
     r"|function<｜tool▁sep｜>(?P<deepseek>[\w.-]+)\s"
     r"|(?P<section>[\w.:-]+)\s*(?:<｜tool▁sep｜>|<\|tool_call_argument_begin\|>)"
-    r"|(?P<python>[\w.-]+)\(\s*\w+\s*="
+    r"|\[?\s*(?P<python>[\w.-]+)\(\s*\w+\s*="
+    r")"
 )
 
 
@@ -34,7 +36,7 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
     body = body[:_MAX_LENGTH].strip()
     if body.startswith(("{", "[")) and (name := _JSON_NAME.search(body)):
         return _json_problem(name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
-    found = _OTHER_NAME.search(body)
+    found = _OTHER_NAME.match(body)
     if found is None:
         return ""
     written = next(filter(None, found.groups()))
