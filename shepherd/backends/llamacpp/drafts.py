@@ -22,6 +22,9 @@ class DraftKind(Enum):
 MATCHES = {DraftKind.LONG: 6, DraftKind.SHORT: 3}
 """Tokens that must be the same, by kind."""
 
+UNKNOWN = {DraftKind.LONG: 0.8, DraftKind.SHORT: 0.4, DraftKind.MODEL: 0.6}
+"""How likely a drafted token is taken to be right before anything was measured."""
+
 _IMAGINED = 8
 
 
@@ -38,7 +41,7 @@ class Drafting:
 
     def __init__(self, everywhere: Mapping[DraftKind, Chance], *, lookup: bool) -> None:
         """`everywhere` is what all requests together learned."""
-        self.chances = {kind: Chance(chance) for kind, chance in everywhere.items()}
+        self.chances = {kind: Chance(UNKNOWN[kind], known) for kind, known in everywhere.items()}
         matches = MATCHES if lookup else {}
         self._indexes = {kind: NgramIndex(size) for kind, size in matches.items()}
         self._imagined: Draft | None = None

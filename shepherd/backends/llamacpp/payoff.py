@@ -2,26 +2,31 @@
 
 from dataclasses import dataclass, field
 
-UNKNOWN_CHANCE = 0.6
-"""How likely a drafted token is taken to be right before anything was measured."""
+UNKNOWN_SHARE = 0.25
+"""Of a batch's time, what one more token is taken to cost before anything was measured."""
 
 MARGIN = 1.05
 """A draft must promise this much more speed."""
 
-_LEARNING = 0.1
+_LEARNING = 0.2
+_COST_LEARNING = 0.1
 _SLOW_LEARNING = 0.02
 _LEAST_SPREAD = 0.25
-_FORGETTING = 0.998
-_FORGETTING_CHANCE = 0.002
+_FORGETTING = 0.002
 _OUTLIER = 4.0
+_LEAST_SHARE = 0.02
 
 
 class Chance:
     """How likely a drafted token is the one that the model chooses, if those before it were."""
 
-    def __init__(self, everywhere: "Chance | None" = None) -> None:
-        """`everywhere` is what all requests together learn; this one starts from it."""
-        self.value: float = everywhere.value if everywhere else UNKNOWN_CHANCE
+    def __init__(self, unknown: float, everywhere: "Chance | None" = None) -> None:
+        """`unknown` is what it is taken to be before anything was measured.
+
+        `everywhere` is what all requests together learn; this one starts from it.
+        """
+        self.value: float = everywhere.value if everywhere else unknown
+        self._unknown = unknown
         self._everywhere = everywhere
         self._rate = _LEARNING if everywhere else _SLOW_LEARNING
 
@@ -35,7 +40,7 @@ class Chance:
 
     def forget(self) -> None:
         """Drift back to not knowing, for a draft that was not tried."""
-        self.value += _FORGETTING_CHANCE * (UNKNOWN_CHANCE - self.value)
+        self.value += _FORGETTING * (self._unknown - self.value)
 
     def expected(self, length: int) -> float:
         """How many tokens of a draft of this length are right, on average."""
@@ -46,8 +51,8 @@ class Chance:
 class BatchCosts:
     """What a batch of so many tokens takes: a line through what was measured of late.
 
-    While all batches are alike, the line's slope is slowly forgotten, so that larger batches get
-    another trial.
+    While all batches are alike, the line's slope drifts to the least that it can be, so that
+    larger batches get another trial.
     """
 
     def __init__(self) -> None:
@@ -55,26 +60,34 @@ class BatchCosts:
         self._spread = self._together = 0.0
         self._slope = 0.0
 
-    def note(self, tokens: int, seconds: float) -> None:
-        """Learn from a batch without prompts."""
+    def note(self, tokens: int, seconds: float, prompt_speed: float = 0.0) -> None:
+        """Learn from a batch without prompts, which are read at so many tokens a second.
+
+        A token of a small batch never costs less than one of a prompt.
+        """
         if not self._seconds:
             self._tokens, self._seconds = tokens, seconds
+            self._slope = self._least(prompt_speed)
             return
         seconds = min(seconds, _OUTLIER * self.seconds(tokens))
         more, longer = tokens - self._tokens, seconds - self._seconds
-        self._tokens += _LEARNING * more
-        self._seconds += _LEARNING * longer
-        self._spread = (1 - _LEARNING) * (self._spread + _LEARNING * more * more)
-        self._together = (1 - _LEARNING) * (self._together + _LEARNING * more * longer)
+        self._tokens += _COST_LEARNING * more
+        self._seconds += _COST_LEARNING * longer
+        self._spread = (1 - _COST_LEARNING) * (self._spread + _COST_LEARNING * more * more)
+        self._together = (1 - _COST_LEARNING) * (self._together + _COST_LEARNING * more * longer)
         if self._spread > _LEAST_SPREAD:
             self._slope = max(0.0, self._together / self._spread)
         else:
-            self._slope *= _FORGETTING
+            self._slope += _FORGETTING * (self._least(prompt_speed) - self._slope)
 
     def seconds(self, tokens: int) -> float:
         """What such a batch is expected to take; 0 before anything was measured."""
-        least = self._seconds / _OUTLIER
-        return max(least, self._seconds + self._slope * (tokens - self._tokens))
+        return max(
+            _LEAST_SHARE * self._seconds, self._seconds + self._slope * (tokens - self._tokens)
+        )
+
+    def _least(self, prompt_speed: float) -> float:
+        return 1 / prompt_speed if prompt_speed else UNKNOWN_SHARE * self._seconds
 
 
 @dataclass(slots=True)

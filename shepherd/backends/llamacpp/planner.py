@@ -89,7 +89,7 @@ class Planner:
         self._pace.note(tokens, seconds)
         only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
         if self._speculator is not None and only_answers:
-            self._speculator.note_batch(tokens, seconds)
+            self._speculator.note_batch(tokens, seconds, self._pace.speed)
 
     def note_draft(self, part: Part, accepted: int) -> None:
         """Learn from a draft of which so many tokens came."""

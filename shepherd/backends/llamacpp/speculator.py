@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shepherd.backends.llamacpp.draft_model import DraftModel, Wanted
-from shepherd.backends.llamacpp.drafts import MOST, Draft, Drafting, DraftKind
+from shepherd.backends.llamacpp.drafts import MOST, UNKNOWN, Draft, Drafting, DraftKind
 from shepherd.backends.llamacpp.job import Job
 from shepherd.backends.llamacpp.payoff import BatchCosts, Chance, StepBudget
 from shepherd.backends.llamacpp.vocab import Vocab
@@ -26,7 +26,7 @@ class Speculator:
         self._model = model
         self._always = always
         self._costs = BatchCosts()
-        self._chances = {kind: Chance() for kind in DraftKind}
+        self._chances = {kind: Chance(unknown) for kind, unknown in UNKNOWN.items()}
 
     def drafts(self, jobs: Sequence[Job], room: int, context_size: int) -> dict[Job, Draft]:
         """Drafts for jobs that would decode one token each, of at most `room` tokens in all."""
@@ -43,9 +43,9 @@ class Speculator:
             chosen |= self._from_model(self._model, rest, room, context_size, budget)
         return chosen
 
-    def note_batch(self, tokens: int, seconds: float) -> None:
-        """Learn from a batch that had no prompts in it."""
-        self._costs.note(tokens, seconds)
+    def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
+        """Learn from a batch without prompts, which are read at so many tokens a second."""
+        self._costs.note(tokens, seconds, prompt_speed)
 
     def note_draft(self, job: Job, draft: Draft, accepted: int) -> None:
         """Learn from a draft of which so many tokens were right, before one was not."""

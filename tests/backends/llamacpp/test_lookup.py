@@ -1,0 +1,37 @@
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.llamacpp.lookup import NgramIndex
+
+tokens = st.lists(st.integers(0, 3), max_size=60)
+
+
+def found_by_search(text: Sequence[int], size: int, most: int) -> list[int]:
+    """What stands behind the last place before the end where the same tokens stand."""
+    tail = text[len(text) - size :]
+    for end in range(len(text) - 1, size - 1, -1):
+        if text[end - size : end] == tail:
+            return [text[end + i % (len(text) - end)] for i in range(most)]
+    return []
+
+
+@given(tokens, st.integers(1, 4), st.integers(1, 20), st.lists(st.integers(1, 9), max_size=20))
+def test_drafts_are_what_a_search_finds(
+    text: list[int], size: int, most: int, steps: list[int]
+) -> None:
+    index = NgramIndex(size)
+    length = 0
+    for step in [*steps, len(text)]:
+        length = min(len(text), length + step)
+        now = text[:length]
+        expected = found_by_search(now, size, most) if length >= size else []
+        assert index.draft(now, most) == expected
+
+
+def test_a_long_text_is_indexed_over_several_calls() -> None:
+    index = NgramIndex(2)
+    text = [*range(20_000), 5, 6]
+    drafts = [index.draft(text, 3) for _ in range(4)]
+    assert drafts[-1] == [7, 8, 9]
