@@ -8,8 +8,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from shepherd.config.fields import aliases, all_fields, unknown_key
-from shepherd.config.files import exclusive, write_private
-from shepherd.config.layers import parse_file_layer
+from shepherd.config.files import exclusive, read_text, write_private
+from shepherd.config.layers import LARGEST_FILE, flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName
 from shepherd.errors import ConfigError
 
@@ -17,55 +17,83 @@ Document: TypeAlias = dict[str, Any]
 """A TOML document or table of tomlkit, which has no useful types of its own."""
 
 
-def set_value(path: Path, key: str, value: object) -> None:
+def set_value(path: Path, key: str, value: object) -> str:
     """Set `section.key` in the file at `path`, which is created when missing.
 
-    Raises ConfigError, and writes nothing, when the file would not be valid.
+    Returns what else is wrong in the file, "" for nothing. Raises ConfigError, and writes nothing,
+    when the value is wrong or the file is no TOML.
     """
+    flag_layer({key: value})
     section, names = _place(key)
 
     def change(document: Document) -> None:
         table = _table(document, section)
-        table[next((n for n in names if n in table), names[0])] = value
+        kept = next((n for n in names if n in table), names[0])
+        table[kept] = value
+        for name in set(names) - {kept}:
+            table.pop(name, None)
 
-    _edit(path, change)
+    return _edit(path, change)
 
 
-def unset_value(path: Path, key: str) -> bool:
-    """Remove `section.key` from the file at `path`; False when it was not there."""
+def unset_value(path: Path, key: str) -> tuple[bool, str]:
+    """Remove `section.key`, which may be no setting at all, from the file at `path`.
+
+    Returns whether it was there, and what else is wrong in the file.
+    """
     section, names = _place(key)
     removed: list[object] = []
 
     def change(document: Document) -> None:
-        table = document.get(section, {})
-        removed.extend(table.pop(name) for name in names if name in table)
+        table = document.get(section)
+        if isinstance(table, dict):
+            inner = cast(Document, table)
+            removed.extend(inner.pop(name) for name in names if name in inner)
 
-    _edit(path, change)
-    return bool(removed)
+    problems = _edit(path, change)
+    if not removed and key not in all_fields():
+        raise ConfigError(unknown_key(key))
+    return bool(removed), problems
 
 
 def _place(key: str) -> tuple[str, list[str]]:
     """The section of a setting and all its names in a file, the first one first."""
-    field = all_fields().get(key)
-    if field is None:
-        raise ConfigError(unknown_key(key))
     section, _, name = key.partition(".")
-    return section, [name, *aliases(field)]
+    field = all_fields().get(key)
+    return section, [name, *(aliases(field) if field else [])]
 
 
-def _edit(path: Path, change: Callable[[Document], None]) -> None:
+def _edit(path: Path, change: Callable[[Document], None]) -> str:
+    """Change the file and return what is wrong in it afterwards."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: can't be changed: it is not a regular file")
     with exclusive(path):
-        try:
-            parsed = tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
-        except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-            raise ConfigError(f"{path}: can't be changed: {error}") from error
+        parsed = _parse(path)
+        before = tomlkit.dumps(parsed)
         change(cast(Document, parsed))
         text = tomlkit.dumps(parsed)
+        if text != before:
+            write_private(path, text)
+    try:
         parse_file_layer(LayerName.USER, path, text)
-        write_private(path, text)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _parse(path: Path) -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(read_text(path, LARGEST_FILE))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except TOMLKitError as error:
+        raise ConfigError(f"{path}: can't be changed: {error}") from error
 
 
 def _table(document: Document, section: str) -> Document:
     if section not in document:
         document[section] = tomlkit.table()
-    return document[section]
+    table = document[section]
+    if not isinstance(table, dict):
+        raise ConfigError(f"{section} is a section, but a value in the file; remove it by hand")
+    return cast(Document, table)

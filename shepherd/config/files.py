@@ -3,9 +3,12 @@
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+
+from shepherd.errors import ConfigError
 
 
 def make_private_directory(path: Path) -> None:
@@ -32,6 +35,32 @@ def write_private(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_text(path: Path, limit: int) -> str:
+    """The text of the file at `path`, "" for the null device.
+
+    Raises FileNotFoundError; ConfigError for what can't be read, is longer than `limit` bytes or is
+    no file at all, like a pipe, which would be waited for.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as file:
+            _check_kind(path, os.fstat(descriptor))
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ConfigError(f"{path}: too large for settings: over {limit} bytes")
+        return data.decode("utf-8")
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: can't be read: {error}") from error
+
+
+def _check_kind(path: Path, found: os.stat_result) -> None:
+    if stat.S_ISREG(found.st_mode) or os.path.samestat(found, Path(os.devnull).stat()):
+        return
+    raise ConfigError(f"{path}: is not a regular file; put one there, or remove it")
 
 
 @contextmanager

@@ -10,12 +10,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from shepherd.config.fields import aliases, all_fields, first_name, parse_text
+from shepherd.config.files import read_text
 from shepherd.config.locate import line_of
 from shepherd.config.problems import describe
 from shepherd.config.settings import Config, LayerName, Source
 from shepherd.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
+GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
 LARGEST_FILE = 262_144
 """Bytes that a file of settings may have."""
 
@@ -50,13 +52,9 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
     Raises ConfigError naming file and line of everything that is wrong.
     """
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ConfigError(f"{path}: too large for settings: over {LARGEST_FILE} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, LARGEST_FILE)
     except FileNotFoundError:
         return Layer(name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from error
     return parse_file_layer(name, path, text)
 
 
@@ -88,6 +86,16 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
             raise ConfigError(f"{variable}: {error}") from error
         sources[key] = Source(LayerName.ENVIRONMENT, variable)
     return _checked(Layer(LayerName.ENVIRONMENT, values, sources))
+
+
+def forced_layer(env: Mapping[str, str]) -> Layer:
+    """What llama.cpp's own variable sets, which goes before everything else."""
+    text = env.get(GPU_LAYERS_VARIABLE, "").strip()
+    if not text:
+        return Layer(LayerName.ENVIRONMENT)
+    source = Source(LayerName.ENVIRONMENT, GPU_LAYERS_VARIABLE)
+    values = {GPU_LAYERS: parse_text(GPU_LAYERS, text)}
+    return _checked(Layer(LayerName.ENVIRONMENT, values, {GPU_LAYERS: source}))
 
 
 def flag_layer(overrides: Mapping[str, object]) -> Layer:

@@ -10,6 +10,7 @@ from shepherd.config.layers import (
     Layer,
     environment_layer,
     flag_layer,
+    forced_layer,
     nested,
     read_file_layer,
 )
@@ -36,7 +37,10 @@ def load_config(
     project, warnings = _project_layer(cwd, paths, defaults.values | user.values)
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
     project.sources.pop(RULES, None)
-    layers = [defaults, user, project, environment_layer(env), flag_layer(overrides or {})]
+    layers = [
+        *(defaults, user, project),
+        *(environment_layer(env), flag_layer(overrides or {}), forced_layer(env)),
+    ]
     sources = {key: source for layer in layers for key, source in layer.sources.items()}
     provenance = Provenance(
         sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings

@@ -5,7 +5,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 ApproveMode = Literal["ask", "edits", "all", "none"]
@@ -160,13 +160,12 @@ class LlamaCppSection(Section):
         ),
     ] = True
 
-    @model_validator(mode="after")
-    def _context_is_usable(self) -> "LlamaCppSection":
-        if 0 < self.context_size < MIN_CONTEXT:
-            raise ValueError(
-                f"context_size must be 0 or at least {MIN_CONTEXT}, got {self.context_size}"
-            )
-        return self
+    @field_validator("context_size")
+    @classmethod
+    def _context_is_usable(cls, size: int) -> int:
+        if 0 < size < MIN_CONTEXT:
+            raise ValueError(f"must be 0 or at least {MIN_CONTEXT}, got {size}")
+        return size
 
     @model_validator(mode="after")
     def _ubatch_fits(self) -> "LlamaCppSection":

@@ -2,6 +2,7 @@
 
 import stat
 import tomllib
+from dataclasses import replace
 
 from shepherd.config.settings import Config
 from tests.cli.program import Program
@@ -24,9 +25,27 @@ def test_config_set_get_show_unset(program: Program) -> None:
 
 def test_config_set_refuses_what_is_wrong(program: Program) -> None:
     done = program.run("config", "set", "server.port", "many")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "server.port must be a whole number" in done.stderr
     assert not (program.config / "config.toml").exists()
+
+
+def test_config_set_repairs_a_file(program: Program) -> None:
+    program.config.mkdir(parents=True)
+    file = program.config / "config.toml"
+    file.write_text("[server]\nport = 'x'\nprot = 1\n")
+    done = program.run("config", "set", "server.port", "8123")
+    assert done.returncode == 0
+    assert "other problems" in done.stderr
+    assert "unknown setting server.prot" in done.stderr
+    assert program.run("config", "unset", "server.prot").stderr == ""
+    assert file.read_text() == "[server]\nport = 8123\n"
+
+
+def test_config_show_tells_of_llama_cpps_variable(program: Program) -> None:
+    program = replace(program, extra={"GGML_N_GPU_LAYERS": "7"})
+    shown = program.run("--gpu-layers", "3", "config", "show", "llamacpp").stdout
+    assert "gpu_layers = 7  # GGML_N_GPU_LAYERS\n" in shown
 
 
 def test_config_path_names_all_places(program: Program) -> None:
@@ -43,7 +62,7 @@ def test_sessions_list_show_delete(program: Program) -> None:
     (path,) = program.sessions
     listed = program.run("sessions", "list").stdout
     assert listed.startswith(path.stem)
-    assert "2 messages" in listed
+    assert "  2 messages  " in listed
     assert "first question" in listed
     shown = program.run("sessions", "show", path.stem[:15])
     assert "> first question" in shown.stdout

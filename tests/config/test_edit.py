@@ -41,9 +41,9 @@ def test_comments_stay(places: Places) -> None:
     places.user_file.write_text(COMMENTED)
     set_value(places.user_file, "server.port", 2)
     assert places.user_file.read_text() == COMMENTED.replace("= 1", "= 2")
-    assert unset_value(places.user_file, "server.host")
+    assert unset_value(places.user_file, "server.host") == (True, "")
     assert "# two" in places.user_file.read_text()
-    assert not unset_value(places.user_file, "server.host")
+    assert unset_value(places.user_file, "server.host") == (False, "")
 
 
 @pytest.mark.parametrize(("key", "value"), [("server.port", -1), ("server.prot", 1)])
@@ -93,5 +93,63 @@ def test_a_setting_stays_under_the_name_that_the_file_uses(places: Places) -> No
     places.user_file.write_text("[llamacpp]\npp = 2\n")
     set_value(places.user_file, "llamacpp.pipeline_parallel", 3)
     assert places.user_file.read_text() == "[llamacpp]\npp = 3\n"
-    assert unset_value(places.user_file, "llamacpp.pipeline_parallel")
+    assert unset_value(places.user_file, "llamacpp.pipeline_parallel") == (True, "")
     assert places.load().llamacpp.pipeline_parallel == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ("port = 'x'", "server.port"),
+        ("port = 99999999", "server.port"),
+        ("host = ''", "server.host"),
+    ],
+)
+def test_a_wrong_value_is_put_right_and_the_others_are_named(
+    places: Places, wrong: str, key: str
+) -> None:
+    others = "keepalive = -1\nprot = 2\n"
+    places.user_file.write_text(f"[server]\n{wrong}\n{others}")
+    problems = set_value(places.user_file, key, OTHER_VALUES[key])
+    assert [line.split(": ")[0] for line in problems.splitlines()] == [
+        f"{places.user_file}:{line}" for line in (3, 4)
+    ]
+    assert set_value(places.user_file, "server.keepalive", 5.0).count("\n") == 0
+    assert unset_value(places.user_file, "server.prot") == (True, "")
+    assert getattr(places.load().server, key.partition(".")[2]) == OTHER_VALUES[key]
+
+
+def test_two_names_of_a_setting_become_one(places: Places) -> None:
+    places.user_file.write_text("[llamacpp]\npp = 2\npipeline_parallel = 3\n")
+    assert set_value(places.user_file, "llamacpp.pipeline_parallel", 4) == ""
+    assert places.load().llamacpp.pipeline_parallel == 4
+
+
+def test_what_stands_in_place_of_a_section_is_left_alone(places: Places) -> None:
+    places.user_file.write_text("server = 5\n")
+    with pytest.raises(ConfigError, match="server is a section"):
+        set_value(places.user_file, "server.port", 1)
+    assert unset_value(places.user_file, "server.port")[0] is False
+    assert places.user_file.read_text() == "server = 5\n"
+
+
+def test_an_unknown_key_that_is_not_there_is_refused(places: Places) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean server\.port"):
+        unset_value(places.user_file, "server.prot")
+    assert not places.user_file.exists()
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(places: Places) -> None:
+    os.mkfifo(places.user_file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        places.load()
+    with pytest.raises(ConfigError, match="not a regular file"):
+        set_value(places.user_file, "server.port", 1)
+    assert stat.S_ISFIFO(places.user_file.stat().st_mode)
+
+
+def test_the_null_device_is_an_empty_file(places: Places) -> None:
+    places.user_file.symlink_to(os.devnull)
+    assert places.load().server.port == 8000
+    with pytest.raises(ConfigError, match="not a regular file"):
+        set_value(places.user_file, "server.port", 1)

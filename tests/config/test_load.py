@@ -165,5 +165,17 @@ def test_the_environment_knows_every_name_of_a_setting(places: Places) -> None:
 
 
 def test_a_context_too_small_for_llama_cpp_is_refused(places: Places) -> None:
-    with pytest.raises(ConfigError, match="context_size must be 0 or at least 256, got 10"):
+    with pytest.raises(ConfigError, match="context_size: must be 0 or at least 256, got 10"):
         places.load({}, {"llamacpp.context_size": 10})
+
+
+def test_llama_cpps_own_variable_goes_before_everything(places: Places) -> None:
+    key, variable = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
+    env = {"SHEPHERD_LLAMACPP__GPU_LAYERS": "3", variable: " 7 "}
+    config = places.load(env, {key: 5})
+    assert config.llamacpp.gpu_layers == 7
+    assert str(config.source(key)) == variable
+    assert places.load({variable: " "}, {key: 5}).llamacpp.gpu_layers == 5
+    for wrong in ("many", "-2", "1.5"):
+        with pytest.raises(ConfigError, match=rf"^{variable}: {key} must be"):
+            places.load({variable: wrong})

@@ -9,11 +9,14 @@ from typing import Annotated, cast
 import typer
 
 from shepherd.cli.errors import UsageError
+from shepherd.cli.repl.clean import clean
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
+from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
 from shepherd.config.show import show_config, show_value
+from shepherd.errors import ConfigError
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
 Key = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="The setting.")]
@@ -49,18 +52,25 @@ def set_(
 
     key = _known(key)
     path = Paths.from_env(os.environ).user_file
-    set_value(path, key, parse_text(key, value))
+    parsed = parse_text(key, value)
+    try:
+        flag_layer({key: parsed})
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    _tell_problems(set_value(path, key, parsed))
 
 
 @config.command("unset")
 def unset(key: Key) -> None:
-    """Take a setting out of your own file."""
+    """Take a setting out of your own file, or a key there that is no setting."""
     from shepherd.config.edit import unset_value  # loads tomlkit
 
-    key = _known(key)
+    key = first_name(key)
     path = Paths.from_env(os.environ).user_file
-    if not unset_value(path, key):
+    was_set, problems = unset_value(path, key)
+    if not was_set:
         sys.stderr.write(f"{key} is not set in {path}.\n")
+    _tell_problems(problems)
 
 
 @config.command("path")
@@ -86,6 +96,11 @@ def _load(context: typer.Context) -> Config:
     for warning in loaded.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
     return loaded
+
+
+def _tell_problems(problems: str) -> None:
+    if problems:
+        sys.stderr.write(f"shepherd: done, but the file has other problems:\n{clean(problems)}\n")
 
 
 def _known(name: str) -> str:
