@@ -12,6 +12,7 @@ from shepherd.tools.permissions.approval import (
     Choice,
     DenyingApprover,
 )
+from shepherd.tools.text import counted
 
 TERMINAL = "/dev/tty"
 PREVIEW_LINES = 60
@@ -43,7 +44,8 @@ class LineApprover:
 def _question(request: ApprovalRequest) -> str:
     call = f"{request.call.name} {one_line(request.call.arguments_json, 400)}"
     lines = clean(request.preview).splitlines()
-    more = [f"… {len(lines) - PREVIEW_LINES} more lines"] if len(lines) > PREVIEW_LINES else []
+    rest = len(lines) - PREVIEW_LINES
+    more = [f"… {counted(rest, 'more line')}"] if rest > 0 else []
     lasting = [line for letter, choice in _LASTING for line in _rules(request, letter, choice)]
     head = [f"May the model call {call}?", *lines[:PREVIEW_LINES], *more]
     return "\n".join([*head, "y = once", *lasting, "n = no", "? "])

@@ -1,6 +1,6 @@
 """The options of `shepherd` and its commands, with Typer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from shepherd.cli.errors import UsageError
 from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.config.fields import first_name, parse_text
+from shepherd.config.layers import flag_layer
 from shepherd.config.sections import ApproveMode, AuthMode
 from shepherd.errors import ConfigError
 
@@ -110,7 +111,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
         ),
     ] = False,
     resume: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--resume",
             "-r",
@@ -118,7 +119,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
             help="Go on with a session; the start of its id is enough.",
             rich_help_panel=CONVERSATION,
         ),
-    ] = "",
+    ] = None,
     approve: Annotated[
         ApproveMode | None,
         typer.Option(
@@ -187,9 +188,12 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     }
     overrides = {key: value for key, value in given.items() if value is not None}
     overrides |= dict(_setting(text) for text in settings or [])
+    _check_values(overrides)
     context.obj = overrides
     if context.invoked_subcommand is None:
-        start = SessionStart(latest, resume)
+        _check_not_blank("--resume", resume, "`shepherd sessions list` shows the ids")
+        _check_not_blank("--execute", execute, "write the question behind it")
+        start = SessionStart(latest, resume or "")
         request = Launch(overrides, execute, json_lines, start, server, insecure)
         _check(request)
         raise typer.Exit(_launch(request))
@@ -210,6 +214,18 @@ def _setting(text: str) -> tuple[str, object]:
         return key, parse_text(key, value)
     except ConfigError as error:
         raise UsageError(f"--set {text}: {error}") from error
+
+
+def _check_values(overrides: Mapping[str, object]) -> None:
+    try:
+        flag_layer(overrides)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_not_blank(option: str, text: str | None, advice: str) -> None:
+    if text is not None and not text.strip():
+        raise UsageError(f"{option} is empty; {advice}.")
 
 
 def _check(request: Launch) -> None:

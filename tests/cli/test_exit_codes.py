@@ -22,6 +22,17 @@ from tests.cli.program import SHEPHERD, Program
         (["--server", "--json"], "--server goes with none of"),
         (["--insecure"], "--insecure belongs to --server"),
         (["config", "get", "server.prot"], "did you mean server.port?"),
+        (["--set", "server.port=-1", "-e", "x"], "command line: server.port must be"),
+        (["--port", "70000", "--server"], "server.port must be a whole number from 0 to 65535"),
+        (["--temperature", "99", "-e", "x"], "sampling.temperature must be a number from"),
+        (["--context-size", "-5", "config", "show"], "llamacpp.context_size must be"),
+        (["--context-size", "100", "-e", "x"], "context_size: must be 0 or at least 256"),
+        (["--resume", "", "-e", "x"], "--resume is empty"),
+        (["--resume", " ", "--json"], "--resume is empty"),
+        (["-e", "  "], "--execute is empty"),
+        (["--json", "-e", ""], "--execute is empty"),
+        (["sessions", "delete", ""], "is empty"),
+        (["sessions", "show", " "], "is empty"),
         ([], "There is no terminal to talk in"),
     ],
 )
@@ -37,7 +48,6 @@ def test_wrong_usage(program: Program, arguments: list[str], said: str) -> None:
         (["--model", "no-such-model", "-e", "x"], "shepherd: No model 'no-such-model'"),
         (["--continue", "-e", "x"], "shepherd: No saved session of"),
         (["--resume", "x", "-e", "x"], "shepherd: No session x"),
-        (["--set", "server.port=-1", "-e", "x"], "shepherd: command line: server.port must be"),
     ],
 )
 def test_errors_are_one_line(program: Program, arguments: list[str], said: str) -> None:

@@ -82,6 +82,8 @@ def test_context_clear_and_save(start: Start, work: Path) -> None:
     assert [m["role"] for m in saved["messages"]] == ["user", "assistant"]
     terminal.say("/save talk.md")
     terminal.wait_for("talk.md exists")
+    terminal.say("/clear history")
+    assert "starts afresh" not in terminal.wait_for("Error: /clear takes nothing")
     terminal.say("/clear")
     terminal.wait_for("starts afresh")
     terminal.say("/save other.md")

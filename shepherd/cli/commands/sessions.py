@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.errors import UsageError
 from shepherd.cli.repl.clean import clean, one_line
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
+from shepherd.tools.text import counted
 from shepherd.transcript import SessionStore
 
 TITLE_WIDTH = 60
@@ -26,7 +28,8 @@ def list_sessions() -> None:
         when = item.updated.astimezone().strftime("%Y-%m-%d %H:%M")
         title = one_line(item.title, TITLE_WIDTH)
         where = one_line(item.cwd, LINE_WIDTH)
-        typer.echo(f"{item.id}  {when}  {item.messages:>4} messages  {where}  {title}")
+        size = f"{counted(item.messages, 'message', '>4'):<13}"
+        typer.echo(f"{item.id}  {when}  {size}  {where}  {title}")
     for problem in problems:
         sys.stderr.write(f"shepherd: {problem}\n")
 
@@ -34,7 +37,7 @@ def list_sessions() -> None:
 @sessions.command("show")
 def show_session(id: Id) -> None:
     """The conversation as text."""
-    saved = _store().read(id)
+    saved = _store().read(_given(id))
     for warning in saved.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
     typer.echo(f"{saved.id}  {saved.model}  {clean(saved.header.cwd)}")
@@ -45,8 +48,15 @@ def show_session(id: Id) -> None:
 @sessions.command("delete")
 def delete_session(id: Id) -> None:
     """Delete a session for good."""
-    deleted = _store().delete(id)
+    deleted = _store().delete(_given(id))
     sys.stderr.write(f"Session {deleted} is deleted.\n")
+
+
+def _given(id: str) -> str:
+    """The id; raises UsageError for an empty one, with which all ids begin."""
+    if not id.strip():
+        raise UsageError("The id is empty; `shepherd sessions list` shows the ids.")
+    return id
 
 
 def _store() -> SessionStore:

@@ -104,6 +104,9 @@ class Repl:
     async def _run_command(self, text: str, name: str, argument: str) -> None:
         self._renderer.user(text)
         command = self._table.find(name)
+        if command is not None and argument and not command.usage:
+            self._renderer.error(f"/{name} takes nothing behind it; it was not done.")
+            return
         if command is not None:
             await command.run(argument)
             return

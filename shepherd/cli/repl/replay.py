@@ -4,6 +4,7 @@ from shepherd.cli.repl.attach import without_attachments
 from shepherd.cli.repl.render import Renderer
 from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import Message, Role
+from shepherd.tools.text import counted
 
 EXCHANGES = 3
 
@@ -13,7 +14,7 @@ def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
     starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
     if begin:
-        renderer.notice(f"{begin} earlier messages")
+        renderer.notice(counted(begin, "earlier message"))
     for message in messages[begin:]:
         _show(message, renderer)
     renderer.turn_over()

@@ -3,7 +3,7 @@
 import difflib
 import re
 
-from shepherd.tools.text import one_line
+from shepherd.tools.text import counted, one_line
 
 _CONTEXT = 3
 _MAX_CHANGED = 2000
@@ -24,7 +24,9 @@ def unified_diff(before: str, after: str, name: str) -> str:
     end = _common(old[start:][::-1], new[start:][::-1])
     changed_old, changed_new = len(old) - start - end, len(new) - start - end
     if max(changed_old, changed_new) > _MAX_CHANGED and min(changed_old, changed_new) > 0:
-        return f"--- {name}\n+++ {name}\n@@ {changed_old} lines become {changed_new} @@"
+        become = "becomes" if changed_old == 1 else "become"
+        change = f"{counted(changed_old, 'line')} {become} {changed_new}"
+        return f"--- {name}\n+++ {name}\n@@ {change} @@"
     skip = max(start - _CONTEXT, 0)
     keep = max(end - _CONTEXT, 0)
     lines = difflib.unified_diff(
@@ -34,7 +36,7 @@ def unified_diff(before: str, after: str, name: str) -> str:
     if not shown:
         return f"--- {name}\n+++ {name}\n@@ only line ends change @@"
     if len(shown) > _MAX_SHOWN:
-        shown[_MAX_SHOWN:] = [f"@@ {len(shown) - _MAX_SHOWN} more lines of diff @@"]
+        shown[_MAX_SHOWN:] = [f"@@ {counted(len(shown) - _MAX_SHOWN, 'more line')} of diff @@"]
     return "\n".join(shown)
 
 

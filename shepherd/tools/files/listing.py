@@ -34,7 +34,8 @@ class ListDirectory(Tool[ListArguments]):
         names = await in_thread(lambda _: _names(path, arguments.path))
         shown = names[:MAX_ENTRIES]
         if len(names) > MAX_ENTRIES:
-            shown.append(f"[{len(names) - MAX_ENTRIES} more entries]")
+            rest = len(names) - MAX_ENTRIES
+            shown.append(f"[{rest} more {'entry' if rest == 1 else 'entries'}]")
         return ToolResult("\n".join(shown) or "(empty)")
 
 

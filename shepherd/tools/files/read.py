@@ -12,6 +12,7 @@ from shepherd.tools.files.encoding import HEAD_BYTES, Encoding, detect
 from shepherd.tools.files.lines import Slice, read_slice
 from shepherd.tools.files.opening import file_errors, open_regular
 from shepherd.tools.paths import resolve_path
+from shepherd.tools.text import counted
 from shepherd.tools.threads import Stopped, in_thread
 
 MAX_LINES = 2000
@@ -53,7 +54,7 @@ def _read(path: Path, arguments: ReadArguments, max_bytes: int, stopped: Stopped
             return "(empty file)"
         encoding = detect(head)
         if encoding is None or (encoding.codec.startswith("utf-16") and size > _UTF16_LIMIT):
-            raise ToolError(f"binary file: {arguments.path} ({size} bytes)")
+            raise ToolError(f"binary file: {arguments.path} ({counted(size, 'byte')})")
         return _slice_text(file, encoding, arguments, max_bytes, stopped)
 
 
@@ -72,7 +73,9 @@ def _slice_text(
     first = max(arguments.offset, 1)
     part = read_slice(file, first, arguments.limit or MAX_LINES, max_bytes, stopped)
     if not part.data:
-        raise ToolError(f"offset {first} is past the end: {arguments.path} has {part.total} lines")
+        raise ToolError(
+            f"offset {first} is past the end: {arguments.path} has {counted(part.total, 'line')}"
+        )
     shown = part.data.decode(encoding.codec, "replace").removeprefix("\ufeff")
     shown = shown.replace("\r\n", "\n").removesuffix("\n")
     note = "" if part.complete else _note(part)

@@ -7,6 +7,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.files.encoding import UTF8, Encoding, detect
 from shepherd.tools.files.opening import file_errors, open_regular
+from shepherd.tools.text import counted
 
 MAX_BYTES = 32 << 20
 
@@ -34,7 +35,7 @@ def load_text(path: Path, shown: str) -> TextFile:
         data = file.read(MAX_BYTES + 1)
     encoding = detect(data)
     if encoding is None:
-        raise ToolError(f"binary file: {shown} ({size} bytes)")
+        raise ToolError(f"binary file: {shown} ({counted(size, 'byte')})")
     try:
         return TextFile(encoding.decode(data), encoding)
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import text_or_none
 from shepherd.tools.paths import resolve_path
+from shepherd.tools.text import counted
 
 
 class WriteArguments(Arguments):
@@ -53,4 +54,4 @@ def _write(path: Path, arguments: WriteArguments) -> ToolResult:
     display = _change(path, arguments)
     with file_errors(arguments.path):
         write_atomic(path, data)
-    return ToolResult(f"Wrote {len(data)} bytes to {arguments.path}", display=display)
+    return ToolResult(f"Wrote {counted(len(data), 'byte')} to {arguments.path}", display=display)

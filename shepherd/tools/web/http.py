@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.text import plain_text
+from shepherd.tools.text import counted, plain_text
 from shepherd.tools.web.exchange import Reply, Request, exchange, parse_url
 
 _FORBIDDEN_HEADERS = frozenset(
@@ -113,7 +113,7 @@ def _result(reply: Reply) -> ToolResult:
 
 def _text(reply: Reply) -> str:
     if b"\0" in reply.data[:8192] and not (reply.charset or "").lower().startswith("utf-16"):
-        return f"(binary body, {len(reply.data)} bytes)"
+        return f"(binary body, {counted(len(reply.data), 'byte')})"
     try:
         text = reply.data.decode(reply.charset or "utf-8", "replace")
     except LookupError:

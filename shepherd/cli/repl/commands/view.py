@@ -8,6 +8,7 @@ from rich.text import Text
 from shepherd.cli.repl.clean import one_line
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.tools.permissions.policy import ApproveMode
+from shepherd.tools.text import counted
 
 _KEYS = (
     ("Enter", "send; while the model works the message waits its turn"),
@@ -118,7 +119,7 @@ _MODE_TEXT = {
 
 def _tokens_in(tokens: int, seconds: float) -> str:
     speed = f" in {seconds:.1f} s ({tokens / seconds:.0f} a second)" if seconds > 0 else ""
-    return f"{tokens:,} tokens{speed}"
+    return f"{counted(tokens, 'token', ',')}{speed}"
 
 
 def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
