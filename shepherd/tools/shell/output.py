@@ -48,8 +48,10 @@ class CappedOutput:
         missing = self._total - len(self._head) - self._tail_limit
         if missing <= 0 or self._spilled is None:
             return plain_text((self._head + self._tail).decode("utf-8", "replace"))
-        tail = bytes(self._tail[-self._tail_limit :])
-        return plain_text(join_cut(bytes(self._head), tail, missing, self._spilled)) + self._problem
+        # each by itself: an escape sequence that the cut left open would swallow the rest
+        head = plain_text(self._head.decode("utf-8", "ignore")).encode()
+        kept = self._tail[-self._tail_limit :].decode("utf-8", "replace").lstrip("\ufffd")
+        return join_cut(head, plain_text(kept).encode(), missing, self._spilled) + self._problem
 
     def _open_spill(self) -> None:
         try:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.tools.permissions.policy import ApproveMode
@@ -164,6 +164,7 @@ asyncio.run(main(), debug=False)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(9, 60))
+@example([b"\0\0\0\0\x1b]", b"\0" * 13], 18)
 def test_capped_output_loses_nothing(tmp_path: Path, chunks: list[bytes], limit: int) -> None:
     data = b"".join(chunks)
     output = CappedOutput(limit, tmp_path)
