@@ -109,8 +109,7 @@ async def test_the_queue_has_an_end() -> None:
         session = conversation("Hello")
         first = await backend.prefill_session(session, Recorder())
         waiting = [
-            asyncio.ensure_future(backend.prefill_session(session, Recorder()))
-            for _ in range(5)
+            asyncio.ensure_future(backend.prefill_session(session, Recorder())) for _ in range(5)
         ]
         while backend.running < 6:
             await asyncio.sleep(0.001)
