@@ -3,32 +3,24 @@
 from collections.abc import Collection
 
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import Machine, Mode
-from shepherd.backends.output.prose import Lead, Opener
-from shepherd.backends.output.style import AnswerMarkers
+from shepherd.backends.output.modes import Lead, Machine, Mode, Opener
 from shepherd.events import CallbackEvent
 
 
-def answer_opening(machine: Machine) -> Opener:
-    """What an opening marker does: nothing is shown of it, unless it stands behind content."""
-
-    def drop_or_show(lead: Lead, marker: str) -> Mode:
-        if machine.sink.has_content:
-            machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
-            machine.resume()
-        else:
-            machine.resume(line_start=True, newlines=1)
-        return machine.mode
-
-    return drop_or_show
+def answer_opening(machine: Machine, lead: Lead, marker: str) -> Mode:
+    """Behind an opening marker: nothing is shown of it, unless it stands behind content."""
+    if machine.sink.has_content:
+        machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
+        machine.resume()
+    else:
+        machine.resume(line_start=True, newlines=1)
+    return machine.mode
 
 
-def answer_closing(
-    machine: Machine, answers: Collection[AnswerMarkers], calls: Collection[str]
-) -> Opener:
+def answer_closing(closes: Collection[str], calls: Collection[str]) -> Opener:
     """What a closing marker does: nothing is shown of it, unless text follows."""
-    behind = MarkerSet.of(*(a.close for a in answers), *calls)
-    return lambda lead, marker: AnswerEnd(machine, lead, marker, behind)
+    behind = MarkerSet((*closes, *calls))
+    return lambda machine, lead, marker: AnswerEnd(machine, lead, marker, behind)
 
 
 class AnswerEnd(Mode):

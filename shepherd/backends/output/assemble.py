@@ -1,6 +1,7 @@
 """Putting the parser together for a style, the tools on offer, and the prompt's end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from shepherd.backends.output.answers import answer_closing, answer_opening
 from shepherd.backends.output.calls.catalog import ToolCatalog
@@ -12,11 +13,11 @@ from shepherd.backends.output.calls.table import (
 )
 from shepherd.backends.output.candidate import Candidate
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
-from shepherd.backends.output.harmony import Harmony
-from shepherd.backends.output.modes import Machine, Mode
-from shepherd.backends.output.prose import Lead, Opener, Prose
+from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
+from shepherd.backends.output.modes import Grammar, Lead, Machine, Mode, Opener
+from shepherd.backends.output.prose import Prose
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
-from shepherd.backends.output.thinking import Reasoning, Thinking
+from shepherd.backends.output.thinking import Thinking
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolSpec
 
@@ -25,67 +26,66 @@ def build_machine(
     style: OutputStyle, tools: Sequence[ToolSpec], prompt_tail: str, *, thinking: bool
 ) -> Machine:
     """A parser at the start of its output."""
-    machine = Machine(style.separator)
     catalog = ToolCatalog(tools)
-    formats = style.formats if catalog else frozenset[CallFormat]()
-    calls = call_markers(formats, catalog.names)
-    orphans = ORPHANS if catalog else frozenset[str]()
-    reasoning = Reasoning(machine, catalog, calls, orphans)
-    anywhere = _candidates(machine, catalog, calls)
-    if style.answer:
-        closing = answer_closing(machine, style.answer, calls)
-        anywhere |= {a.close: closing for a in style.answer}
-    harmony = Harmony(machine, catalog) if CallFormat.HARMONY in style.formats else None
-    if harmony:
-        anywhere |= harmony.openers()
-    machine.prose = prose = Prose(
-        machine,
-        anywhere,
-        _thoughts(reasoning, style)
-        | {a.open: answer_opening(machine) for a in style.answer if a.open}
-        | _fences(machine, catalog, style)
-        | _candidates(machine, catalog, line_markers(formats, catalog.names)),
-        orphans,
-    )
-    machine.anywhere = prose.markers.anywhere
+    machine = Machine(_grammar(style, catalog.names), catalog)
+    machine.prose = Prose(machine)
     machine.mode = (
-        _first_thought(reasoning, style, prompt_tail, thinking=thinking)
-        or (harmony and harmony.begin(prompt_tail))
+        _first_thought(machine, style, prompt_tail, thinking=thinking)
+        or (open_message(machine, prompt_tail) if CallFormat.HARMONY in style.formats else None)
         or machine.prose
     )
     return machine
 
 
+@lru_cache(maxsize=32)
+def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
+    """The grammar of `style` with tools of these names; without any, nothing is a call."""
+    formats = style.formats if names else frozenset[CallFormat]()
+    calls = call_markers(formats, names)
+    anywhere: dict[str, Opener] = _candidates(calls)
+    if style.answer:
+        closing = answer_closing([a.close for a in style.answer], calls)
+        anywhere |= {a.close: closing for a in style.answer}
+    if CallFormat.HARMONY in style.formats:
+        anywhere |= HARMONY_OPENERS
+    at_line = (
+        _thoughts(style.think)
+        | {a.open: answer_opening for a in style.answer if a.open}
+        | _fences(fenced_calls=CallFormat.FENCED in formats)
+        | _candidates(line_markers(formats, names))
+    )
+    return Grammar(style, anywhere, at_line, calls, ORPHANS if names else frozenset())
+
+
 def _first_thought(
-    reasoning: Reasoning, style: OutputStyle, prompt_tail: str, *, thinking: bool
+    machine: Machine, style: OutputStyle, prompt_tail: str, *, thinking: bool
 ) -> Mode | None:
     tail = prompt_tail.rstrip()
     for markers in style.think:
         if tail.endswith(markers.open):
-            return Thinking(reasoning, markers, newline=tail == prompt_tail)
-    return Thinking(reasoning, style.think[0]) if thinking and style.think else None
+            return Thinking(machine, markers, newline=tail == prompt_tail)
+    return Thinking(machine, style.think[0]) if thinking and style.think else None
 
 
-def _thoughts(reasoning: Reasoning, style: OutputStyle) -> dict[str, Opener]:
+def _thoughts(think: Iterable[ThinkMarkers]) -> dict[str, Opener]:
     openers: dict[str, Opener] = {}
-    for markers in style.think:
-        openers[markers.open] = _think_opener(reasoning, markers)
-        openers[markers.close] = _stray_close(reasoning.machine, markers)
+    for markers in think:
+        openers[markers.open] = _think_opener(markers)
+        openers[markers.close] = _stray_close(markers)
     return openers
 
 
-def _think_opener(reasoning: Reasoning, markers: ThinkMarkers) -> Opener:
-    def open_thinking(lead: Lead, _marker: str) -> Mode:
-        sink = reasoning.machine.sink
-        if sink.has_content and not lead.behind_call:
-            sink.put(CallbackEvent.CONTENT, lead.text)
-        return Thinking(reasoning, markers)
+def _think_opener(markers: ThinkMarkers) -> Opener:
+    def open_thinking(machine: Machine, lead: Lead, _marker: str) -> Mode:
+        if machine.sink.has_content and not lead.behind_call:
+            machine.sink.put(CallbackEvent.CONTENT, lead.text)
+        return Thinking(machine, markers)
 
     return open_thinking
 
 
-def _stray_close(machine: Machine, markers: ThinkMarkers) -> Opener:
-    def drop_or_show(lead: Lead, marker: str) -> Mode:
+def _stray_close(markers: ThinkMarkers) -> Opener:
+    def drop_or_show(machine: Machine, lead: Lead, marker: str) -> Mode:
         if machine.sink.has_content:
             machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
             machine.resume()
@@ -96,17 +96,15 @@ def _stray_close(machine: Machine, markers: ThinkMarkers) -> Opener:
     return drop_or_show
 
 
-def _fences(machine: Machine, catalog: ToolCatalog, style: OutputStyle) -> dict[str, Opener]:
-    offered = catalog if CallFormat.FENCED in style.formats else None
-    return dict.fromkeys(
-        FENCE_MARKERS, lambda lead, marker: FenceOpening(machine, lead, marker, offered)
-    )
+def _fences(*, fenced_calls: bool) -> dict[str, Opener]:
+    def open_fence(machine: Machine, lead: Lead, marker: str) -> Mode:
+        return FenceOpening(machine, lead, marker, machine.catalog if fenced_calls else None)
+
+    return dict.fromkeys(FENCE_MARKERS, open_fence)
 
 
-def _candidates(
-    machine: Machine, catalog: ToolCatalog, readers: Mapping[str, ReaderFactory]
-) -> dict[str, Opener]:
-    def open_candidate(lead: Lead, marker: str) -> Mode:
-        return Candidate(machine, readers[marker](catalog, marker), lead, marker)
+def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:
+    def open_candidate(machine: Machine, lead: Lead, marker: str) -> Mode:
+        return Candidate(machine, readers[marker](machine.catalog, marker), lead, marker)
 
     return dict.fromkeys(readers, open_candidate)

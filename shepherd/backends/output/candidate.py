@@ -1,8 +1,7 @@
 """Something that may be a call."""
 
 from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.backends.output.modes import Machine, Mode
-from shepherd.backends.output.prose import Lead
+from shepherd.backends.output.modes import Lead, Machine, Mode
 from shepherd.events import CallbackEvent
 
 
@@ -10,9 +9,10 @@ def without_separator(machine: Machine, lead: Lead) -> str:
     """The blank text before a call, less what the template writes there itself."""
     if lead.behind_call or not machine.sink.has_content:
         return ""
-    if lead.text.endswith(machine.separator):
-        return lead.text.removesuffix(machine.separator)
-    return lead.text.rstrip(" \t\r").removesuffix(machine.separator)
+    separator = machine.grammar.style.separator
+    if lead.text.endswith(separator):
+        return lead.text.removesuffix(separator)
+    return lead.text.rstrip(" \t\r").removesuffix(separator)
 
 
 class Candidate(Mode):

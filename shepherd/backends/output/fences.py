@@ -8,8 +8,8 @@ from shepherd.backends.output.calls.fenced import FENCED_LANGUAGES, FencedCallRe
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.candidate import without_separator
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.modes import Machine, Mode
-from shepherd.backends.output.prose import Lead
+from shepherd.backends.output.modes import Lead, Machine, Mode
+from shepherd.backends.output.prose import ProseMarkers
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
@@ -133,7 +133,8 @@ class CodeBlock(Mode):
         end = fence.end()
         if end == len(text) or text.startswith(("\n", "\r\n"), end):
             return Hit(end, "")
-        return self._machine.anywhere.at(text, end, final=final)
+        markers = ProseMarkers.of(self._machine.grammar)
+        return markers.anywhere.at(text, end, final=final)
 
     def _hold(self, text: str, start: int) -> None:
         self._put(text[:start])

@@ -1,12 +1,11 @@
 """Harmony, the format of GPT-OSS: messages with a header that names channel and recipient."""
 
 import re
+from collections.abc import Mapping
 
-from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import Machine, Mode
-from shepherd.backends.output.prose import Lead, Opener
+from shepherd.backends.output.modes import Lead, Machine, Mode, Opener
 from shepherd.events import CallbackEvent
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -19,44 +18,42 @@ _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _PLAIN = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.)", re.DOTALL)
 
 
-class Harmony:
-    """What the modes of this format share."""
+def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
+    """The mode in which the prompt's end leaves off; None if it opens no message."""
+    start = prompt_tail.rfind(START)
+    if start < 0:
+        return None
+    head, message, _ = prompt_tail[start:].partition(MESSAGE)
+    machine.mode = Header(machine, head, given=len(head))
+    machine.mode.feed(message)
+    return machine.mode
 
-    def __init__(self, machine: Machine, catalog: ToolCatalog) -> None:
-        self.machine = machine
-        self.catalog = catalog
-        self.in_message = False
 
-    def openers(self) -> dict[str, Opener]:
-        """The markers that mean something in ordinary text."""
-        table: dict[str, Opener] = dict.fromkeys(_ENDS, self._end)
-        return table | {START: self._header, CHANNEL: self._header}
+def _header(machine: Machine, lead: Lead, marker: str) -> Mode:
+    _put_lead(machine, lead)
+    return Header(machine, marker)
 
-    def begin(self, prompt_tail: str) -> Mode | None:
-        """The mode in which the prompt's end leaves off; None if it opens no message."""
-        start = prompt_tail.rfind(START)
-        if start < 0:
-            return None
-        head, message, _ = prompt_tail[start:].partition(MESSAGE)
-        self.machine.mode = Header(self, head, given=len(head))
-        self.machine.mode.feed(message)
-        return self.machine.mode
 
-    def _header(self, lead: Lead, marker: str) -> Mode:
-        self._put_lead(lead)
-        return Header(self, marker)
+def _end(machine: Machine, lead: Lead, marker: str) -> Mode:
+    _put_lead(machine, lead)
+    if not machine.in_message:
+        machine.sink.put(CallbackEvent.CONTENT, marker)
+    machine.in_message = False
+    machine.resume(line_start=True)
+    return machine.mode
 
-    def _end(self, lead: Lead, marker: str) -> Mode:
-        self._put_lead(lead)
-        if not self.in_message:
-            self.machine.sink.put(CallbackEvent.CONTENT, marker)
-        self.in_message = False
-        self.machine.resume(line_start=True)
-        return self.machine.mode
 
-    def _put_lead(self, lead: Lead) -> None:
-        if self.in_message and self.machine.sink.has_content:
-            self.machine.sink.put(CallbackEvent.CONTENT, lead.text)
+def _put_lead(machine: Machine, lead: Lead) -> None:
+    if machine.in_message and machine.sink.has_content:
+        machine.sink.put(CallbackEvent.CONTENT, lead.text)
+
+
+HARMONY_OPENERS: Mapping[str, Opener] = {
+    **dict.fromkeys(_ENDS, _end),
+    START: _header,
+    CHANNEL: _header,
+}
+"""The markers that mean something in ordinary text."""
 
 
 class Header(Mode):
@@ -66,8 +63,8 @@ class Header(Mode):
     `given` characters come from the prompt.
     """
 
-    def __init__(self, harmony: Harmony, text: str, given: int = 0) -> None:
-        self._harmony = harmony
+    def __init__(self, machine: Machine, text: str, given: int = 0) -> None:
+        self._machine = machine
         self._text = text
         self._given = given
 
@@ -95,29 +92,29 @@ class Header(Mode):
         return ""
 
     def _give_up(self, text: str) -> str:
-        self._harmony.machine.resume(line_start=True)
+        self._machine.resume(line_start=True)
         plain = text[self._given :].removeprefix(START + "assistant")
         marker = plain[:1] if plain.startswith("<") else ""
-        self._harmony.machine.sink.put(CallbackEvent.CONTENT, marker)
+        self._machine.sink.put(CallbackEvent.CONTENT, marker)
         return plain[len(marker) :]
 
     def _malformed(self, header: str) -> None:
         words = header.removeprefix(START + "assistant").replace(CHANNEL, "").replace(START, "")
-        self._harmony.machine.sink.put(CallbackEvent.THINKING, words)
-        self._harmony.in_message = False
-        self._harmony.machine.resume(line_start=True)
+        self._machine.sink.put(CallbackEvent.THINKING, words)
+        self._machine.in_message = False
+        self._machine.resume(line_start=True)
 
     def _open(self, header: str) -> None:
-        machine = self._harmony.machine
+        machine = self._machine
         channels = _CHANNEL_NAME.findall(header)
         recipient = _RECIPIENT.search(header)
         name = recipient[1] if recipient else ""
-        self._harmony.in_message = True
-        if self._harmony.catalog.known(name):
-            machine.mode = CallMessage(self._harmony, name, header[self._given :] + MESSAGE)
+        self._machine.in_message = True
+        if self._machine.catalog.known(name):
+            machine.mode = CallMessage(self._machine, name, header[self._given :] + MESSAGE)
             return
         if channels and channels[-1] == "analysis":
-            machine.mode = Analysis(self._harmony)
+            machine.mode = Analysis(self._machine)
             return
         if machine.sink.has_content:
             machine.sink.put(CallbackEvent.CONTENT, "\n\n")
@@ -129,8 +126,8 @@ class Header(Mode):
 class Analysis(Mode):
     """The body of a message on the analysis channel."""
 
-    def __init__(self, harmony: Harmony) -> None:
-        self._harmony = harmony
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._held = ""
         self._first = True
 
@@ -149,11 +146,11 @@ class Analysis(Mode):
         if hit.marker is None:
             self._held = text[hit.start :]
             return ""
-        self._harmony.machine.resume(line_start=True)
+        self._machine.resume(line_start=True)
         return text[hit.start :]
 
     def _put(self, text: str) -> None:
-        sink = self._harmony.machine.sink
+        sink = self._machine.sink
         if text and self._first:
             self._first = False
             sink.part_reasoning()
@@ -163,8 +160,8 @@ class Analysis(Mode):
 class CallMessage(Mode):
     """The body of a message to a tool on offer."""
 
-    def __init__(self, harmony: Harmony, name: str, header: str) -> None:
-        self._harmony = harmony
+    def __init__(self, machine: Machine, name: str, header: str) -> None:
+        self._machine = machine
         self._name = name
         self._header = header
         self._parts: list[str] = []
@@ -187,14 +184,14 @@ class CallMessage(Mode):
         return ""
 
     def _settle(self, *, complete: bool) -> None:
-        machine = self._harmony.machine
-        self._harmony.in_message = False
+        machine = self._machine
+        self._machine.in_message = False
         body = "".join(self._parts)
-        calls = self._harmony.catalog.from_arguments_text(self._name, body) if complete else ()
+        calls = self._machine.catalog.from_arguments_text(self._name, body) if complete else ()
         if calls:
             machine.accept(calls, "")
         else:
             if complete:
-                machine.note(problem_of_arguments(self._name, body, self._harmony.catalog))
+                machine.note(problem_of_arguments(self._name, body, self._machine.catalog))
             machine.sink.put(CallbackEvent.CONTENT, self._header + body)
             machine.resume(line_start=True)

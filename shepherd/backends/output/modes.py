@@ -1,10 +1,13 @@
 """What the parser can be in the middle of."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import FoundCall
-from shepherd.backends.output.markers import MarkerSet
+from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.table import ReaderFactory
+from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextSink
 from shepherd.events import CallbackEvent
 
@@ -33,18 +36,45 @@ class Resumable(Mode):
         """Start over behind something else; see `Machine.resume`."""
 
 
+class Lead(NamedTuple):
+    """The blank text right before a marker, and whether a call stands before that."""
+
+    text: str
+    behind_call: bool
+
+
+Opener = Callable[["Machine", Lead, str], Mode]
+"""`opener(machine, lead, marker)`: the mode that goes on behind `marker`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grammar:
+    """What means something in the output of a style when tools of certain names are offered.
+
+    `anywhere` markers count in the middle of a line, `at_line` ones only at its start. `calls`
+    are those of `anywhere` that begin a call. `orphans` mean nothing behind a call.
+    """
+
+    style: OutputStyle
+    anywhere: Mapping[str, Opener]
+    at_line: Mapping[str, Opener]
+    calls: Mapping[str, ReaderFactory]
+    orphans: frozenset[str]
+
+
 class Machine:
     """What the modes share: where text and calls go, and who is next."""
 
-    def __init__(self, separator: str) -> None:
+    def __init__(self, grammar: Grammar, catalog: ToolCatalog) -> None:
+        self.grammar = grammar
+        self.catalog = catalog
         self.sink = TextSink()
-        self.separator = separator
         self.calls: list[FoundCall] = []
         self.problems: list[str] = []
+        self.in_message = False  # whether a message of harmony is open
         self._long_failures = 0
         self.mode: Mode
         self.prose: Resumable
-        self.anywhere: MarkerSet  # what means something in the middle of a line
 
     def may_reread(self, text: str) -> bool:
         """Whether `text`, which turned out not to be a call, may be searched for another one.

@@ -1,24 +1,12 @@
 """Ordinary text, and the places in it where something else begins."""
 
 import re
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from shepherd.backends.output.markers import Hit, MarkerSet
-from shepherd.backends.output.modes import Machine, Mode, Resumable
+from shepherd.backends.output.modes import Grammar, Lead, Machine, Opener, Resumable
 from shepherd.events import CallbackEvent
-
-
-class Lead(NamedTuple):
-    """The blank text right before a marker, and whether a call stands before that."""
-
-    text: str
-    behind_call: bool
-
-
-Opener = Callable[[Lead, str], Mode]
-"""`opener(lead, marker)`: the mode that goes on behind `marker`."""
 
 _MAX_LEAD = 256
 _LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
@@ -27,6 +15,7 @@ _LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
 class ProseMarkers(NamedTuple):
     """What is looked for in the middle of a line, at its start, and behind a call."""
 
+    openers: dict[str, Opener]
     anywhere: MarkerSet
     at_line: MarkerSet
     after_call: MarkerSet
@@ -34,35 +23,25 @@ class ProseMarkers(NamedTuple):
 
     @staticmethod
     @lru_cache(maxsize=32)
-    def of(
-        anywhere: tuple[str, ...], at_line: tuple[str, ...], orphans: frozenset[str]
-    ) -> "ProseMarkers":
-        """The sets for these markers, made once for all who ask for the same ones."""
-        inside = MarkerSet(anywhere)
+    def of(grammar: Grammar) -> "ProseMarkers":
+        """The sets for a grammar, made once for all who ask for the same one."""
+        inside = MarkerSet(grammar.anywhere)
         trigger = re.compile("[" + re.escape("\n" + "".join(inside.first)) + "]")
-        openers = {*anywhere, *at_line}
-        return ProseMarkers(inside, MarkerSet(openers), MarkerSet(openers | orphans), trigger)
+        openers = {**grammar.at_line, **grammar.anywhere}
+        behind = MarkerSet(openers.keys() | grammar.orphans)
+        return ProseMarkers(openers, inside, MarkerSet(openers), behind, trigger)
 
 
 class Prose(Resumable):
     """Text up to the next marker.
 
     Held back is only what may still become a marker, with the line break and blanks before it.
-    `anywhere` markers count in the middle of a line, unless a backtick stands before them;
-    `at_line` markers only where nothing but blanks precedes them. `orphans` are closing tags that
-    mean nothing behind a call.
+    A marker in the middle of a line counts unless a backtick stands before it.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        anywhere: Mapping[str, Opener],
-        at_line: Mapping[str, Opener],
-        orphans: frozenset[str],
-    ) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._openers = {**at_line, **anywhere}
-        self.markers = ProseMarkers.of(tuple(anywhere), tuple(at_line), orphans)
+        self._markers = ProseMarkers.of(machine.grammar)
         self._held = ""
         self._line_start = True
         self._behind_call = False
@@ -90,7 +69,7 @@ class Prose(Resumable):
                 lead, pos = pos, self._behind_lead(text, pos)
                 hit = self._marker_at_line(text, lead, pos, final=final)
             else:
-                found = self.markers.trigger.search(text, pos)
+                found = self._markers.trigger.search(text, pos)
                 if found is None:
                     break
                 lead = pos = found.start()
@@ -126,12 +105,12 @@ class Prose(Resumable):
             return None
         if pos == len(text):
             return None if final else Hit(pos, None)
-        markers = self.markers.after_call if self._behind_call else self.markers.at_line
+        markers = self._markers.after_call if self._behind_call else self._markers.at_line
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
         quoted = (text[pos - 1] if pos else self._last) == "`"
-        return None if quoted else self.markers.anywhere.at(text, pos, final=final)
+        return None if quoted else self._markers.anywhere.at(text, pos, final=final)
 
     def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
         if not self._line_start:
@@ -151,12 +130,14 @@ class Prose(Resumable):
 
     def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
         rest = text[index + len(marker) :]
-        opener = self._openers.get(marker)
+        opener = self._markers.openers.get(marker)
         if opener is None:
             self.resume(line_start=True, after_call=True, newlines=0)
             return rest
         self._put(text[:lead])
-        self._machine.mode = opener(Lead(text[lead:index], self._behind_call), marker)
+        self._machine.mode = opener(
+            self._machine, Lead(text[lead:index], self._behind_call), marker
+        )
         return rest
 
     def _put(self, text: str) -> None:

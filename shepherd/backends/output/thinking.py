@@ -1,48 +1,13 @@
 """Reasoning between its markers."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import FoundCall
 from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.backends.output.calls.table import ReaderFactory
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import Machine, Mode
+from shepherd.backends.output.modes import Grammar, Machine, Mode
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import CallbackEvent
-
-
-class Reasoning:
-    """What the modes of reasoning share: the calls that may end it, and the orphans behind."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        catalog: ToolCatalog,
-        readers: Mapping[str, ReaderFactory],
-        orphans: frozenset[str],
-    ) -> None:
-        self.machine = machine
-        self._catalog = catalog
-        self._readers = readers
-        self._orphans = orphans
-
-    def reader(self, marker: str) -> CallReader | None:
-        """The reader of what follows `marker`, if that begins a call."""
-        factory = self._readers.get(marker)
-        return factory(self._catalog, marker) if factory else None
-
-    def ends(self, closes: tuple[str, ...]) -> MarkerSet:
-        """What may end reasoning: `closes`, or a call at the start of a line."""
-        return _reasoning_ends(closes, tuple(self._readers))
-
-    @property
-    def behind_call(self) -> MarkerSet:
-        """What may follow a call that ends the reasoning."""
-        return _behind_call(tuple(self._readers), self._orphans)
-
-    def put(self, text: str) -> None:
-        self.machine.sink.put(CallbackEvent.THINKING, text)
 
 
 class Thinking(Mode):
@@ -52,13 +17,11 @@ class Thinking(Mode):
     `newline`: whether one newline at the start still belongs to the opening marker.
     """
 
-    def __init__(
-        self, reasoning: Reasoning, markers: ThinkMarkers, *, newline: bool = True
-    ) -> None:
-        self._reasoning = reasoning
+    def __init__(self, machine: Machine, markers: ThinkMarkers, *, newline: bool = True) -> None:
+        self._machine = machine
         self._after = markers.after
         self._closes = (markers.close, "\n" + markers.close)
-        self._markers = reasoning.ends(self._closes)
+        self._markers = _ends(machine.grammar, self._closes)
         self._newline = newline
         self._begun = False
         self._held = ""
@@ -84,31 +47,30 @@ class Thinking(Mode):
         if hit.marker is None:
             self._held = text[hit.start :]
             return ""
-        machine = self._reasoning.machine
         if hit.marker in self._closes:
-            machine.resume(line_start=True, newlines=self._after)
+            self._machine.resume(line_start=True, newlines=self._after)
         else:
             self._newline = False
-            machine.mode = DraftedCall(self._reasoning, self, hit.marker)
+            self._machine.mode = DraftedCall(self._machine, self, hit.marker)
         return text[hit.start + len(hit.marker) :]
 
     def _put(self, text: str) -> None:
         if not text:
             return
         if not self._begun:
-            self._reasoning.machine.sink.part_reasoning()
+            self._machine.sink.part_reasoning()
         self._begun, self._newline = True, False
-        self._reasoning.put(text)
+        self._machine.sink.put(CallbackEvent.THINKING, text)
 
 
 class DraftedCall(Mode):
     """A call in the middle of reasoning: a call if nothing follows, else part of the reasoning."""
 
-    def __init__(self, reasoning: Reasoning, thinking: Thinking, marker: str) -> None:
-        self._reasoning = reasoning
+    def __init__(self, machine: Machine, thinking: Thinking, marker: str) -> None:
+        self._machine = machine
         self._thinking = thinking
         self._raw = marker  # all that is reasoning if these are no calls
-        self._reader: CallReader | None = reasoning.reader(marker[1:])
+        self._reader: CallReader | None = self._open(marker[1:])
         self._calls: tuple[FoundCall, ...] = ()
         self._held = ""
 
@@ -121,14 +83,19 @@ class DraftedCall(Mode):
     def finish(self, *, truncated: bool) -> str:
         if self._reader is not None:
             rest = self._settle(self._reader.finish(truncated=truncated))
-            if rest or self._reasoning.machine.mode is not self:
+            if rest or self._machine.mode is not self:
                 return rest
-        self._reasoning.machine.accept(self._calls, "")
+        self._machine.accept(self._calls, "")
         return ""
+
+    def _open(self, marker: str) -> CallReader | None:
+        """The reader of what follows `marker`, if that begins a call."""
+        factory = self._machine.grammar.calls.get(marker)
+        return factory(self._machine.catalog, marker) if factory else None
 
     def _settle(self, verdict: Verdict) -> str:
         if not verdict.calls:
-            if self._reasoning.machine.may_reread(verdict.text):
+            if self._machine.may_reread(verdict.text):
                 return self._no_call(verdict.text + verdict.rest)
             self._raw += verdict.text
             return self._no_call(verdict.rest)
@@ -140,28 +107,30 @@ class DraftedCall(Mode):
     def _behind(self, text: str) -> str:
         self._held = ""
         start = len(text) - len(text.lstrip())
-        hit = self._reasoning.behind_call.at(text, start) if start < len(text) else None
+        hit = _behind_call(self._machine.grammar).at(text, start) if start < len(text) else None
         if start == len(text) or (hit is not None and hit.marker is None):
             self._held = text
             return ""
         if hit is None or hit.marker is None:
             return self._no_call(text)
-        self._reader = self._reasoning.reader(hit.marker)
+        self._reader = self._open(hit.marker)
         end = start + len(hit.marker)
         self._raw += text[:end]
         return text[end:]
 
     def _no_call(self, rest: str) -> str:
-        self._reasoning.put(self._raw)
-        self._reasoning.machine.mode = self._thinking
+        self._machine.sink.put(CallbackEvent.THINKING, self._raw)
+        self._machine.mode = self._thinking
         return rest
 
 
-@lru_cache(maxsize=32)
-def _reasoning_ends(closes: tuple[str, ...], calls: tuple[str, ...]) -> MarkerSet:
-    return MarkerSet((*closes, *("\n" + marker for marker in calls)))
+@lru_cache(maxsize=64)
+def _ends(grammar: Grammar, closes: tuple[str, ...]) -> MarkerSet:
+    """What may end reasoning: `closes`, or a call at the start of a line."""
+    return MarkerSet((*closes, *("\n" + marker for marker in grammar.calls)))
 
 
 @lru_cache(maxsize=32)
-def _behind_call(calls: tuple[str, ...], orphans: frozenset[str]) -> MarkerSet:
-    return MarkerSet((*calls, *orphans))
+def _behind_call(grammar: Grammar) -> MarkerSet:
+    """What may follow a call that ends the reasoning."""
+    return MarkerSet((*grammar.calls, *grammar.orphans))

@@ -15,7 +15,7 @@ from tests.backends.output.support import TOOLS, Outcome, parse, pieces
 
 CORPUS = Path(__file__).parent / "corpus"
 RANDOM_SPLITS = 1000
-MOST_CUTS = 12
+MOST_CUTS = 8
 FAMILIES = {
     "command", "deepseek", "gemma", "glm", "granite", "harmony", "hermes", "kimi", "llama",
     "minimax", "mistral", "phi", "pup", "qwen",

@@ -43,11 +43,17 @@ def output_of(case: Case) -> OutputFilter:
     )
 
 
+def written_content(case: Case) -> str:
+    """The content less the blank lines between harmony's messages, which no token wrote."""
+    made_up = case.style == "harmony" and "\n\n" not in case.text
+    return case.content.replace("\n\n", "") if made_up else case.content
+
+
 @pytest.mark.parametrize("case", cases())
 def test_of_single_characters_exactly_the_content_is_told(case: Case) -> None:
     tokens = [character.encode() for character in case.text]
     found = shown(output_of(case), tokens, truncated=case.truncated)
-    assert b"".join(found).decode() == case.content
+    assert b"".join(found).decode() == written_content(case)
 
 
 @pytest.mark.parametrize("case", cases())
@@ -58,7 +64,7 @@ def test_larger_tokens_cover_the_content_and_little_else(case: Case) -> None:
         tokens = [piece.encode() for piece in pieces(case.text, cuts) if piece]
         found = shown(output_of(case), tokens, truncated=case.truncated)
         rest = iter(b"".join(found).decode())
-        assert all(character in rest for character in case.content)
+        assert all(character in rest for character in written_content(case))
         assert all(set(token.decode()) & set(case.content) for token in found)
 
 

@@ -39,23 +39,21 @@ class JsonScanner:
     def scan(self, text: str, pos: int) -> tuple[Stop, int]:
         """Go on from `pos`; where the scan paused."""
         while pos < len(text):
-            pattern = _INSIDE[self.quote] if self.quote else _OUTSIDE
             if self._escaped:
                 self._escaped = False
                 self._show(text[pos])
                 pos += 1
                 continue
-            found = pattern.search(text, pos)
+            quote = self.quote
+            found = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
+            if quote and self.depth == self._outer:
+                self._show(text[pos : found.start() if found else len(text)])
             if found is None:
-                self._show(text[pos:])
                 break
-            self._show(text[pos : found.start()])
             pos = found.end()
-            stop = self._in_string(found[0]) if self.quote else self._structure(found[0])
-            if stop is Stop.ANGLE:
-                return stop, pos - 1
+            stop = self._in_string(found[0]) if quote else self._structure(found[0])
             if stop is not None:
-                return stop, pos
+                return stop, pos - (stop is Stop.ANGLE)
         return Stop.MORE, len(text)
 
     @property
