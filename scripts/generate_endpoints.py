@@ -51,7 +51,9 @@ def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
     if model is not None:
         yield "| field | |"
         yield "|---|---|"
-        for name, field in model.model_fields.items():
+        own_first = sorted(model.model_fields, key=lambda name: name not in model.__annotations__)
+        for name in own_first:
+            field = model.model_fields[name]
             yield f"| `{name}`{_required(field)} | {field.description or ''} |"
         yield ""
 

@@ -37,7 +37,14 @@ class ModelLoadError(BackendError):
 
 
 class InvalidRequestError(BackendError):
-    """The request can't be served as it is, whatever the backend's state; names what is wrong."""
+    """The request can't be served as it is, whatever the backend's state; names what is wrong.
+
+    `param` is the parameter's name, None if it is no single one.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class ContextFullError(BackendError):

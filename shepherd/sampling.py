@@ -127,12 +127,12 @@ RANGES: dict[str, tuple[float, float]] = {
 BIAS_RANGE = (-100.0, 100.0)
 
 MAX_STOP_STRINGS = 16
-
-_SEED_STEP = 0x9E3779B1
-_SEEDS = 2**32 - 1
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 MAX_BIASES = 1024
+
+_SEED_STEP = 0x9E3779B1
+_SEEDS = 2**32 - 1
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
@@ -141,39 +141,45 @@ def check_sampling(sampling: Sampling) -> Sampling:
         _check_range(name, getattr(sampling, name), low, high)
     stop = sampling.stop or ()
     if len(stop) > MAX_STOP_STRINGS or any(not s for s in stop):
-        raise InvalidRequestError(f"stop takes at most {MAX_STOP_STRINGS} non-empty strings")
+        message = f"stop takes at most {MAX_STOP_STRINGS} non-empty strings"
+        raise InvalidRequestError(message, "stop")
     _check_breakers(sampling.dry_sequence_breakers or ())
     _check_samplers(sampling.samplers or ())
     biases = sampling.logit_bias or ()
     if len(biases) > MAX_BIASES:
-        raise InvalidRequestError(f"logit_bias takes at most {MAX_BIASES} tokens")
+        message = f"logit_bias takes at most {MAX_BIASES} tokens"
+        raise InvalidRequestError(message, "logit_bias")
     for token, bias in biases:
-        _check_range(f"logit_bias of {token!r}", bias, *BIAS_RANGE)
+        _check_range("logit_bias", bias, *BIAS_RANGE, of=f" of {token!r}")
     return sampling
 
 
-def _check_range(name: str, value: float | None, low: float, high: float) -> None:
+def _check_range(name: str, value: float | None, low: float, high: float, of: str = "") -> None:
     if value is not None and not (math.isfinite(value) and low <= value <= high):
-        raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}")
+        message = f"{name}{of} must be between {low} and {high}, got {value}"
+        raise InvalidRequestError(message, name)
 
 
 def _check_breakers(breakers: Sequence[str]) -> None:
+    name = "dry_sequence_breakers"
     lengths = [len(b.encode("utf-8", "replace")) for b in breakers]
     fits = all(0 < n <= MAX_BREAKER_BYTES for n in lengths) and "\0" not in "".join(breakers)
     if len(breakers) > MAX_BREAKERS or not fits:
-        raise InvalidRequestError(
-            f"dry_sequence_breakers takes at most {MAX_BREAKERS} texts of 1 to "
-            f"{MAX_BREAKER_BYTES} bytes, none with a zero byte"
+        message = (
+            f"{name} takes at most {MAX_BREAKERS} texts of 1 to {MAX_BREAKER_BYTES} bytes, none "
+            "with a zero byte"
         )
+        raise InvalidRequestError(message, name)
 
 
 def _check_samplers(samplers: Sequence[str]) -> None:
     unknown = [name for name in samplers if name not in SAMPLERS]
     if unknown:
         known = ", ".join(SAMPLERS)
-        raise InvalidRequestError(f"samplers: there is no {unknown[0]!r}; there are {known}")
+        message = f"samplers: there is no {unknown[0]!r}; there are {known}"
+        raise InvalidRequestError(message, "samplers")
     if len(set(samplers)) < len(samplers):
-        raise InvalidRequestError("samplers names each sampler at most once")
+        raise InvalidRequestError("samplers names each sampler at most once", "samplers")
 
 
 def choice_seed(seed: int | None, index: int) -> int | None:

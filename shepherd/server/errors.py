@@ -73,7 +73,7 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
             message = _context_message(error, context_size)
             return ApiError(400, message, "context_length_exceeded", "messages")
         case InvalidRequestError():
-            return ApiError(400, str(error), "invalid_value")
+            return ApiError(400, str(error), "invalid_value", error.param)
         case BusyError():
             headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
             return ApiError(503, str(error), "server_busy", type=SERVER_ERROR, headers=headers)

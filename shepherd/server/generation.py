@@ -2,23 +2,34 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.logprobs import TokenLogprob
 from shepherd.server.connection import end_tasks
 from shepherd.session import Session
 
 logger = logging.getLogger(__name__)
 
 TextPiece: TypeAlias = tuple[CallbackEvent, str]
-ChoicePiece: TypeAlias = tuple[int, CallbackEvent | None, str]
-"""A choice's number and its text; no event when the choice has ended."""
+
+
+class ChoicePiece(NamedTuple):
+    """More of a choice: its text, and what is known of the tokens if that is asked for.
+
+    No event when the choice has ended.
+    """
+
+    choice: int
+    event: CallbackEvent | None
+    text: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = "") -> bool:
@@ -37,6 +48,8 @@ class Choices:
     def __init__(self, backend: Backend, handles: Sequence[Prefilled], max_tokens: int) -> None:
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Generation]] = []
+        self._handles = handles
+        self._told = [0] * len(handles)
         for index, handle in enumerate(handles):
             listen = partial(self._listen, index)
             work = backend.generate_from_prefilled(handle, listen, max_tokens)
@@ -51,9 +64,10 @@ class Choices:
             while not self._queue.empty():  # the reader is slower than the model: give it more
                 pieces.append(self._queue.get_nowait())
             pieces.sort(key=itemgetter(0))
-            for (index, event), run in groupby(pieces, key=itemgetter(0, 1)):
-                going -= event is None
-                yield index, event, "".join(text for _, _, text in run)
+            for _, run in groupby(pieces, key=itemgetter(0, 1)):
+                piece = _joined(run)
+                going -= piece.event is None
+                yield piece
 
     async def result(self, index: int) -> Generation:
         """What was generated; raises what the backend raised."""
@@ -69,11 +83,27 @@ class Choices:
 
     def _listen(self, index: int, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event in TEXT_EVENTS and content:
-            self._queue.put_nowait((index, event, content))
+            logprobs = () if event is CallbackEvent.THINKING else self._fresh_logprobs(index)
+            self._queue.put_nowait(ChoicePiece(index, event, content, logprobs))
         return log_warnings(event, content, name)
 
+    def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
+        known = self._handles[index].logprobs or []
+        told, self._told[index] = self._told[index], len(known)
+        return tuple(known[told:])
+
     def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
-        self._queue.put_nowait((index, None, ""))
+        self._queue.put_nowait(ChoicePiece(index, None))
+
+
+def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:
+    """Pieces of one kind as one."""
+    first, *rest = pieces
+    if not rest:
+        return first
+    every = [first, *rest]
+    logprobs = tuple(token for piece in every for token in piece.logprobs)
+    return first._replace(text="".join(piece.text for piece in every), logprobs=logprobs)
 
 
 class GenerationStream:
@@ -83,9 +113,9 @@ class GenerationStream:
         self._choices = choices
 
     async def __aiter__(self) -> AsyncIterator[TextPiece]:
-        async for _, event, text in self._choices:
-            if event is not None:
-                yield event, text
+        async for piece in self._choices:
+            if piece.event is not None:
+                yield piece.event, piece.text
 
     async def result(self) -> Generation:
         """What was generated; raises what the backend raised."""

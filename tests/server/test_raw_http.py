@@ -53,7 +53,12 @@ FIELDS = [
     "response_format",
     "grammar",
     "logprobs",
+    "top_logprobs",
     "logit_bias",
+    "ignore_eos",
+    "samplers",
+    "dry_sequence_breakers",
+    "mirostat",
     "functions",
     "modalities",
 ]

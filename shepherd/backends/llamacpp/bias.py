@@ -17,7 +17,7 @@ def resolve_biases(sampling: Sampling, vocab: Vocab) -> Sampling:
     resolved = replace(sampling, logit_bias=tuple(_numbered(sampling, vocab)))
     impossible = [t for t, bias in token_biases(resolved, vocab).items() if bias == -math.inf]
     if len(impossible) >= vocab.size:
-        raise InvalidRequestError("logit_bias bans every token of the model")
+        raise InvalidRequestError("logit_bias bans every token of the model", "logit_bias")
     return resolved
 
 
@@ -39,7 +39,6 @@ def _numbered(sampling: Sampling, vocab: Vocab) -> Iterator[tuple[int, float]]:
         elif 0 <= token < vocab.size:
             yield token, bias
         else:
-            raise InvalidRequestError(
-                f"logit_bias: there is no token {token}; this model has tokens 0 to "
-                f"{vocab.size - 1}"
-            )
+            last = vocab.size - 1
+            message = f"logit_bias: there is no token {token}; this model has tokens 0 to {last}"
+            raise InvalidRequestError(message, "logit_bias")

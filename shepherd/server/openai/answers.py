@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.openai.logprobs import wire_logprobs
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.session import Session
 
@@ -57,11 +59,17 @@ class ChatAnswer:
         """The chunk that carries the role."""
         return self._chunk(choice, {"role": "assistant", "content": ""})
 
-    def text_chunk(self, event: CallbackEvent, text: str, choice: int = 0) -> JsonObject | None:
+    def text_chunk(
+        self,
+        event: CallbackEvent,
+        text: str,
+        choice: int = 0,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> JsonObject | None:
         """The chunk for a text event, None if it is not told."""
         if event is CallbackEvent.THINKING:
             return self._chunk(choice, {"reasoning_content": text}) if self.reasoning else None
-        return self._chunk(choice, {"content": text})
+        return self._chunk(choice, {"content": text}, logprobs=logprobs)
 
     def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
         """What follows the text of a choice: the calls and the finish reason."""
@@ -79,7 +87,7 @@ class ChatAnswer:
         return self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
 
     def _choice(self, index: int, generation: Generation) -> JsonObject:
-        said = generation.message
+        said, told = generation.message, generation.logprobs
         calls = self._calls(generation)
         message: JsonObject = {
             "role": "assistant",
@@ -93,7 +101,7 @@ class ChatAnswer:
         return {
             "index": index,
             "message": message,
-            "logprobs": None,
+            "logprobs": None if told is None else wire_logprobs(told),
             "finish_reason": finish_reason(generation),
         }
 
@@ -101,8 +109,19 @@ class ChatAnswer:
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
-    def _chunk(self, index: int, delta: JsonObject, finish: str | None = None) -> JsonObject:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(
+        self,
+        index: int,
+        delta: JsonObject,
+        finish: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> JsonObject:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": wire_logprobs(logprobs) if logprobs else None,
+            "finish_reason": finish,
+        }
         chunk = self._frame("chat.completion.chunk", [choice])
         return chunk | {"usage": None} if self.stream_usage else chunk
 

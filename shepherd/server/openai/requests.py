@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -13,9 +12,9 @@ from pydantic import (
 )
 
 from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.openai.arguments import arguments_object
 from shepherd.server.openai.content import text_of
+from shepherd.server.openai.sampling import SamplingFields
 
 
 class Wire(BaseModel):
@@ -24,24 +23,8 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
 
-def _ranged(name: str, description: str, *aliases: str) -> Any:
-    """A number in the range of the sampling parameter `name`."""
-    low, high = RANGES[name]
-    alias = AliasChoices(*aliases) if aliases else None
-    return Field(default=None, ge=low, le=high, validation_alias=alias, description=description)
-
-
 def _list_or_empty(value: object) -> object:
     return [] if value is None else value
-
-
-def _stop_strings(value: object) -> object:
-    """A list, without empty strings: several programs send "" for none."""
-    if isinstance(value, str):
-        value = [value]
-    if isinstance(value, list):
-        return [item for item in cast(list[object], value) if item != ""]
-    return value
 
 
 def _token_limit(value: int | None) -> int | None:
@@ -117,7 +100,7 @@ class TemplateOptions(Wire):
     enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
 
 
-class ChatRequest(Wire):
+class ChatRequest(Wire, SamplingFields):
     """The body of `POST /v1/chat/completions`."""
 
     model: Annotated[
@@ -149,24 +132,6 @@ class ChatRequest(Wire):
         TokenLimit, Field(description="Tokens to generate at most; none or -1: as many as fit.")
     ] = None
     max_tokens: Annotated[TokenLimit, Field(description="The older name of the same.")] = None
-    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
-    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
-    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
-    min_p: float | None = _ranged("min_p", "Drop tokens below this share of the likeliest.")
-    repetition_penalty: float | None = _ranged(
-        "penalty_repeat",
-        "Repetition penalty, also `repeat_penalty`; 1: off.",
-        "repetition_penalty",
-        "repeat_penalty",
-    )
-    frequency_penalty: float | None = _ranged("penalty_freq", "Frequency penalty; 0: off.")
-    presence_penalty: float | None = _ranged("penalty_present", "Presence penalty; 0: off.")
-    seed: Annotated[int | None, Field(description="Random seed; taken modulo 2^32.")] = None
-    stop: Annotated[
-        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
-        BeforeValidator(_stop_strings),
-        Field(description=f"A text, or up to {MAX_STOP_STRINGS}, that end the answer."),
-    ] = None
     reasoning_effort: Annotated[
         str | None, Field(description="`none`: the model does not reason; anything else: it does.")
     ] = None
@@ -188,8 +153,6 @@ class ChatRequest(Wire):
     grammar: Annotated[
         str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
     ] = None
-    logprobs: Annotated[Any, Field(description="Only false.")] = None
-    logit_bias: Annotated[Any, Field(description="Only empty.")] = None
     functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None
     function_call: Annotated[Any, Field(description="Not served; use `tool_choice`.")] = None
     modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
-from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.formats import output_format
 from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
@@ -29,7 +28,7 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
         system_message="\n\n".join(system),
         messages=_conversation(request.messages),
         tools=[] if request.tool_choice == "none" else [_spec(t) for t in request.tools],
-        sampling=sampling_from_request(request),
+        sampling=request.to_sampling(),
         thinking=thinking if asked is None else asked,
         tool_choice=tool_choice(request),
         output_format=output_format(request),
@@ -74,27 +73,8 @@ def wants_thinking(request: ChatRequest) -> bool | None:
     return None if request.reasoning_effort is None else request.reasoning_effort != "none"
 
 
-def sampling_from_request(request: ChatRequest) -> Sampling:
-    """The sampling parameters that the request sets."""
-    return Sampling(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        penalty_repeat=request.repetition_penalty,
-        penalty_freq=request.frequency_penalty,
-        penalty_present=request.presence_penalty,
-        seed=None if request.seed is None else request.seed % 2**32,
-        stop=None if request.stop is None else tuple(request.stop),
-    )
-
-
 def check_supported(request: ChatRequest) -> None:
     """Refuse by name what would be ignored otherwise; raises ApiError."""
-    if request.logprobs:
-        raise unsupported("logprobs", "logprobs are not served.")
-    if request.logit_bias:
-        raise unsupported("logit_bias", "logit_bias is not served.")
     if request.functions or request.function_call not in (None, "auto", "none"):
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):

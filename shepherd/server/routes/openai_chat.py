@@ -71,11 +71,11 @@ async def _open_frames(
 async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
     """Of each choice the role with the first piece of text, the text, and what follows it."""
     started: set[int] = set()
-    async for index, event, text in choices:
+    async for index, event, text, logprobs in choices:
         chunks = (
             [*answer.last_chunks(await choices.result(index), index)]
             if event is None
-            else [answer.text_chunk(event, text, index)]
+            else [answer.text_chunk(event, text, index, logprobs)]
         )
         if index not in started:
             started.add(index)

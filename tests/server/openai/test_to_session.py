@@ -1,6 +1,7 @@
 """Requests as sessions."""
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
-from shepherd.sampling import Sampling
+from shepherd.sampling import Sampling, check_sampling
 from shepherd.server.errors import ApiError
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
@@ -106,6 +107,65 @@ def test_sampling_is_mapped() -> None:
         seed=2**32 - 1,
         stop=("END",),
     )
+
+
+def test_every_parameter_can_be_set() -> None:
+    found = session(
+        min_keep=2,
+        typ_p=0.9,
+        top_n_sigma=-1,
+        xtc_probability=0.5,
+        xtc_threshold=0.2,
+        dynatemp_range=0.5,
+        dynatemp_exponent=2,
+        repeat_last_n=-1,
+        dry_multiplier=0.8,
+        dry_base=2,
+        dry_allowed_length=3,
+        dry_penalty_last_n=100,
+        dry_sequence_breakers=["\n"],
+        mirostat=2,
+        mirostat_tau=4,
+        mirostat_eta=0.2,
+        samplers=["typ_p", "top-k", "temperature"],
+        ignore_eos=True,
+        logprobs=True,
+        top_logprobs=2,
+        logit_bias={"7": -100, "text": 2.5},
+        temperature=0.5,
+        top_p=0.8,
+        top_k=20,
+        min_p=0.1,
+        repeat_penalty=1.1,
+        frequency_penalty=0.2,
+        presence_penalty=-0.3,
+        seed=1,
+        stop=["x"],
+    ).sampling
+    assert None not in [getattr(found, field.name) for field in fields(Sampling)]
+    assert found.samplers == ("typical_p", "top_k", "temperature")
+    assert found.logit_bias == ((7, -100.0), ("text", 2.5))
+    assert (found.typical_p, found.penalty_last_n, found.logprobs) == (0.9, -1, 2)
+    assert check_sampling(found) == found
+
+
+def test_biases_may_be_a_list_and_false_is_a_ban() -> None:
+    found = session(logit_bias=[[7, False], ["text", 1], ["8", 2]]).sampling
+    assert found.logit_bias == ((7, -100.0), ("text", 1.0), (8, 2.0))
+    assert session(logit_bias={}).sampling == session(logit_bias=[]).sampling == Sampling()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, None),
+        ({"logprobs": False, "top_logprobs": 0}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+    ],
+)
+def test_log_probabilities(options: dict[str, Any], expected: int | None) -> None:
+    assert session(**options).sampling.logprobs == expected
 
 
 def test_silence_leaves_sampling_to_the_settings() -> None:

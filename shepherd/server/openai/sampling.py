@@ -1,0 +1,195 @@
+"""The fields of a request that say how tokens are chosen, as OpenAI and llama.cpp name them."""
+
+from typing import Annotated, Any, cast
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+
+from shepherd.sampling import MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
+from shepherd.server.errors import ApiError
+
+_SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
+_BIAS_FORM = "must map tokens, by number or text, to numbers"
+
+_SAME_NAMES = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "min_keep",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "logit_bias",
+    "ignore_eos",
+)
+_TEXTS = ("stop", "samplers", "dry_sequence_breakers")
+
+
+def _ranged(name: str, description: str, *aliases: str) -> Any:
+    """A number in the range of the sampling parameter `name`."""
+    low, high = RANGES[name]
+    alias = AliasChoices(*aliases) if aliases else None
+    return Field(default=None, ge=low, le=high, validation_alias=alias, description=description)
+
+
+def _stop_strings(value: object) -> object:
+    """A list, without empty strings: several programs send "" for none."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        return [item for item in cast(list[object], value) if item != ""]
+    return value
+
+
+def _sampler_names(value: object) -> object:
+    if not isinstance(value, list):
+        return value
+    names = [str(name).replace("-", "_") for name in cast(list[object], value)]
+    return [_SAMPLER_ALIASES.get(name, name) for name in names]
+
+
+def _biases(value: object) -> object:
+    """Pairs of an object or a list of pairs; digits are a token's number, `false` is a ban."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        pairs = list(cast(dict[object, object], value).items())
+    elif isinstance(value, list):
+        pairs = [_pair(item) for item in cast(list[object], value)]
+    else:
+        raise ValueError(_BIAS_FORM)
+    return tuple((_token(token), _bias(bias)) for token, bias in pairs) or None
+
+
+def _pair(item: object) -> tuple[object, object]:
+    if not isinstance(item, list) or len(pair := cast(list[object], item)) != 2:
+        raise ValueError(_BIAS_FORM)
+    return pair[0], pair[1]
+
+
+def _token(token: object) -> int | str:
+    if isinstance(token, str) and token:
+        return int(token) if token.isascii() and token.isdigit() else token
+    if isinstance(token, int) and not isinstance(token, bool):
+        return token
+    raise ValueError(_BIAS_FORM)
+
+
+def _bias(bias: object) -> float:
+    if bias is False:
+        return -100.0
+    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
+        raise ValueError("a bias must be a number from -100 to 100")
+    return float(bias)
+
+
+class SamplingFields(BaseModel):
+    """What a request may say about sampling; silence leaves it to the settings."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
+    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
+    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
+    min_p: float | None = _ranged("min_p", "Drop tokens below this share of the likeliest.")
+    min_keep: int | None = _ranged("min_keep", "Tokens that are kept at least.")
+    typical_p: float | None = _ranged(
+        "typical_p", "Keep the most typical tokens up to this probability.", "typical_p", "typ_p"
+    )
+    top_n_sigma: float | None = _ranged(
+        "top_n_sigma", "Drop tokens so many deviations below the best logit; 0: off."
+    )
+    xtc_probability: float | None = _ranged("xtc_probability", "How often XTC is applied; 0: off.")
+    xtc_threshold: float | None = _ranged(
+        "xtc_threshold", "XTC drops tokens above this probability, but for the last of them."
+    )
+    dynatemp_range: float | None = _ranged(
+        "dynatemp_range", "The temperature follows the entropy, up and down by this; 0: off."
+    )
+    dynatemp_exponent: float | None = _ranged("dynatemp_exponent", "The power of the entropy.")
+    repetition_penalty: float | None = _ranged(
+        "penalty_repeat",
+        "Repetition penalty, also `repeat_penalty`; 1: off.",
+        "repetition_penalty",
+        "repeat_penalty",
+    )
+    frequency_penalty: float | None = _ranged("penalty_freq", "Frequency penalty; 0: off.")
+    presence_penalty: float | None = _ranged("penalty_present", "Presence penalty; 0: off.")
+    repeat_last_n: int | None = _ranged(
+        "penalty_last_n", "Tokens that the penalties look back; -1: the context."
+    )
+    dry_multiplier: float | None = _ranged(
+        "dry_multiplier", "Strength of DRY, against repeated phrases; 0: off."
+    )
+    dry_base: float | None = _ranged("dry_base", "How DRY grows with each repeated token.")
+    dry_allowed_length: int | None = _ranged(
+        "dry_allowed_length", "Repeated tokens that DRY lets pass."
+    )
+    dry_penalty_last_n: int | None = _ranged(
+        "dry_penalty_last_n", "Tokens that DRY looks back; -1: the context."
+    )
+    dry_sequence_breakers: Annotated[
+        list[str] | None, Field(description="Texts across which DRY sees no repetition.")
+    ] = None
+    mirostat: int | None = _ranged(
+        "mirostat", "1 or 2: mirostat in place of the other samplers; 0: off."
+    )
+    mirostat_tau: float | None = _ranged("mirostat_tau", "The surprise that mirostat aims at.")
+    mirostat_eta: float | None = _ranged("mirostat_eta", "How fast mirostat learns.")
+    samplers: Annotated[
+        list[str] | None,
+        BeforeValidator(_sampler_names),
+        Field(description=f"The samplers that are applied, in order: {', '.join(SAMPLERS)}."),
+    ] = None
+    seed: Annotated[int | None, Field(description="Random seed; taken modulo 2^32.")] = None
+    stop: Annotated[
+        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
+        BeforeValidator(_stop_strings),
+        Field(description=f"A text, or up to {MAX_STOP_STRINGS}, that end the answer."),
+    ] = None
+    logit_bias: Annotated[
+        tuple[tuple[int | str, float], ...] | None,
+        BeforeValidator(_biases),
+        Field(
+            description="Added to the logits of tokens, named by number (as OpenAI does) or text: "
+            "from -100, a ban, to 100."
+        ),
+    ] = None
+    ignore_eos: Annotated[
+        bool | None, Field(description="Go on to the limit: the model can't end its answer.")
+    ] = None
+    logprobs: Annotated[
+        bool | None, Field(description="Tell the log probability of each token of the content.")
+    ] = None
+    top_logprobs: int | None = _ranged(
+        "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
+    )
+
+    def to_sampling(self) -> Sampling:
+        """The parameters that the request sets; raises ApiError where two do not fit together."""
+        if self.top_logprobs and not self.logprobs:
+            message = "top_logprobs: logprobs must be true with it"
+            raise ApiError(400, message, "invalid_value", "top_logprobs")
+        values = {name: getattr(self, name) for name in _SAME_NAMES}
+        for name in _TEXTS:
+            texts: list[str] | None = getattr(self, name)
+            values[name] = None if texts is None else tuple(texts)
+        return Sampling(
+            **values,
+            penalty_repeat=self.repetition_penalty,
+            penalty_freq=self.frequency_penalty,
+            penalty_present=self.presence_penalty,
+            penalty_last_n=self.repeat_last_n,
+            seed=None if self.seed is None else self.seed % 2**32,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+        )
