@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from shepherd.tools.shell.guard import Guard
+
 Sink: TypeAlias = Callable[[bytes], bool]
 """Takes output as it comes; False ends the program."""
 
@@ -55,8 +57,8 @@ async def run_program(program: Program, out: Sink, err: Sink, timeout: float) ->
     """Run to the end, or until `timeout` seconds have passed or a sink has had enough.
 
     Then, and when the task is cancelled, the whole process group gets SIGTERM and soon SIGKILL.
-    A child left in the background does not keep the call waiting. Raises OSError if the program
-    can't be started.
+    A child left in the background does not keep the call waiting. If this process is killed, the
+    group ends too. Raises OSError if the program can't be started.
     """
     # asyncio's own would wait for the pipes of background children
     process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
@@ -81,28 +83,38 @@ class _Running:
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
         done = False
-        try:
-            await self._drain(self._process.stdout, out)
-            await self._drain(self._process.stderr, err)
-            in_time = await self._exited(timeout)
-            if not in_time or self._stopped:
-                await self._terminate()
-            await self._pipes_closed()
-            done = True
-        finally:
-            if not done:
-                await self._abandon()
-            for transport in self._transports:
-                transport.close()
-            for pipe in (self._process.stdout, self._process.stderr):
-                if pipe is not None and not self._transports:
-                    pipe.close()
+        with contextlib.ExitStack() as guarded:
+            try:
+                guarded.enter_context(Guard(self._process.pid))
+                in_time = await self._attend(out, err, timeout)
+                done = True
+            finally:
+                if not done:
+                    await self._abandon()
+                self._close()
         code = self._process.returncode
         return Exit(
             128 - code if code < 0 else code,
             timed_out=not in_time and not self._stopped,
             stopped=self._stopped,
         )
+
+    def _close(self) -> None:
+        for transport in self._transports:
+            transport.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None and not self._transports:
+                pipe.close()
+
+    async def _attend(self, out: Sink, err: Sink, timeout: float) -> bool:
+        """Whether it ended in time; it has ended in any case."""
+        await self._drain(self._process.stdout, out)
+        await self._drain(self._process.stderr, err)
+        in_time = await self._exited(timeout)
+        if not in_time or self._stopped:
+            await self._terminate()
+        await self._pipes_closed()
+        return in_time
 
     async def _drain(self, pipe: object, sink: Sink) -> None:
         loop = asyncio.get_running_loop()
