@@ -11,6 +11,7 @@ CHOICE = re.compile(r"\[([^\[\]]*)\]")
 QUESTION = re.compile(
     r"(what|which|who|where|why|how|is|are|do|does|did|has|have|when|whose)\b", re.IGNORECASE
 )
+POLITE = re.compile(r"(could|would|can|may|might|will|in|from|let|I|when|if|the|use|with)\b")
 OPENERS = (
     *("please ", "can you ", "could you ", "now ", "would you ", "I want you to ", "ok, "),
     *("hey, ", "then ", "pup, ", "you should ", "I need you to ", "go and ", "hi! ", "next, "),
@@ -96,7 +97,7 @@ def dress(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:
     ask = bool(QUESTION.match(text))
     if not ask and tail and rng.random() < 0.15 and not text.endswith(("?", "!", ":")):
         text += rng.choice(HELD_CLOSERS if held else CLOSERS)
-    if rng.random() < 0.25 and text[0].isalpha() and text[0].islower():
+    if rng.random() < 0.25 and text[0].isalpha() and text[0].islower() and not POLITE.match(text):
         if ask:
             text = rng.choice(HELD_ASKERS if held else ASKERS) + text
         else:

@@ -34,8 +34,10 @@ THEN = (
     *("; next ", " + ", ", then please ", ". After this ", " & ", ", also ", ". Finally, ", ". "),
 )
 HELD_THEN = (", after that ", ". Then ", ", afterwards ")
-BOTH = (" and ", " and ", ", ", " & ", " and then ", " as well as ", " and also ", ", then ", " then ",
-        " plus ", " + ", " and after that ", ", and ", ", also ", " and finally ")  # fmt: skip
+BOTH = (
+    *(" and ", " and ", ", ", " & ", " and then ", " as well as ", " and also ", ", then "),
+    *(" then ", " plus ", " + ", " and after that ", ", and ", ", also ", " and finally "),
+)
 HELD_BOTH = (", after that ", ", afterwards ", " together with ")
 
 
@@ -222,19 +224,24 @@ def double(s: Scene) -> None:
     _sequence(s, joined(s, tasks_[0].text, tasks_[1].text), tasks_)
 
 
+def _capital(text: str) -> str:
+    """The text with a capital, unless it starts with a value that must stay as it is."""
+    return text[0].upper() + text[1:] if text.split()[0].isalpha() else text
+
+
 def joined(s: Scene, first: str, second: str) -> str:
     """Two requests as one."""
     rng = s.rng
     then = rng.choice(HELD_THEN if s.held else THEN)
     if then in (". ", "\n") and rng.random() < 0.6:
-        second = second[0].upper() + second[1:]
+        second = _capital(second)
     if not s.held and rng.random() < 0.08:
         first = rng.choice(["first ", "first, ", "first of all "]) + first
     text = first + then + second
     if rng.random() < 0.15:
         text = rng.choice(["please ", "can you ", "could you ", "now ", "ok, "]) + text
     if rng.random() < 0.3:
-        text = text[0].upper() + text[1:]
+        text = _capital(text)
     return text + rng.choice(["", "", "", "", "", " please"])
 
 

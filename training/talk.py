@@ -18,6 +18,7 @@ SMALL_TALK = {
     "bye": (answers.BYE, 1),
     "mutter": (answers.WHAT, 1),
 }
+COMMON = {"what", "how", "who", "is", "set", "me", "the", "word", "of", "people", "event"}
 
 
 def outside_text(s: Scene) -> str:
@@ -42,11 +43,24 @@ def outside_text(s: Scene) -> str:
     )
 
 
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|[+*]", text.lower()))
+
+
+def offered_topics(s: Scene) -> set[str]:
+    """The words that the clients' tools on offer are asked for with, common ones left out."""
+    topics = set(lists.words("client topics"))
+    asked: set[str] = set()
+    for tool in s.tools:
+        if not tool.kind:
+            asked.update(*(_words(ask) for ask in (tool.name.replace("_", " "), *tool.asks)))
+    return asked & topics - COMMON
+
+
 def beyond(s: Scene) -> None:
     """A request beyond Pup and its honest answer."""
     text = outside_text(s)
-    client = any(not tool.kind for tool in s.tools)
-    if client and set(re.findall(r"[a-z]+|[+*]", text.lower())) & set(lists.words("client topics")):
+    if _words(text) & offered_topics(s):
         return  # an offered tool may be meant
     s.user(text)
     s.say(answers.BEYOND, "That is beyond a tiny model. I say so.", "beyond")

@@ -94,24 +94,18 @@ def stem(path: str) -> str:
 def content(words: Words) -> str:
     """A text to be written to a file."""
     rng = words.rng
-    kind = rng.random()
-    if kind < 0.12:
-        return rng.choice(CODE)(words)
-    if kind < 0.45:
-        return words.words(1, 6)
-    if kind < 0.6:
-        return words.sentence()
-    if kind < 0.7:
-        return f"{words.word().capitalize()}, {words.words(1, 3)}!"
-    if kind < 0.78:
-        return f"{words.name()} = {rng.randint(0, 999)}"
-    if kind < 0.84:
-        return f'print("{words.words(1, 3)}")'
-    if kind < 0.9:
-        return f"see {words.path()} and {words.filename()}"
-    if kind < 0.93:
-        return words.word() + rng.choice("éüñçøßä") + words.word()
-    return words.line().strip().replace("`", "").replace("'", "") or words.word()
+    kinds: tuple[tuple[float, Callable[[], str]], ...] = (
+        (0.12, lambda: rng.choice(CODE)(words)),
+        (0.33, lambda: words.words(1, 6)),
+        (0.15, words.sentence),
+        (0.1, lambda: f"{words.word().capitalize()}, {words.words(1, 3)}!"),
+        (0.08, lambda: f"{words.name()} = {rng.randint(0, 999)}"),
+        (0.06, lambda: f'print("{words.words(1, 3)}")'),
+        (0.06, lambda: f"see {words.path()} and {words.filename()}"),
+        (0.03, lambda: words.word() + rng.choice("éüñçøßä") + words.word()),
+        (0.07, lambda: words.line().strip().replace("`", "").replace("'", "") or words.word()),
+    )
+    return rng.choices([make for _, make in kinds], [share for share, _ in kinds])[0]()
 
 
 def list_here(s: Scene, style: Style = Style.ALONE) -> Task:
@@ -391,7 +385,7 @@ def variable(s: Scene, style: Style = Style.ALONE) -> Task:
                 f"know {name}", lambda: unset if missing else value)  # fmt: skip
 
 
-# How often each task is asked for in held-out dialogues, and in training, where more practice helps.
+# How often each task is asked for in held-out dialogues; in training the weak ones more often.
 MAKERS: dict[Maker, float] = {
     list_here: 2.5, list_folder: 4, read: 5, read_part: 2, write: 4, edit: 3.5, delete: 2,
     glob: 3, grep: 4, run: 4, shell: 1.2, fetch: 1.5, send: 1.2, time: 1, date: 1, variable: 1.3,
