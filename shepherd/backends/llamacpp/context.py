@@ -43,6 +43,8 @@ class NativeContext:
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
+        self.keeps_windows = bool(params.swa_full)
+        """Whether sliding windows are kept whole, as other layers are."""
         self._batch = _Batch(self.batch_size)
 
     @property
@@ -120,6 +122,16 @@ class NativeContext:
             self._handle, buffer, len(state), sequence, flags
         )
         return taken > 0
+
+    def warm_up(self) -> None:
+        """Touch all weights, those too that one token would not need; forgets all sequences."""
+        self._lib.llama_set_warmup(self._handle, True)
+        try:
+            self.decode([Span(0, 0, [0], wants_logits=True)])
+        finally:
+            self._lib.llama_set_warmup(self._handle, False)
+            self.clear()
+            self.decoded_tokens = self.decoded_batches = 0
 
     def clear(self) -> None:
         """Forget all sequences."""

@@ -81,6 +81,10 @@ class DraftModel:
             self._note(total, perf_counter() - started)
         return [drafts[w.sequence] for w in wanted]
 
+    def warm_up(self) -> None:
+        """As `NativeContext.warm_up`, before the first draft."""
+        self._context.warm_up()
+
     def close(self) -> None:
         """Free everything; safe to call twice."""
         if self._greedy:

@@ -1,6 +1,7 @@
 """Everything native that one loaded model needs, made and freed together."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,15 @@ class Engine:
             "trained for; answers may get worse beyond them."
         )
         return [notice]
+
+    def warm_up(self) -> Iterator[None]:
+        """Do, piece by piece, what the first request would wait for; only before any request."""
+        self.context.warm_up()
+        yield
+        if self.speculator is not None:
+            self.speculator.warm_up()
+        yield
+        _ = self.model.vocab.fragments  # what grammars need
 
     def close(self) -> None:
         """Free the draft model, the context, then the model."""

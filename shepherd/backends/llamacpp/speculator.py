@@ -51,6 +51,11 @@ class Speculator:
         """Learn from a draft of which so many tokens were right, before one was not."""
         self._drafting(job).chances[draft.kind].note(accepted, len(draft.tokens))
 
+    def warm_up(self) -> None:
+        """Do what the first draft would wait for."""
+        if self._model is not None:
+            self._model.warm_up()
+
     def close(self) -> None:
         """Free the draft model."""
         if self._model is not None:

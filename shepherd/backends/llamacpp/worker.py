@@ -13,6 +13,9 @@ from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
 
+WARM_UP_AFTER = 0.3
+"""Seconds without a request after loading, in which a program shows its prompt."""
+
 Command = Callable[[Engine], None]
 
 
@@ -88,22 +91,34 @@ class Worker:
             self.loaded.set_exception(ModelLoadError(f"The model can't be loaded: {fault!r}"))
             return
         self.loaded.set_result(engine)
-        error = _closed()
+        error, orderly = _closed(), False
         try:
             self._serve(engine)
+            orderly = True
         except Exception as fault:
             logger.exception("The llama.cpp thread failed")
             error = BackendError(f"The model's thread failed ({fault!r}); load the model again.")
         finally:
-            self._end(engine, error)
+            self._end(engine, error, orderly=orderly)
 
     def _serve(self, engine: Engine) -> None:
         scheduler = engine.scheduler
+        self._warm_up(engine)
         while not self._stopping:
             self._obey(engine, wait=scheduler.idle())
             if not self._stopping:
                 scheduler.step()
             self._flush()
+
+    def _warm_up(self, engine: Engine) -> None:
+        """Get ready for the first request if it lets time for that."""
+        try:
+            self._commands.get(timeout=WARM_UP_AFTER)(engine)
+        except Empty:
+            try:
+                all(self._commands.empty() for _ in engine.warm_up())
+            except BackendError as error:
+                logger.warning("Warming up failed: %s", error)
 
     def _obey(self, engine: Engine, *, wait: bool) -> None:
         if wait:
@@ -125,13 +140,17 @@ class Worker:
         except RuntimeError:
             self._stopping = True  # the loop is closed: nobody listens any more
 
-    def _end(self, engine: Engine, error: BackendError) -> None:
+    def _end(self, engine: Engine, error: BackendError, *, orderly: bool) -> None:
         with self._gate:
             self._ended = error
         self._obey(engine, wait=False)
         engine.scheduler.abandon(error)
         self._flush()
-        engine.close()
+        try:
+            if orderly:
+                engine.save()
+        finally:
+            engine.close()
 
 
 def _deliver(updates: list[tuple[Job, Update]]) -> None:
