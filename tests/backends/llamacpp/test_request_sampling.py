@@ -1,8 +1,11 @@
 """What a request says about sampling, through the whole engine."""
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,8 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
 
+EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
+"""Numbers in full width: what is rounded otherwise hardly ever decides."""
 ASKING = Sampling(logprobs=3).over(GREEDY)
 
 
@@ -134,6 +139,33 @@ async def test_ignore_eos_goes_on_to_the_limit(backend: LlamaCppBackend) -> None
     assert result.finish_reason is FinishReason.LENGTH
     assert result.stats.completion_tokens == more
     assert result.message.content.startswith(plain.message.content)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        GREEDY,
+        Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=7),
+        Sampling(temperature=1.5, seed=8, xtc_probability=0.5, dry_multiplier=0.8, min_p=0.01),
+        Sampling(temperature=1.0, seed=9, mirostat=2, mirostat_tau=3.0),
+    ],
+)
+async def test_a_seed_repeats_an_answer_alone_and_beside_others(
+    sampling: Sampling, llama: Path
+) -> None:
+    prompts = ["hello", "the hell", "in the w", "hello hello"]
+
+    async def answer(backend: LlamaCppBackend, prompt: str) -> str:
+        session = asking(conversation(prompt), sampling)
+        return (await backend.generate_from_session(session, Recorder(), 24)).message.content
+
+    async with loaded(llama, parallel=4, **EXACT) as backend:
+        alone = [await answer(backend, prompt) for prompt in prompts]
+        beside = await asyncio.gather(*(answer(backend, prompt) for prompt in prompts))
+    async with loaded(llama, parallel=1, **EXACT) as backend:
+        backwards = [await answer(backend, prompt) for prompt in reversed(prompts)]
+    assert beside == alone == backwards[::-1]
+    assert len(set(alone)) > 1
 
 
 @pytest.mark.parametrize(
