@@ -1,0 +1,172 @@
+"""Who waits for whom: what each step decodes, for which requests."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.job import Failed, Finished, Job, Phase, Update
+from shepherd.backends.llamacpp.model import NativeModel
+from shepherd.backends.llamacpp.pace import BESIDE_SHARE
+from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduler import Scheduler
+from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.speculator import Speculator
+from shepherd.events import FinishReason
+from shepherd.sampling import Sampling
+from tests.backends.llamacpp.support import settings
+from tests.backends.llamacpp.tiny import write_llama
+
+STUCK = Sampling(temperature=0.0, top_k=0, top_p=1.0, penalty_freq=-10.0, penalty_last_n=-1)
+"""What was said before is likelier: such answers go on, and give drafts."""
+
+
+class WatchedContext(NativeContext):
+    """A real context that notes its batches, and has no room beyond `most` tokens in memory."""
+
+    most = 10**9
+
+    def __init__(self, model: NativeModel, parallel: int) -> None:
+        self.batches: list[list[Span]] = []
+        self.refused: list[list[Span]] = []
+        exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
+        super().__init__(model, context_params(exact, parallel, model.bytes))
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        used = sum(self.last_position(i) + 1 for i in range(self.sequences))
+        if used + sum(len(span.tokens) for span in spans) > self.most:
+            self.refused.append(list(spans))
+            return NO_ROOM
+        self.batches.append(list(spans))
+        return super().decode(spans)
+
+
+class Floor:
+    """A scheduler that is stepped by hand, and what it told."""
+
+    def __init__(self, path: Path, parallel: int, *, ahead: bool = False) -> None:
+        self.model = NativeModel(path, model_params(settings(), {}))
+        self.context = WatchedContext(self.model, parallel)
+        self.pool = SequencePool(self.context, self.model.window)
+        self.context.batches.clear()
+        speculator = Speculator(self.model.vocab, always=True) if ahead else None
+        self.told: list[tuple[Job, Update]] = []
+        self.scheduler = Scheduler(
+            self.context, self.pool, self.model.vocab, self._note, speculator
+        )
+
+    def start(self, prompt: list[int], max_tokens: int) -> Job:
+        job = Job(len(prompt), list(prompt), STUCK, lambda update: None)
+        self.scheduler.submit(job)
+        self.scheduler.start(job, max_tokens)
+        return job
+
+    def run(self) -> None:
+        while not self.scheduler.idle():
+            self.scheduler.step()
+
+    def answer(self, job: Job) -> tuple[int, ...]:
+        (finished,) = [u for j, u in self.told if j is job and isinstance(u, Finished)]
+        return finished.tokens
+
+    def close(self) -> None:
+        self.context.close()
+        self.model.close()
+
+    def _note(self, job: Job, update: Update) -> None:
+        assert not isinstance(update, Failed)
+        self.told.append((job, update))
+
+
+def test_a_long_prompt_delays_other_streams_by_one_chunk(tmp_path: Path) -> None:
+    floor = Floor(write_llama(tmp_path / "long.gguf", context=8_192, layers=1), 4)
+    streams = [floor.start([30 + number, 40, 50], 400) for number in range(3)]
+    while any(job.phase is not Phase.GENERATING for job in streams):
+        floor.scheduler.step()
+    floor.context.batches.clear()
+    long = floor.start([30 + i % 60 for i in range(5_000)], 1)
+    said = [job.generated for job in streams]
+    while long.phase is not Phase.DONE:
+        floor.scheduler.step()
+        said = [before + 1 for before in said]
+        assert [job.generated for job in streams] == said  # each says a token in every step
+    chunk = floor.context.batch_size // BESIDE_SHARE
+    assert all(
+        sum(len(span.tokens) for span in batch) <= 3 + chunk for batch in floor.context.batches
+    )
+    assert len(floor.context.batches) >= 5_000 // chunk
+    floor.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_when_memory_is_full_only_the_youngest_pays(llama: Path, ahead: bool) -> None:  # noqa: FBT001
+    """It loses its place, keeps what it said, and says the rest later; nobody hears of an error."""
+    alone: list[tuple[int, ...]] = []
+    for number in range(3):
+        floor = Floor(llama, 1)
+        job = floor.start([30 + number] * 30, 60)
+        floor.run()
+        alone.append(floor.answer(job))
+        floor.close()
+    floor = Floor(llama, 3, ahead=ahead)
+    floor.context.most = 200
+    jobs = [floor.start([30 + number] * 30, 60) for number in range(3)]
+    waited: set[int] = set()
+    while not floor.scheduler.idle():
+        before = [job.generated for job in jobs]
+        floor.scheduler.step()
+        waited |= {i for i, job in enumerate(jobs) if job.phase is Phase.WAITING}
+        assert all(job.generated >= length for job, length in zip(jobs, before, strict=True))
+    assert floor.context.refused
+    assert waited == {2}
+    assert [floor.answer(job) for job in jobs] == alone
+    floor.close()
+
+
+def test_drafts_never_cost_anybody_a_place(llama: Path) -> None:
+    """They are left out first; only where there is no room for the answers one waits."""
+    floor = Floor(llama, 2, ahead=True)
+    jobs = [floor.start([30 + number] * 30, 60) for number in range(2)]
+    floor.context.most = 150
+    floor.scheduler.step()
+    while jobs[1].phase is not Phase.WAITING:
+        floor.context.refused.clear()
+        floor.scheduler.step()
+    assert [len(span.tokens) for span in floor.context.refused[-1]] == [1, 1]
+    assert [len(span.tokens) for span in floor.context.refused[0]] != [1, 1]
+    floor.run()
+    assert all(len(floor.answer(job)) == 60 for job in jobs)
+    floor.close()
+
+
+def test_a_waiting_request_can_be_cancelled(llama: Path) -> None:
+    floor = Floor(llama, 1)
+    first, second, third = (floor.start([30 + number] * 5, 20) for number in range(3))
+    for _ in range(5):
+        floor.scheduler.step()
+    assert second.phase is third.phase is Phase.WAITING
+    second.cancelled = True
+    floor.scheduler.step()
+    (update,) = [u for job, u in floor.told if job is second]
+    assert isinstance(update, Finished)
+    assert update.reason is FinishReason.CANCELLED
+    floor.run()
+    assert len(floor.answer(first)) == len(floor.answer(third)) == 20
+    assert not any(sequence.busy for sequence in floor.pool.sequences)
+    floor.close()
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 8])
+def test_cancelling_one_leaves_the_others_as_they_were(llama: Path, at: int) -> None:
+    answers: list[tuple[int, ...]] = []
+    for cancels in (False, True):
+        floor = Floor(llama, 3, ahead=True)
+        jobs = [floor.start([30 + number] * 40, 30) for number in range(3)]
+        for _ in range(at):
+            floor.scheduler.step()
+        jobs[1].cancelled = cancels
+        floor.run()
+        answers.append(floor.answer(jobs[0]) + floor.answer(jobs[2]))
+        floor.close()
+    assert answers[0] == answers[1]
