@@ -16,8 +16,8 @@ from shepherd.session import Session
 class GenerationStats:
     """The measures of one generation: tokens, seconds, and the context after it.
 
-    `restored_tokens` are those of the cached ones that came from host memory. Of `drafted_tokens`,
-    which were computed ahead, `accepted_tokens` came in the answer.
+    `restored_tokens` are those of the cached ones that came from host memory or disk. Of
+    `drafted_tokens`, which were computed ahead, `accepted_tokens` came in the answer.
     """
 
     prompt_tokens: int = 0
@@ -66,6 +66,21 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheTier:
+    """A place where prompts are kept: what is there, and what it did since the model was loaded.
+
+    `hits` prompts began with `tokens` tokens from here; `evictions` entries had to go.
+    """
+
+    name: str
+    entries: int
+    bytes: int
+    hits: int
+    tokens: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown."""
 
@@ -103,6 +118,11 @@ class Backend(ABC):
     def alive(self) -> bool:
         """Whether it can still answer; False once it has failed for good or was closed."""
         return True
+
+    @property
+    def cache_tiers(self) -> tuple[CacheTier, ...]:
+        """Where prompts are kept between requests, the fastest place first; () if nobody knows."""
+        return ()
 
     @abstractmethod
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:

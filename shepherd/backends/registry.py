@@ -1,10 +1,12 @@
 """Which backend answers, by the settings."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.backends.base import Backend
+from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model
 
@@ -36,6 +38,7 @@ async def open_backend(config: Config, *, parallel: int = 1) -> Backend:
         config.sampling.to_sampling(),
         parallel=config.llamacpp.parallel or parallel,
         name=name,
+        cache=Paths.from_env(os.environ).conversations,
     )
 
 

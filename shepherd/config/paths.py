@@ -62,6 +62,11 @@ class Paths:
         """Where tools put output that is too long for a result."""
         return self.cache / "spill"
 
+    @property
+    def conversations(self) -> Path:
+        """Saved states of models, which spare reading conversations again."""
+        return self.cache / "conversations"
+
 
 def project_file(cwd: Path) -> Path | None:
     """The nearest `.shepherd.toml` from `cwd` up to the root of its git repository.

@@ -152,6 +152,22 @@ class LlamaCppSection(Section):
             "of what is free, at most 4096; 0 = none.",
         ),
     ] = -1
+    cache_disk_mib: Annotated[
+        int,
+        Field(
+            ge=-1,
+            le=16_777_216,
+            description="MiB on disk for conversations, so that they go on where they were after a "
+            "restart; -1 = a tenth of what is free, at most 8192; 0 = none.",
+        ),
+    ] = -1
+    swa_full: Annotated[
+        bool,
+        Field(
+            description="Keep all tokens of layers with a sliding window: any beginning can be "
+            "gone on from; false = the window only, which takes less memory."
+        ),
+    ] = True
     reuse_after_eviction: Annotated[
         bool,
         Field(

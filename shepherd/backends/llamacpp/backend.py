@@ -5,7 +5,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
 from shepherd.backends.llamacpp.bias import resolve_biases
 from shepherd.backends.llamacpp.engine import Engine
@@ -45,6 +45,7 @@ class LlamaCppBackend(Backend):
         self._style = self._prompts.output_style()
         syntax = self._prompts.call_syntax(self._style)
         self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
+        self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + engine.max_queue
         self._checked: set[str] = set()
@@ -62,14 +63,16 @@ class LlamaCppBackend(Backend):
         *,
         parallel: int = 1,
         name: str = "",
+        cache: Path | None = None,
     ) -> "LlamaCppBackend":
         """Load a GGUF file, off the event loop; `parallel` requests share its context.
 
-        `sampling` is for requests that do not say. Raises ModelLoadError or, for a bad setting,
+        `sampling` is for requests that do not say. Conversations are saved in the folder `cache`
+        for the next time, if there is one. Raises ModelLoadError or, for a bad setting,
         ConfigError.
         """
         defaults = check_sampling(sampling.over(DEFAULT_SAMPLING))
-        worker = Worker(lambda post: Engine.load(path, settings, max(1, parallel), post))
+        worker = Worker(lambda post: Engine.load(path, settings, max(1, parallel), post, cache))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)
@@ -85,6 +88,10 @@ class LlamaCppBackend(Backend):
     @property
     def alive(self) -> bool:
         return not self._text.closed and self._worker.alive
+
+    @property
+    def cache_tiers(self) -> tuple[CacheTier, ...]:
+        return self._pool.tiers
 
     @property
     def running(self) -> int:

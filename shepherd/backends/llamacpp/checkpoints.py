@@ -36,6 +36,16 @@ class Checkpoints:
         """What they take."""
         return sum(len(item.state) for item in self._items)
 
+    @property
+    def lengths(self) -> list[int]:
+        """Where they are, shortest first."""
+        return [item.length for item in self._items]
+
+    @property
+    def items(self) -> Sequence[Checkpoint]:
+        """All of them, shortest first."""
+        return self._items
+
     def add(self, checkpoint: Checkpoint) -> None:
         """Keep one behind all others; the oldest go when there are too many."""
         self.cut(checkpoint.length - 1)
@@ -46,6 +56,10 @@ class Checkpoints:
     def reach(self, length: int) -> Checkpoint | None:
         """The longest one of at most `length` tokens."""
         return next((c for c in reversed(self._items) if c.length <= length), None)
+
+    def at(self, length: int) -> Checkpoint | None:
+        """The one of exactly so many tokens."""
+        return next((item for item in self._items if item.length == length), None)
 
     def cut(self, length: int) -> None:
         """Forget those of more than `length` tokens."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.llamacpp.adapters import NativeAdapters, wanted_adapters
+from shepherd.backends.llamacpp.cache_setup import open_disk_cache
 from shepherd.backends.llamacpp.context import NativeContext
 from shepherd.backends.llamacpp.gguf import check_model_file
 from shepherd.backends.llamacpp.host_cache import HostCache
@@ -33,8 +34,18 @@ class Engine:
     max_queue: int = 64
 
     @classmethod
-    def load(cls, path: Path, settings: LlamaCppSection, parallel: int, post: Post) -> "Engine":
-        """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
+    def load(
+        cls,
+        path: Path,
+        settings: LlamaCppSection,
+        parallel: int,
+        post: Post,
+        cache: Path | None = None,
+    ) -> "Engine":
+        """Load a model file; conversations are saved in the folder `cache`, if there is one.
+
+        Raises ModelLoadError, or ConfigError for a bad variable.
+        """
         check_model_file(path)
         adapters = wanted_adapters(settings)
         model = NativeModel(path, model_params(settings, os.environ))
@@ -42,14 +53,17 @@ class Engine:
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
-            context = NativeContext(model, context_params(settings, parallel, model.bytes))
+            params = context_params(settings, parallel, model.bytes)
+            context = NativeContext(model, params)
             loaded.apply(context)
         except ModelLoadError:
             model.close()
             raise
         host = HostCache(cache_capacity(settings))
+        disk = open_disk_cache(cache, settings, path, params)
         shifts = settings.reuse_after_eviction
-        pool = SequencePool(context, model.window, model.vocab.controls, host, shifts=shifts)
+        controls = model.vocab.controls
+        pool = SequencePool(context, model.window, controls, host, disk=disk, shifts=shifts)
         try:
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
         except ModelLoadError:
@@ -78,6 +92,10 @@ class Engine:
             self.speculator.warm_up()
         yield
         _ = self.model.vocab.fragments  # what grammars need
+
+    def save(self) -> None:
+        """Bring to the disk what would be lost otherwise; jobs have to be done or abandoned."""
+        self.scheduler.pool.save_all()
 
     def close(self) -> None:
         """Free the draft model, the context, then the model."""

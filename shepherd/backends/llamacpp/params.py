@@ -43,6 +43,7 @@ def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -
     params.n_ubatch = min(settings.ubatch, settings.n_batch)
     params.n_seq_max = min(parallel, _MAX_SEQUENCES)
     params.kv_unified = True
+    params.swa_full = settings.swa_full
     params.n_threads = params.n_threads_batch = settings.threads or fitting_threads(model_bytes)
     params.flash_attn_type = flash_attention(settings, model_bytes)
     params.type_k = _ggml_type(lib, settings.cache_type_k)

@@ -50,6 +50,11 @@ class Scheduler:
         """Every job that is not done, oldest first."""
         return [*self._active, *self._waiting]
 
+    @property
+    def pool(self) -> SequencePool:
+        """Where the sequences and the cache's tiers are."""
+        return self._pool
+
     def submit(self, job: Job) -> None:
         """Queue a job; its prompt is decoded when its turn comes."""
         self._waiting.append(job)

@@ -1,57 +1,36 @@
-"""The token-exact mirror of what llama.cpp holds in memory, sequence by sequence."""
+"""All sequences of a context: where a prompt starts from, and what goes when there is no room."""
 
+from array import array
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic, perf_counter, time
 
-from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints, marks
+from shepherd.backends.base import CacheTier
+from shepherd.backends.llamacpp.cache_stats import CacheCounts, Held, cache_tiers
 from shepherd.backends.llamacpp.context import NativeContext, Span
+from shepherd.backends.llamacpp.disk_cache import DiskCache
 from shepherd.backends.llamacpp.gaps import Gap, find_gap
 from shepherd.backends.llamacpp.host_cache import HostCache, StoredSequence
-from shepherd.backends.llamacpp.prefixes import common_prefix, usable_prefix
-from shepherd.errors import BackendError
+from shepherd.backends.llamacpp.mirror import Mirror
+from shepherd.backends.llamacpp.prefixes import common_prefix, packed
+from shepherd.backends.llamacpp.sequence import Sequence
+from shepherd.backends.llamacpp.tiers import Found, Tiers
 
 REPLACEABLE = 32
 """A sequence may lose this many tokens without being worth a copy."""
 
-
 MOST_GAPS = 4
 """Evicted parts between which what stays is moved up, one after the other."""
 
-
-@dataclass(slots=True, eq=False)
-class Sequence:
-    """One sequence of the context; `tokens` is exactly what is in memory for it.
-
-    `marks` are the lengths at which a checkpoint is to be taken, `restored` is how many tokens
-    came from host memory for the present request.
-    """
-
-    id: int
-    tokens: list[int] = field(default_factory=list[int])
-    marks: list[int] = field(default_factory=list[int])
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    busy: bool = False
-    restored: int = 0
-    last_used: int = 0
-
-
-@dataclass(slots=True)
-class CacheCounts:
-    """What the cache did since the model was loaded."""
-
-    memory_hits: int = 0
-    memory_tokens: int = 0
-    host_hits: int = 0
-    host_tokens: int = 0
-    misses: int = 0
-    put_away: int = 0
-    gaps_closed: int = 0
+CLOSING_SECONDS = 5.0
+"""No conversation is begun to be saved later than this after closing began."""
 
 
 class SequencePool:
-    """All sequences of a context. Every change is checked against llama.cpp's own positions."""
+    """Finds prompts' beginnings and makes room for them; a running sequence is never touched.
+
+    Owner thread only, but for `tiers`, which anybody may ask for.
+    """
 
     def __init__(
         self,
@@ -60,27 +39,38 @@ class SequencePool:
         controls: Collection[int] = frozenset(),
         host: HostCache | None = None,
         *,
+        disk: DiskCache | None = None,
         shifts: bool = False,
     ) -> None:
         """`window` is the sliding window's size or 0, `controls` what messages begin with.
 
         `shifts` lets tokens be moved where messages before them left the conversation.
         """
-        self.host = HostCache(0) if host is None else host
         self.counts = CacheCounts()
-        self._context = context
-        self._window = window
+        self._mirror = Mirror(context, window, controls)
+        self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._sequences = [Sequence(i) for i in range(context.sequences)]
         self._clock = 0
-        self._unmoved = False
-        self.rolls_back = self._probe_rollback()
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
+        self.tiers: tuple[CacheTier, ...] = ()
+        """What each tier holds and has saved, as of the last request's end."""
+        self._report()
 
     @property
     def sequences(self) -> Tokens[Sequence]:
         return self._sequences
+
+    @property
+    def host(self) -> HostCache:
+        """The second tier."""
+        return self._stores.host
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether memory can forget the end of a sequence without a checkpoint."""
+        return self._mirror.rolls_back
 
     def has_free(self) -> bool:
         """Whether a sequence is free."""
@@ -92,12 +82,11 @@ class SequencePool:
         At least the prompt's last token is left to be decoded. There must be a free one. `speed`
         is how many tokens a second would be decoded otherwise, 0 if nobody knows.
         """
-        chosen = self._choose(prompt, speed)
+        chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
-        if not self.rolls_back:
-            chosen.marks = marks(prompt, self._controls, len(chosen.tokens))
+        self._mirror.plan_checkpoints(chosen, prompt)
         self._touch(chosen)
-        self._count(chosen)
+        self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
         return chosen
 
     def release(self, sequence: Sequence) -> None:
@@ -105,6 +94,8 @@ class SequencePool:
         sequence.busy = False
         sequence.restored = 0
         self._touch(sequence)
+        sequence.bytes = self._mirror.state_size(sequence)
+        self._report()
 
     def span(
         self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool, outputs: int = 1
@@ -119,47 +110,37 @@ class SequencePool:
 
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
         """Note tokens that were decoded; raises BackendError when llama.cpp disagrees."""
-        self._unmoved = False
-        sequence.tokens.extend(tokens)
-        last = self._context.last_position(sequence.id)
-        if last != len(sequence.tokens) - 1:
-            expected = len(sequence.tokens)
-            self.clear(sequence)
-            raise BackendError(
-                f"llama.cpp's memory holds {last + 1} tokens where {expected} were computed"
-            )
-        if len(sequence.tokens) in sequence.marks:
-            self._keep_checkpoint(sequence)
+        self._mirror.extend(sequence, tokens)
+
+    def truncate(self, sequence: Sequence, count: int) -> bool:
+        """Forget the last `count` tokens; False, and nothing is changed, if memory can't.
+
+        Memory that rolls back can, recurrent memory can't.
+        """
+        keep = len(sequence.tokens) - count
+        if not self._mirror.can_cut(sequence, keep):
+            return False
+        self._mirror.trim(sequence, keep)
+        return len(sequence.tokens) == keep
 
     def trim(self, sequence: Sequence, keep: int) -> None:
         """Forget the tokens from `keep` on, or all where memory can't forget just them."""
-        if keep == len(sequence.tokens):
-            return
-        if keep == 0 or not self._cut_memory(sequence, keep):
-            self.clear(sequence)
-            return
-        del sequence.tokens[keep:]
-        sequence.checkpoints.cut(keep)
-        self._check(sequence)
+        self._mirror.trim(sequence, keep)
 
     def clear(self, sequence: Sequence) -> None:
         """Forget the whole sequence, which never fails."""
-        self._context.remove(sequence.id, 0)
-        sequence.tokens.clear()
-        sequence.checkpoints.cut(0)
-
-    def put_away(self, sequence: Sequence) -> None:
-        """Clear a sequence; host memory keeps what is in it if that is worth it."""
-        self._store(sequence)
-        self.clear(sequence)
+        self._mirror.clear(sequence)
 
     def resync(self, sequence: Sequence) -> None:
         """After a failed decode: go back to what the mirror says, or to nothing."""
-        length = len(sequence.tokens)
-        if self._context.last_position(sequence.id) >= length:
-            self._context.remove(sequence.id, length)
-        if self._context.last_position(sequence.id) != length - 1:
-            self.clear(sequence)
+        self._mirror.resync(sequence)
+
+    def put_away(self, sequence: Sequence) -> None:
+        """Clear a sequence; another tier keeps what is in it if that is worth it."""
+        if sequence.tokens:
+            self.counts.cleared += 1
+        self._store(sequence)
+        self._mirror.clear(sequence)
 
     def drop_idle(self) -> bool:
         """Put away the idle sequence that was used longest ago; False if there is none."""
@@ -169,38 +150,85 @@ class SequencePool:
         self.put_away(min(idle, key=_age))
         return True
 
-    def _choose(self, prompt: Tokens[int], speed: float) -> Sequence:
-        free = [sequence for sequence in self._sequences if not sequence.busy]
-        best = max(self._sequences, key=lambda s: (self._usable(s, prompt), not s.busy, _age(s)))
-        usable = self._usable(best, prompt)
-        oldest = min(free, key=lambda s: (bool(s.tokens), _age(s)))
-        shifted = self._close_gaps(prompt, max(usable, self._find_stored(prompt)[1]))
+    def save_all(self) -> None:
+        """Before all is freed: bring to the disk what is worth it, what was used last first."""
+        disk = self._stores.disk
+        if disk is None:
+            return
+        disk.close()
+        deadline = monotonic() + CLOSING_SECONDS
+        for _, kept in sorted(self._kept(), key=lambda pair: pair[0], reverse=True):
+            if monotonic() > deadline:
+                break
+            if isinstance(kept, StoredSequence):
+                disk.save(kept)
+            elif disk.wants(kept.packed, self._mirror.state_size(kept)):
+                entry = self._mirror.save(kept)
+                if entry is not None:
+                    disk.save(entry)
+
+    def _kept(self) -> list[tuple[float, Sequence | StoredSequence]]:
+        live = [(s.used, s) for s in self._sequences if s.tokens]
+        return [*live, *((entry.used, entry) for entry in self.host.entries)]
+
+    def _choose(self, prompt: "array[int]", speed: float) -> Sequence:
+        usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
+        best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
+        known = usable[best]
+        found = self._stores.find(prompt, rolls_back=self._mirror.stored_rolls_back)
+        shifted = self._close_gaps(prompt, max(known, found.length if found else 0))
         if shifted is not None:
             return shifted
-        if self._fetch(prompt, oldest, usable, speed):
-            return oldest
+        oldest = min(self._free(), key=lambda s: (bool(s.tokens), _age(s)))
+        if found is not None and self._pays(found, known, speed):
+            fetched = self._fetch(found, prompt, oldest)
+            if fetched:
+                return oldest
+            known = self._mirror.usable(best, prompt)  # it may have made room
+        return self._reuse(best, known, oldest)
+
+    def _free(self) -> list[Sequence]:
+        return [sequence for sequence in self._sequences if not sequence.busy]
+
+    def _reuse(self, best: Sequence, usable: int, oldest: Sequence) -> Sequence:
+        """Go on from what is in memory: in place, or sharing it with the oldest free sequence."""
         in_place = not best.busy and len(best.tokens) - usable <= REPLACEABLE
         if usable and (in_place or best is oldest):
             if not in_place:
-                self._store(best)
-            self.trim(best, usable)
+                self._store(best, usable)
+            self._mirror.trim(best, usable)
             return best
         self.put_away(oldest)
         if usable:
-            self._share(best, oldest, usable)
+            self._mirror.share(best, oldest, usable)
         return oldest
 
-    def _usable(self, sequence: Sequence, prompt: Tokens[int]) -> int:
-        return usable_prefix(
-            sequence.tokens, sequence.checkpoints, prompt, rolls_back=self.rolls_back
-        )
+    def _pays(self, found: Found, known: int, speed: float) -> bool:
+        gain = found.length - known
+        return gain > REPLACEABLE and (not speed or gain / speed > found.seconds)
 
-    def _close_gaps(self, prompt: Tokens[int], known: int) -> Sequence | None:
+    def _fetch(self, found: Found, prompt: "array[int]", target: Sequence) -> bool:
+        """Bring a prompt's beginning back into memory; idle sequences make room for it."""
+        entry = self._stores.take(found)
+        if entry is None:
+            return False
+        self.put_away(target)
+        started = perf_counter()
+        while not self._mirror.restore(entry, target):
+            if not self.drop_idle():
+                return False
+        self.host.note_restore(len(entry.state), perf_counter() - started)
+        self._mirror.trim(target, self._mirror.usable(target, prompt))
+        target.restored = len(target.tokens)
+        self.counts.note_restored(target.restored, on_disk=found.on_disk)
+        return bool(target.tokens)
+
+    def _close_gaps(self, prompt: "array[int]", known: int) -> Sequence | None:
         """The idle sequence that the prompt continues but for evicted messages, moved up."""
         moved: Sequence | None = None
         for _ in range(MOST_GAPS if self.shifts else 0):
-            idle = [s for s in self._sequences if not s.busy and s.tokens]
-            found = [(s, gap) for s in idle if (gap := find_gap(s.tokens, prompt, self._controls))]
+            idle = [s for s in self._free() if s.tokens]
+            found = [(s, gap) for s in idle if (gap := find_gap(s.packed, prompt, self._controls))]
             if not found:
                 break
             sequence, gap = max(found, key=lambda pair: pair[1].usable)
@@ -208,7 +236,7 @@ class SequencePool:
                 break
             moved, known = sequence, gap.usable
         if moved is not None:
-            self.trim(moved, self._usable(moved, prompt))
+            self._mirror.trim(moved, self._mirror.usable(moved, prompt))
         return moved
 
     def _close(self, sequence: Sequence, gap: Gap) -> bool:
@@ -216,122 +244,37 @@ class SequencePool:
         sharing = [
             other
             for other in self._sequences
-            if other is not sequence and common_prefix(other.tokens, sequence.tokens) > gap.end
+            if other is not sequence and common_prefix(other.packed, sequence.packed) > gap.end
         ]
         if any(other.busy for other in sharing):
             return False
         for other in sharing:
             self.put_away(other)
-        self._context.close_gap(sequence.id, gap.start, gap.end)
-        self._unmoved = True  # until the next decode the keys are those of the old positions
-        del sequence.tokens[gap.start : gap.end]
-        self._check(sequence)
+        self._mirror.close(sequence, gap)
         self.counts.gaps_closed += 1
         return bool(sequence.tokens)
 
-    def _fetch(self, prompt: Tokens[int], target: Sequence, known: int, speed: float) -> bool:
-        """Bring a prompt's beginning back from host memory if that beats what is `known`."""
-        entry, length = self._find_stored(prompt)
-        gain = length - known
-        if entry is None or gain <= REPLACEABLE:
-            return False
-        if speed and gain / speed <= self.host.seconds(entry):
-            return False
-        self.host.touch(entry)
-        self.put_away(target)
-        started = perf_counter()
-        if not self._restore(entry, target):
-            return False
-        self.host.note_restore(entry, perf_counter() - started)
-        self.trim(target, length)
-        target.restored = len(target.tokens)
-        return bool(target.tokens)
-
-    def _find_stored(self, prompt: Tokens[int]) -> tuple[StoredSequence | None, int]:
-        """The best entry of host memory, and how far; of a window only its end is there."""
-        return self.host.find(prompt, rolls_back=self.rolls_back and not self._window)
-
-    def _restore(self, entry: StoredSequence, target: Sequence) -> bool:
-        """Fill an empty sequence; idle ones make room where there is too little."""
-        while not self._context.restore(target.id, entry.state, partial=False):
-            self.clear(target)
-            if not self.drop_idle():
-                return False
-        target.tokens = list(entry.tokens)
-        target.checkpoints = entry.checkpoints.shared(len(entry.tokens))
-        self._check(target)
-        return bool(target.tokens)
-
-    def _store(self, sequence: Sequence) -> None:
-        if len(sequence.tokens) <= REPLACEABLE or not self.host.capacity or self._unmoved:
+    def _store(self, sequence: Sequence, keep: int = 0) -> None:
+        """Let another tier have what is in a sequence of which only `keep` tokens will be left."""
+        if len(sequence.tokens) <= REPLACEABLE or not self._stores.exist:
             return
-        if not self.host.wants(sequence.tokens, self._context.state_size(sequence.id)):
+        if not self._stores.wants(sequence.packed, self._mirror.state_size(sequence)):
             return
-        state = self._context.save(sequence.id, partial=False)
-        if state:
-            checkpoints = sequence.checkpoints.shared(len(sequence.tokens))
-            self.host.put(StoredSequence(list(sequence.tokens), state, checkpoints))
+        entry = self._mirror.save(sequence, keep)
+        if entry is not None:
+            self._stores.put(entry)
             self.counts.put_away += 1
-
-    def _count(self, sequence: Sequence) -> None:
-        counts, tokens = self.counts, len(sequence.tokens)
-        if sequence.restored:
-            counts.host_hits += 1
-            counts.host_tokens += tokens
-        elif tokens:
-            counts.memory_hits += 1
-            counts.memory_tokens += tokens
-        else:
-            counts.misses += 1
-
-    def _share(self, source: Sequence, target: Sequence, length: int) -> None:
-        """Let an empty sequence begin with tokens of another."""
-        self._context.copy(source.id, target.id, length)
-        target.tokens = source.tokens[:length]
-        target.checkpoints = source.checkpoints.shared(length)
-        if length < len(source.tokens) and not self._cut_memory(target, length):
-            self.clear(target)
-        self._check(target)
-
-    def _check(self, sequence: Sequence) -> None:
-        """Clear a sequence that has not all that its next token needs, window included.
-
-        Memory that can't roll back brings its window along, from a checkpoint or whole.
-        """
-        first, last = self._context.position_range(sequence.id)
-        length = len(sequence.tokens)
-        cut_off = self.rolls_back and first > max(0, length - max(1, self._window))
-        if last != length - 1 or cut_off:
-            self.clear(sequence)
-
-    def _cut_memory(self, sequence: Sequence, keep: int) -> bool:
-        """Let llama.cpp forget what is behind `keep` tokens; False if it can't."""
-        if not self.rolls_back:
-            checkpoint = sequence.checkpoints.reach(keep)
-            if checkpoint is None or checkpoint.length != keep:
-                return False
-            if not self._context.restore(sequence.id, checkpoint.state, partial=True):
-                return False
-        return self._context.remove(sequence.id, keep)
-
-    def _keep_checkpoint(self, sequence: Sequence) -> None:
-        state = self._context.save(sequence.id, partial=True)
-        if state:
-            sequence.checkpoints.add(Checkpoint(len(sequence.tokens), state))
 
     def _touch(self, sequence: Sequence) -> None:
         self._clock += 1
         sequence.last_used = self._clock
+        sequence.used = time()
 
-    def _probe_rollback(self) -> bool:
-        """Whether this memory can forget the end of a sequence: recurrent ones can't."""
-        context = self._context
-        context.clear()
-        context.decode([Span(0, 0, [0, 0], wants_logits=True)])
-        rolls_back = context.remove(0, 1)
-        context.clear()
-        context.decoded_tokens = 0
-        return rolls_back
+    def _report(self) -> None:
+        held = [sequence for sequence in self._sequences if sequence.tokens]
+        size = sum(sequence.bytes for sequence in held)
+        memory = Held(len(held), size, self.counts.cleared)
+        self.tiers = cache_tiers(self.counts, memory, *self._stores.held())
 
 
 def _age(sequence: Sequence) -> int:

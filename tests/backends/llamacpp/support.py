@@ -50,10 +50,11 @@ def settings(**values: object) -> LlamaCppSection:
 
 @asynccontextmanager
 async def loaded(
-    path: Path = PUP, *, parallel: int = 1, **values: object
+    path: Path = PUP, *, parallel: int = 1, cache: Path | None = None, **values: object
 ) -> AsyncGenerator[LlamaCppBackend]:
-    """A backend that is closed behind the block."""
-    backend = await LlamaCppBackend.load(path, settings(**values), GREEDY, parallel=parallel)
+    """A backend that is closed behind the block; it saves conversations in `cache`."""
+    own = settings(**values)
+    backend = await LlamaCppBackend.load(path, own, GREEDY, parallel=parallel, cache=cache)
     try:
         yield backend
     finally:

@@ -13,8 +13,8 @@ from shepherd.backends.llamacpp.host_cache import HostCache
 from shepherd.backends.llamacpp.sequences import SequencePool
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
+from tests.backends.llamacpp.rooms import TOLERANCE, Room, difference, make_room
 from tests.backends.llamacpp.support import PUP, Recorder, conversation, loaded
-from tests.backends.llamacpp.test_sequences import TOLERANCE, Room, difference, open_room
 
 START, END = 3, 4
 CONTROLS = frozenset({START, END})
@@ -72,7 +72,7 @@ class Rooms:
 
 
 def _rooms(path: Path, sequences: int = 2) -> Rooms:
-    warm, cold = open_room(path, sequences), open_room(path, sequences)
+    warm, cold = make_room(path, sequences), make_room(path, sequences)
     controls = warm.model.vocab.controls
     host = HostCache(4 * 1024 * 1024)
     window = warm.model.window

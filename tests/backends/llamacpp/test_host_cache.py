@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.host_cache import HostCache, StoredSequence
 from shepherd.backends.llamacpp.host_memory import MOST, available_memory, cache_capacity
+from shepherd.backends.llamacpp.prefixes import packed
 from tests.backends.llamacpp.support import settings
 
 MIB = 1024 * 1024
@@ -19,25 +20,28 @@ def test_the_cap_holds_and_the_longest_match_is_found(
 ) -> None:
     cache = HostCache(2000)
     for tokens, size in stored:
-        cache.put(StoredSequence(tokens, bytearray(size)))
+        cache.put(StoredSequence(packed(tokens), bytearray(size)))
         assert cache.bytes <= cache.capacity
     entry, length = cache.find(prompt, rolls_back=True)
     if entry is not None:
-        assert entry.tokens[:length] == prompt[:length]
+        assert list(entry.tokens[:length]) == prompt[:length]
         assert 0 < length < len(prompt)
         assert not cache.wants(entry.tokens, 1)
 
 
 def test_the_one_unused_for_longest_goes_and_a_longer_one_replaces_its_beginning() -> None:
     cache = HostCache(3000)
-    a, b = StoredSequence([1, 1], bytearray(1000)), StoredSequence([2, 2], bytearray(1000))
+    a, b = (
+        StoredSequence(packed([1, 1]), bytearray(1000)),
+        StoredSequence(packed([2, 2]), bytearray(1000)),
+    )
     cache.put(a)
     cache.put(b)
     cache.touch(a)
-    cache.put(StoredSequence([3], bytearray(1000)))
+    cache.put(StoredSequence(packed([3]), bytearray(1000)))
     assert cache.find([1, 1, 5], rolls_back=True) == (a, 2)
     assert cache.find([2, 2, 5], rolls_back=True) == (None, 0)
-    longer = StoredSequence([1, 1, 4], bytearray(1000))
+    longer = StoredSequence(packed([1, 1, 4]), bytearray(1000))
     cache.put(longer)
     assert cache.find([1, 1, 5], rolls_back=True) == (longer, 2)
     assert len(cache) == 2

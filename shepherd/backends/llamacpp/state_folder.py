@@ -1,0 +1,159 @@
+"""A folder of files that several processes share, and that never takes more than a cap."""
+
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISDIR
+from time import monotonic, sleep
+from typing import BinaryIO
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".state"
+_UNFINISHED = ".unfinished"
+_LOCK = "lock"
+
+LOCK_SECONDS = 2.0
+"""How long to wait for another process that is writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A file of the folder; `used` is when it was used last, in seconds since the epoch."""
+
+    path: Path
+    bytes: int
+    used: float
+
+
+class StateFolder:
+    """Only its owner can read it. Files are whole or not there; the oldest go first."""
+
+    def __init__(self, path: Path, capacity: int) -> None:
+        """The folder is made when something is written; raises OSError if it is not ours to use."""
+        self.path = path
+        self.capacity = capacity
+        if path.exists():
+            self._check()
+
+    def version(self) -> int:
+        """A number that is another one when files came or went."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def files(self) -> list[StateFile]:
+        """What is there, the one unused for longest first."""
+        found: list[StateFile] = []
+        if not self.path.exists():
+            return found
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIX):
+                    status = _status(entry)
+                    if status is not None:
+                        used = status.st_mtime
+                        found.append(StateFile(Path(entry.path), status.st_size, used))
+        return sorted(found, key=lambda file: file.used)
+
+    def touch(self, path: Path, used: float) -> None:
+        """Note when a file was used; it may be gone."""
+        try:
+            os.utime(path, (used, used))
+        except FileNotFoundError:
+            return
+
+    def write(
+        self, name: str, size: int, used: float, fill: Callable[[BinaryIO], None]
+    ) -> int | None:
+        """Add a file of `size` bytes; files that were used less lately make room.
+
+        Gives how many had to go, or None if it was not written: no room, or another process was
+        writing for long. Raises OSError when the disk refuses.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check()
+        with self._lock() as locked:
+            if not locked:
+                return None
+            self._sweep()
+            gone = self._make_room(size, used)
+            if gone is not None:
+                self._write(name, used, fill)
+            return gone
+
+    def _check(self) -> None:
+        status = self.path.lstat()
+        if not S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(f"{self.path} is not a directory of this user")
+        if status.st_mode & 0o077:
+            self.path.chmod(0o700)
+
+    def _make_room(self, size: int, used: float) -> int | None:
+        files = self.files()
+        over = sum(file.bytes for file in files) + size - self.capacity
+        victims: list[StateFile] = []
+        for file in files:
+            if over <= 0:
+                break
+            if file.used >= used:
+                return None
+            victims.append(file)
+            over -= file.bytes
+        if over > 0:
+            return None
+        for victim in victims:
+            victim.path.unlink(missing_ok=True)
+        return len(victims)
+
+    def _write(self, name: str, used: float, fill: Callable[[BinaryIO], None]) -> None:
+        target = self.path / name
+        unfinished = target.with_suffix(_UNFINISHED)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
+                fill(file)
+            os.utime(unfinished, (used, used))
+            unfinished.replace(target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+    def _sweep(self) -> None:
+        """Remove what processes that died have begun; who has the lock is the only one to write."""
+        for path in self.path.glob(f"*{_UNFINISHED}"):
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _lock(self) -> Generator[bool]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(self.path / _LOCK, flags, 0o600)
+        try:
+            yield _wait_for(handle)
+        finally:
+            os.close(handle)
+
+
+def _wait_for(handle: int) -> bool:
+    deadline = monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                return False
+            sleep(0.02)
+        else:
+            return True
+
+
+def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
