@@ -13,14 +13,14 @@ from shepherd.cli.request import SessionStart
 from shepherd.cli.resume import begin_session
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
-from shepherd.errors import ShepherdError
+from shepherd.errors import SessionError, ShepherdError
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
-from shepherd.transcript import Transcript
+from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
 
 BackendOpener = Callable[[Config], Awaitable[Backend]]
@@ -100,6 +100,22 @@ class Assembly:
         if self.transcript is not None:
             self.transcript.model_changed(name)
         return backend
+
+    def resume(self, id: str) -> None:
+        """Go on with a saved session in place of this one; what was allowed for this one ends.
+
+        Raises SessionError, and stays here, when there is none or it is open elsewhere.
+        """
+        if SessionStore(self.paths.sessions).find(id).stem == self.session.id:
+            raise SessionError("This session is the one you are in.")
+        start = SessionStart(id=id)
+        session, transcript = begin_session(self.config, self.paths, self.cwd, start, self.notices)
+        left = self.session
+        session.tools, session.sampling, session.thinking = left.tools, left.sampling, left.thinking
+        if self.transcript is not None:
+            self.transcript.close()
+        self.session, self.transcript = session, transcript
+        self.policy.end_session()
 
     def change_system_message(self, text: str) -> None:
         """Go on under another system message, which costs a new prefill of everything."""

@@ -1,7 +1,7 @@
 """All saved conversations: finding, listing and deleting them."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,14 +59,23 @@ class SessionStore:
 
     def latest(self, cwd: Path) -> str:
         """The id of the session last written to in `cwd`; raises SessionError if there is none."""
-        newest_first = sorted(self._files(), key=_modified, reverse=True)
-        for path in newest_first:
+        newest = next(self.begun_in(cwd), None)
+        if newest is None:
+            raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
+        return newest
+
+    def begun_in(self, cwd: Path) -> Iterator[str]:
+        """The ids of the sessions of `cwd`, the newest first, without those that are damaged."""
+        for path in sorted(self._files(), key=_modified, reverse=True):
             try:
                 if read_header(path).cwd == str(cwd):
-                    return path.stem
+                    yield path.stem
             except SessionError:
                 continue  # listed, with what is wrong, by `shepherd sessions list`
-        raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
+
+    def summary(self, id: str) -> SessionSummary:
+        """One session in short; `id` as for `find`."""
+        return _summary(self.read(id))
 
     def summaries(self) -> tuple[list[SessionSummary], list[str]]:
         """All sessions, the newest first, and a sentence per file that can't be read."""

@@ -12,7 +12,7 @@ from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
-from shepherd.errors import ModelLoadError
+from shepherd.errors import ModelLoadError, SessionError
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall
 from shepherd.turn import run_turn
@@ -131,6 +131,32 @@ async def test_a_resumed_session_keeps_its_system_message(tmp_path: Path) -> Non
     await second.aclose()
     third = build(tmp_path, model__system_message="Be long.")
     assert third.session.system_message == "Be long."
+    await third.aclose()
+
+
+async def test_another_session_is_taken_up_and_the_first_is_free_again(tmp_path: Path) -> None:
+    first = build(tmp_path)
+    await ask(first, "one")
+    await first.aclose()
+    env = {"HOME": str(tmp_path / "home")}
+    second = assemble(first.config, env, tmp_path, SessionStart(), open_scripted)
+    await ask(second, "two")
+    second.session.thinking = True
+    left, tools = second.session, second.session.tools
+    for wrong in ("no-such-id", left.id):
+        with pytest.raises(SessionError):
+            second.resume(wrong)
+        assert second.session is left
+    second.resume(first.session.id)
+    assert [m.content for m in second.session.messages][:1] == ["one"]
+    assert (second.session.tools, second.session.thinking) == (tools, True)
+    await ask(second, "three")
+    third = assemble(second.config, env, tmp_path, SessionStart(id=left.id), open_scripted)
+    with pytest.raises(SessionError):
+        third.resume(first.session.id)
+    await second.aclose()
+    third.resume(first.session.id)
+    assert [m.content for m in third.session.messages][2:3] == ["three"]
     await third.aclose()
 
 

@@ -1,15 +1,16 @@
 """Slash commands."""
 
 import json
+import re
 from pathlib import Path
 
 from tests.e2e.conftest import Start
-from tests.e2e.terminal import CTRL_D
+from tests.e2e.terminal import CTRL_C, CTRL_D
 
 READY = r"approve: ask"
 NAMES = [
     *("help", "clear", "tools", "model", "provider", "system", "context", "stats", "thinking"),
-    *("save", "exit", "approve"),
+    *("save", "exit", "resume", "approve"),
 ]
 
 
@@ -131,3 +132,35 @@ def test_a_session_is_resumed_with_its_last_exchanges(start: Start) -> None:
     assert order == sorted(order)
     second.say("question three")
     second.wait_count("first answer", 2)
+
+
+def test_an_earlier_session_is_taken_up_by_number_or_id(start: Start, home: Path) -> None:
+    answers = "text: An answer.\n"
+    for question in ("about apples", "about pears"):
+        assert start(answers, "-e", question).wait_exit() == 0
+    files = list((home / ".local/state/shepherd/sessions").glob("*.jsonl"))
+    pears, apples = (
+        next(f.stem for f in files if fruit in f.read_text()) for fruit in ("pears", "apples")
+    )
+    terminal = start(answers, columns=120, rows=50)
+    terminal.wait_for(READY)
+    terminal.say("/resume")
+    shown = terminal.wait_for("/resume NUMBER")
+    assert re.search(rf"1 +{pears} .* 2 messages +about pears\n2 +{apples} .* apples", shown)
+    terminal.say("/resume 2")
+    terminal.wait_for("(?m)^› about apples")
+    terminal.say("more of them")
+    terminal.wait_count("An answer", 2)
+    terminal.say(f"/resume {pears[:-1]}")
+    terminal.wait_for(f"/resume {apples} goes back")
+    terminal.wait_for("(?m)^› about pears")
+    terminal.say(f"/resume {pears}")
+    terminal.wait_for("Error: This session is the one you are in")
+    terminal.say("/resume 99999")
+    terminal.wait_for("Error: No session 99999")
+    terminal.send("/resume 2")
+    terminal.wait_for(f"(?m)^ +{apples} *$")
+    terminal.send(CTRL_C + CTRL_D)
+    terminal.wait_for(f"--resume {pears}")
+    assert terminal.wait_exit() == 0
+    assert "more of them" in (home / f".local/state/shepherd/sessions/{apples}.jsonl").read_text()

@@ -82,6 +82,11 @@ class PermissionPolicy:
         if rule.lifetime is Lifetime.ALWAYS and self._store is not None:
             self._store.add(rule)
 
+    def end_session(self) -> None:
+        """Forget the rules that hold for a session."""
+        lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
+        self._own = RuleLayer(lasting, self._cwd)
+
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
         """Whether the call would run unasked if `rules` were added."""
         own = self._own.extended(rules)

@@ -157,3 +157,12 @@ def test_a_mention_counts_for_rules_that_deny_only() -> None:
     for target, decision in (("/etc/hosts", "allow"), ("/w/.env", "deny")):
         access = Access(READ, target, Claim.MENTION)
         assert policy().decide("execute_command", [access]).decision.value == decision
+
+
+def test_rules_of_a_session_end_with_it() -> None:
+    own = policy(user=["allow shell make"])
+    own.add(Rule("shell", "ls", Decision.ALLOW, lifetime=Lifetime.SESSION))
+    own.add(Rule("shell", "cat", Decision.ALLOW, lifetime=Lifetime.ALWAYS))
+    assert [decide(own, SHELL, c) for c in ("make", "ls", "cat")] == ["allow"] * 3
+    own.end_session()
+    assert [decide(own, SHELL, c) for c in ("make", "ls", "cat")] == ["allow", "ask", "allow"]

@@ -1,0 +1,102 @@
+"""Going on with an earlier session."""
+
+import asyncio
+from contextlib import suppress
+from itertools import islice
+
+from rich.text import Text
+
+from shepherd.cli.repl.clean import one_line
+from shepherd.cli.repl.commands.base import Command, CommandContext
+from shepherd.cli.repl.commands.view import two_columns
+from shepherd.cli.repl.replay import show_last_exchanges
+from shepherd.errors import SessionError
+from shepherd.tools.text import counted
+from shepherd.transcript import SessionStore, SessionSummary
+
+MAX_LISTED = 20
+TITLE_WIDTH = 60
+
+
+def resume_commands(context: CommandContext) -> list[Command]:
+    """The commands."""
+    resume = _Resume(context)
+    return [
+        Command(
+            "resume",
+            "[NUMBER|ID]",
+            "the recent sessions of this directory; with one of them, go on with it",
+            resume.resume,
+            resume.ids,
+        )
+    ]
+
+
+class _Resume:
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+        self._listed: list[str] = []
+
+    @property
+    def _store(self) -> SessionStore:
+        return SessionStore(self._context.assembly.paths.sessions)
+
+    def ids(self) -> list[str]:
+        """The ids that `/resume` completes, the newest first."""
+        assembly = self._context.assembly
+        own = assembly.session.id
+        others = (name for name in self._store.begun_in(assembly.cwd) if name != own)
+        return list(islice(others, MAX_LISTED))
+
+    async def resume(self, argument: str) -> None:
+        if not argument:
+            await self._list()
+            return
+        assembly, renderer = self._context.assembly, self._context.renderer
+        left = assembly.session
+        try:
+            assembly.resume(await self._chosen(argument))
+        except SessionError as error:
+            renderer.error(str(error))
+            return
+        if left.messages and left.journal is not None:
+            renderer.notice(f"/resume {left.id} goes back")
+        show_last_exchanges(assembly.session.messages, renderer)
+        await self._show_use()
+
+    async def _list(self) -> None:
+        summaries = await asyncio.to_thread(self._summaries)
+        self._listed = [summary.id for summary in summaries]
+        if not summaries:
+            self._context.say(Text("There is no other session of this directory."))
+            return
+        rows = ((str(n), _line(summary)) for n, summary in enumerate(summaries, start=1))
+        self._context.say(
+            two_columns(rows),
+            Text("/resume NUMBER goes on with one, /resume ID with any session.", style="quiet"),
+        )
+
+    def _summaries(self) -> list[SessionSummary]:
+        found: list[SessionSummary] = []
+        for name in self.ids():
+            with suppress(SessionError):  # `shepherd sessions list` tells what is wrong
+                found.append(self._store.summary(name))
+        return found
+
+    async def _chosen(self, argument: str) -> str:
+        """The id behind a number of the list that was last shown, or `argument` itself."""
+        listed = self._listed or await asyncio.to_thread(self.ids)
+        number = int(argument) if argument.isdecimal() else 0
+        return listed[number - 1] if 0 < number <= len(listed) else argument
+
+    async def _show_use(self) -> None:
+        assembly, status = self._context.assembly, self._context.status
+        status.context_used = 0
+        if assembly.loaded_backend is not None:
+            await status.loaded(assembly.loaded_backend, assembly.session)
+
+
+def _line(summary: SessionSummary) -> str:
+    when = summary.updated.astimezone().strftime("%Y-%m-%d %H:%M")
+    size = counted(summary.messages, "message")
+    return f"{summary.id}  {when}  {size}  {one_line(summary.title, TITLE_WIDTH)}"
