@@ -12,6 +12,9 @@ TEMPLATES = {
     "gemma4": "<|turn>model\n…<|channel>thought\n…<channel|>",
     "deepseek": "<｜User｜>…<｜Assistant｜>…<｜tool▁calls▁begin｜>",
     "mistral": "[INST]…[/INST]…[TOOL_CALLS]…[ARGS]",
+    "granite": "<|start_of_role|>…<|end_of_role|>…<think></think>…<response></response>…",
+    "kimi3": "{{ '<|open|>' + tag }}…<|sep|>…<|close|>…<|end_of_msg|>",
+    "command": "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>…<|START_ACTION|>…<|START_THINKING|>",
     "generic": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}",
 }
 
@@ -42,6 +45,10 @@ def test_thinking_markers_come_from_the_template() -> None:
     seed = detect_style("<seed:bos>…<seed:think>…</seed:think>")
     assert [m.open for m in seed.think] == ["<seed:think>", "<think>"]
     assert detect_style(TEMPLATES["harmony"]).think == ()
+
+
+def test_every_family_can_be_detected() -> None:
+    assert TEMPLATES.keys() == STYLES.keys()
 
 
 @pytest.mark.parametrize(
