@@ -38,6 +38,9 @@ class NgramIndex:
         if stop <= start:
             return
         size = self._size
+        self._next = stop
+        if stop - start == 1:
+            self._behind[tuple(tokens[start - size : start])] = start
+            return
         columns = (tokens[start - size + i : stop - size + i] for i in range(size))
         self._behind.update(zip(zip(*columns, strict=True), range(start, stop), strict=True))
-        self._next = stop

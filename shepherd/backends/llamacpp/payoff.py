@@ -107,12 +107,13 @@ class StepBudget:
 
         `each` is what drafting one token takes, in seconds.
         """
-        best, length = self._speed(0, 0.0, 0.0) * MARGIN, 0
+        best, length = 0.0, 0
         for count in range(1, most + 1):
             speed = self._speed(count, chance.expected(count), count * each)
-            if speed > best:
-                best, length = speed, count
-        return length
+            if speed <= best:  # each further token gives less
+                break
+            best, length = speed, count
+        return length if best > MARGIN * self._speed(0, 0.0, 0.0) else 0
 
     def add(self, chance: Chance, length: int, each: float = 0.0) -> None:
         """Put a draft in."""
