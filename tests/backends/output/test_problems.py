@@ -8,10 +8,8 @@ from tests.backends.output.support import TOOLS
 BROKEN = '<tool_call>\n{"name": "read_file", "arguments": {"path": "x}}\n</tool_call>\n'
 
 
-def problems(text: str, style: str = "generic", *, truncated: bool = False) -> tuple[str, ...]:
-    output = OutputFilter(
-        STYLES[style], TOOLS, prompt_tail="<|start|>assistant" * (style[0] == "h")
-    )
+def problems(text: str, *, truncated: bool = False) -> tuple[str, ...]:
+    output = OutputFilter(GENERIC, TOOLS)
     output.feed(text)
     output.finish(truncated=truncated)
     return output.result.problems
