@@ -67,7 +67,7 @@ class Program:
 
     def wait_until_refused(self) -> None:
         """Connect until the listening socket is closed."""
-        with suppress(ConnectionRefusedError):
+        with suppress(ConnectionRefusedError, ConnectionResetError):
             while True:
                 socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
 
