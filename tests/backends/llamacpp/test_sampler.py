@@ -8,7 +8,7 @@ from shepherd.backends.llamacpp.context import NativeContext, Span
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.model import NativeModel
 from shepherd.backends.llamacpp.params import context_params
-from shepherd.backends.llamacpp.sampler import SamplerChain
+from shepherd.backends.llamacpp.sampler import NOTHING, SamplerChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings
@@ -201,3 +201,26 @@ def test_a_bias_can_not_outdo_a_grammar(context: NativeContext, llama_model: Nat
     tokens = [chain.sample(context, LAST) for _ in range(3)]
     chain.close()
     assert b"".join(vocab.piece(t) for t in tokens if t not in vocab.ends).strip() == b"Z"
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=0.0),
+        Sampling(),
+        Sampling(mirostat=1),
+        Sampling(mirostat=2),
+        Sampling(typical_p=0.5, xtc_probability=1.0, top_n_sigma=1.0, dynatemp_range=0.5),
+        Sampling(dry_multiplier=1.0, penalty_freq=1.0, min_p=0.1),
+    ],
+)
+def test_where_a_ban_and_a_grammar_leave_nothing_the_answer_ends(
+    sampling: Sampling, context: NativeContext, llama_model: NativeModel
+) -> None:
+    endless = Sampling(ignore_eos=True).over(sampling)
+    chain = SamplerChain(endless, llama_model.vocab, context.size, Constraint('root ::= "Z"'))
+    tokens = [chain.sample(context, LAST) for _ in range(4)]
+    chain.close()
+    assert tokens[0] != NOTHING
+    assert tokens[-2:] == [NOTHING, NOTHING]
+    assert not set(tokens) & set(llama_model.vocab.ends)
