@@ -9,11 +9,16 @@ from shepherd.messages import Message, Role, ToolCall
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Message]:
-    """Valid conversations: turns of rounds of calls with their results, some unanswered."""
+    """Valid conversations: turns of rounds of calls with their results, some unanswered.
+
+    Before a round there may be a call that was not understood, with its hint.
+    """
     messages: list[Message] = []
     for turn in range(draw(st.integers(0, 6))):
         messages.append(Message.user(f"question {turn}"))
         for round_ in range(draw(st.integers(0, 3))):
+            if draw(st.booleans()):
+                messages += [Message.assistant("<tool_call>{"), Message.hint("not understood")]
             calls = tuple(
                 ToolCall(f"c{turn}.{round_}.{i}", "read", {})
                 for i in range(draw(st.integers(1, 3)))
@@ -46,7 +51,9 @@ def test_what_stays_is_a_valid_conversation(
     calls = [c.id for m in rest for c in m.tool_calls]
     results = [m.tool_call_id for m in rest if m.role is Role.TOOL]
     assert calls == results
-    assert not rest or rest[0].role is Role.USER
+    assert not rest or (rest[0].role is Role.USER and not rest[0].is_hint)
+    hints = [i for i, m in enumerate(rest) if m.is_hint]
+    assert all(rest[i - 1].content == "<tool_call>{" for i in hints)
 
 
 @given(counted(), st.integers(1, 3000))
@@ -55,7 +62,7 @@ def test_the_last_user_message_and_the_newest_group_stay(
 ) -> None:
     messages, counts = history
     rest = without(messages, plan_eviction(messages, counts, over))
-    users = [m for m in messages if m.role is Role.USER]
+    users = [m for m in messages if m.role is Role.USER and not m.is_hint]
     if users:
         assert users[-1] in rest
         assert messages[-1] in rest
