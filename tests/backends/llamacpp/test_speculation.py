@@ -163,6 +163,19 @@ def test_answers_are_the_same_with_and_without(
     assert all(job.accepted <= job.drafted for job in jobs)
 
 
+def test_each_token_has_its_own_log_probability(pair: tuple[Bench, Bench]) -> None:
+    told: list[list[float]] = []
+    for one in pair:
+        job = job_for([30, 31, 32] * 4, Sampling(logprobs=1).over(STUCK))
+        tokens = one.answer(job)[0]
+        texts = [u for j, u in one.updates if j is job and isinstance(u, Text)]
+        logprobs = [u.logprob for u in texts if u.logprob is not None]
+        assert [p.piece for p in logprobs] == [one.model.vocab.piece(t) for t in tokens]
+        told.append([p.logprob for p in logprobs])
+    assert job.accepted > 0
+    assert told[0] == pytest.approx(told[1], abs=1e-4)
+
+
 def test_a_repetition_is_drafted_and_takes_fewer_steps(pair: tuple[Bench, Bench]) -> None:
     without, ahead = pair
     steps: list[int] = []
