@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from shepherd.messages import Message, ToolSpec
@@ -37,7 +38,8 @@ class Session:
     """A conversation and what a backend needs to answer it; owned by one frontend.
 
     Change `messages` through the methods, so that ledger and journal follow. Nothing volatile may
-    enter `system_message` after the first turn: it would cost the whole KV cache.
+    enter `system_message` after the first turn: it would cost the whole KV cache. `began` is what
+    templates that ask for the date are told, also after a restart; None = the first request's.
     """
 
     system_message: str = ""
@@ -48,6 +50,7 @@ class Session:
     tool_choice: ToolChoice | None = None
     output_format: OutputFormat | None = None
     id: str = ""
+    began: datetime | None = None
     ledger: TokenLedger = field(default_factory=TokenLedger)
     journal: SessionJournal | None = None
 

@@ -38,7 +38,7 @@ async def open_backend(config: Config, *, parallel: int = 1) -> Backend:
         config.sampling.to_sampling(),
         parallel=config.llamacpp.parallel or parallel,
         name=name,
-        cache=Paths.from_env(os.environ).conversations,
+        cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
     )
 
 

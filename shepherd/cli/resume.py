@@ -1,12 +1,14 @@
 """Beginning a conversation: a new one, or one that was saved."""
 
 import secrets
+from datetime import datetime
 from pathlib import Path
 
 from shepherd.cli.notices import Notices
 from shepherd.cli.request import SessionStart
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript
 
@@ -45,13 +47,25 @@ def _new(
     if not config.terminal.save_sessions:
         return Session(text, id=secrets.token_hex(6)), None
     transcript = store.create(cwd, config.model.name, text, notices.tell)
-    return Session(text, id=transcript.header.id, journal=transcript), transcript
+    return _session(text, [], transcript), transcript
+
+
+def _session(system: str, messages: list[Message], transcript: Transcript) -> Session:
+    header = transcript.header
+    return Session(system, messages, id=header.id, began=_time(header.created), journal=transcript)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # somebody edited the file
+        return None
 
 
 def _resumed(
     transcript: Transcript, saved: SavedSession, config: Config, cwd: Path, notices: Notices
 ) -> tuple[Session, Transcript]:
-    session = Session(saved.system_message, list(saved.messages), id=saved.id, journal=transcript)
+    session = _session(saved.system_message, list(saved.messages), transcript)
     for warning in saved.warnings:
         notices.tell(warning)
     if saved.header.cwd != str(cwd):

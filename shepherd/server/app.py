@@ -19,6 +19,7 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.routes.health import health_router
 from shepherd.server.routes.models import models_router
 from shepherd.server.routes.openai_chat import chat_router
+from shepherd.server.routes.stats import stats_router
 from shepherd.server.routes.tools import tools_router
 from shepherd.server.settings import ServerSettings
 from shepherd.server.wire import JsonResponse
@@ -44,6 +45,7 @@ def create_app(
     app.include_router(health_router(context))
     app.include_router(models_router(context))
     app.include_router(chat_router(context))
+    app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
     _handle_errors(app, backend)

@@ -52,6 +52,7 @@ class LlamaCppBackend(Backend):
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._notices = engine.notices()
+        self._text.post(self._prompts.learn, self._pool.saved_prompts())
         self._shut_down = weakref.finalize(self, _shut_down, text, worker)
 
     @classmethod

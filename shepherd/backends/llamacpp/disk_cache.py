@@ -71,6 +71,16 @@ class DiskCache:
         """What is there."""
         return list(self._known.values())
 
+    def prompts(self, most: int) -> list["array[int]"]:
+        """The tokens of each file, at most so many in all, as found when the cache was opened."""
+        chosen: list[array[int]] = []
+        for saved in reversed(self.entries):
+            most -= len(saved.tokens)
+            if most < 0:
+                break
+            chosen.append(saved.tokens)
+        return chosen
+
     def find(self, prompt: "array[int]", *, rolls_back: bool) -> tuple[SavedSequence | None, int]:
         """The file that a packed prompt can start from farthest, and how far."""
         self._refresh()

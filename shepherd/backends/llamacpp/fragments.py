@@ -50,9 +50,25 @@ class FragmentTokenizer:
         last = rendered[at:].lstrip() if strip_next else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
+        return self._with_bos(tokens), tail
+
+    def joins_exactly(self, rendered: str) -> bool:
+        """Whether pieces put together are what llama.cpp makes of the whole text.
+
+        It looks for long special tokens first and not from left to right: tokens that overlap, if
+        a vocabulary has such, may come out otherwise.
+        """
+        return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
+
+    def tokenize_whole(self, rendered: str) -> tuple[list[int], Tail]:
+        """As llama.cpp does it, nothing remembered; sealed text keeps its seals."""
+        tokens = self._vocab.tokenize(rendered, parse_special=True)
+        return self._with_bos(tokens), Tail("", ())
+
+    def _with_bos(self, tokens: list[int]) -> list[int]:
         if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
             tokens.insert(0, self._vocab.bos)
-        return tokens, tail
+        return tokens
 
     def fragment(self, text: str) -> tuple[int, ...]:
         """The tokens of text in which nothing but user-defined tokens is special."""
@@ -83,6 +99,36 @@ class FragmentTokenizer:
                 piece.append(token)
                 generated += new
         self._remember_piece(before, generated, piece)
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Note the tokens of a prompt from an earlier run, with the answers in it.
+
+        Where they are not what the text would give, a model chose them.
+        """
+        piece: list[int] = []
+        for token in tokens:
+            if token in self._specials.control_ids:
+                self._learn_piece(piece)
+                piece = []
+            else:
+                piece.append(token)
+        self._learn_piece(piece)
+
+    def _learn_piece(self, tokens: list[int]) -> None:
+        """Learn a piece if its text is the same: no part of a character, no marker made plain."""
+        text = self._bytes(tokens).decode("utf-8", "replace")
+        if self._vocab.is_sentencepiece:
+            text = text.removeprefix(" ")
+        usual = self._vocab.tokenize(text)
+        specials = self._vocab.specials
+        same_text = self._bytes(usual) == self._bytes(tokens)
+        if same_text and [t for t in usual if t in specials] == [
+            t for t in tokens if t in specials
+        ]:
+            self._remember_piece("", text.encode(), tokens)
+
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self._vocab.piece(token) for token in tokens)
 
     def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
         """Remember the piece, and what is left of it if a template trims its end."""

@@ -1,5 +1,6 @@
 """From a conversation to the tokens of a request."""
 
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +24,22 @@ from shepherd.backends.output import (
 )
 from shepherd.messages import Message, Role, ToolCall
 
+logger = logging.getLogger(__name__)
+
 _TAIL_CHARACTERS = 256
 _MESSAGE_OVERHEAD = 8
 _USER = Message.user(".")
 _CALL = ToolCall("call00000", "tool", {})
+_EVERYTHING = Conversation(
+    "Be brief.",
+    (
+        Message.user("Where?"),
+        Message.assistant("There.", reasoning="Easy.", tool_calls=(_CALL,)),
+        Message.tool(_CALL, "Here."),
+        Message.assistant("So.\n"),
+        Message.user("Why?\n\n"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +79,15 @@ class PromptBuilder:
         self._tool_use = ChatTemplate(tool_source, specials, constants)
         self._fallback = ChatTemplate(CHATML, specials, constants)
         self._base_counts: dict[Role, int] = {}
+        self._tokenize = self._fragments.tokenize
+        if not self._pieces_join():
+            logger.info("Prompts are tokenized as a whole: special tokens overlap")
+            self._tokenize = self._fragments.tokenize_whole
 
     def build(self, conversation: Conversation) -> Prompt:
         """The prompt for the assistant's next message."""
         rendered, warning = self._render(conversation)
-        tokens, tail = self._fragments.tokenize(rendered)
+        tokens, tail = self._tokenize(rendered)
         text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
         return Prompt(tokens, tail, text_tail, warning)
 
@@ -111,6 +128,11 @@ class PromptBuilder:
         """
         self._fragments.remember_generated(tail, tokens, characters)
 
+    def learn(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Note the tokens of earlier runs' prompts: their text gives the same tokens again."""
+        for tokens in prompts:
+            self._fragments.learn(tokens)
+
     def count_message(self, message: Message) -> int:
         """The tokens that a message adds to a conversation, nearly exact."""
         before = _before(message)
@@ -130,9 +152,17 @@ class PromptBuilder:
             warning = f"The model's chat template failed ({error}); ChatML is used instead."
             return self._fallback.render(conversation), warning
 
+    def _pieces_join(self) -> bool:
+        """Whether a conversation with everything in it may be tokenized piece by piece."""
+        try:
+            rendered = self._tool_use.render(_EVERYTHING)
+        except TemplateFailedError:
+            rendered = self._fallback.render(_EVERYTHING)
+        return self._fragments.joins_exactly(rendered)
+
     def _count(self, messages: tuple[Message, ...]) -> int:
         rendered = self._tool_use.render(Conversation("", messages), answer=False)
-        return len(self._fragments.tokenize(rendered)[0])
+        return len(self._tokenize(rendered)[0])
 
     def _count_plain(self, message: Message) -> int:
         calls = "".join(call.name + call.arguments_json for call in message.tool_calls)

@@ -22,6 +22,9 @@ REPLACEABLE = 32
 MOST_GAPS = 4
 """Evicted parts between which what stays is moved up, one after the other."""
 
+MOST_SAVED_TOKENS = 100_000
+"""Of earlier runs, that are looked at when a model is loaded; that takes some 0.2 s, aside."""
+
 CLOSING_SECONDS = 5.0
 """No conversation is begun to be saved later than this after closing began."""
 
@@ -149,6 +152,11 @@ class SequencePool:
             return False
         self.put_away(min(idle, key=_age))
         return True
+
+    def saved_prompts(self) -> list["array[int]"]:
+        """What is on disk, what was used last first, as far as it is not too much to go through."""
+        disk = self._stores.disk
+        return disk.prompts(MOST_SAVED_TOKENS) if disk is not None else []
 
     def save_all(self) -> None:
         """Before all is freed: bring to the disk what is worth it, what was used last first."""

@@ -25,6 +25,8 @@ class SessionMemory:
         if not session.id:
             midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
             return Conversation.of(session, midnight)
+        if session.began is not None:
+            return Conversation.of(session, session.began.astimezone())
         began = self._began.setdefault(session.id, now)
         if len(self._began) > _MOST:
             self._began.popitem(last=False)

@@ -1,9 +1,10 @@
 """What fills the context, in tokens."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, CacheTier
 from shepherd.messages import Message, Role
 from shepherd.session import Session
 from shepherd.turn.fitting import message_counts
@@ -69,6 +70,17 @@ def context_rows(shares: ContextShares) -> list[tuple[str, str]]:
     rows.append(("used", about + _line(shares.used, shares.size)))
     if shares.size:
         rows.append(("free", f"{about}{_line(shares.free, shares.size)} of {shares.size:,}"))
+    return rows
+
+
+def cache_rows(tiers: Sequence[CacheTier]) -> list[tuple[str, str]]:
+    """What the prefix cache holds and has saved, tier by tier; none for a backend without one."""
+    rows: list[tuple[str, str]] = []
+    for tier in tiers:
+        held = f"{tier.entries:,} kept, {tier.bytes / 1e6:,.1f} MB"
+        saved = f"{tier.hits:,} hits saved {tier.tokens:,} tokens"
+        gone = f"{tier.evictions:,} evicted"
+        rows.append((f"cache, {tier.name}", f"{held}; {saved}; {gone}"))
     return rows
 
 

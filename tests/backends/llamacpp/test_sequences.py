@@ -252,3 +252,26 @@ def test_a_window_that_was_cut_off_is_not_built_upon(gemma: Path) -> None:
         warm.pool.release(sequence)
     for room in (warm, cold):
         room.close()
+
+
+def test_drafted_tokens_are_removed_or_stay(rooms: tuple[Room, Room]) -> None:
+    warm, cold = rooms
+    prompt = [START, *range(20, 58), START, *range(30, 50)]
+    sequence, _, _ = warm.run(prompt)
+    drafted = [41, 42, 43]
+    warm.context.decode([warm.pool.span(sequence, drafted, wants_logits=True)])
+    warm.pool.extend(sequence, drafted)
+    assert warm.pool.truncate(sequence, 0)
+    if warm.pool.truncate(sequence, 2):
+        assert warm.pool.rolls_back
+        assert sequence.tokens == [*prompt, 41]
+    else:
+        assert not warm.pool.rolls_back
+        assert sequence.tokens == [*prompt, *drafted]
+    warm.check()
+    longer = [*sequence.tokens, 44]
+    warm.pool.release(sequence)
+    again, logits, cached = warm.run(longer)
+    assert cached == len(longer) - 1
+    assert difference(logits, cold.fresh(longer)) < TOLERANCE
+    warm.pool.release(again)

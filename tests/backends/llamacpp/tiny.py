@@ -1,6 +1,6 @@
 """Models with random weights, a few hundred kilobytes each, written in milliseconds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,10 +36,12 @@ def write_llama(
     experts: int = 0,
     layers: int = LAYERS,
     deltas: Mapping[str, NDArray[np.float32]] | None = None,
+    vocabulary: Callable[[gguf.GGUFWriter], int] | None = None,
 ) -> Path:
     """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS.
 
     Of `experts` two are used for each token. `deltas` are added to the weights of these names.
+    `vocabulary` adds another one and gives its size.
     """
     writer = _writer(path, "llama", context, template, layers)
     if experts:
@@ -48,7 +50,7 @@ def write_llama(
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    size = _add_vocabulary(writer, bos=bos)
+    size = vocabulary(writer) if vocabulary else _add_vocabulary(writer, bos=bos)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
         shapes |= _attention(i) | _feed_forward(i, experts)

@@ -7,7 +7,7 @@ from rich.text import Text
 from shepherd.cli.repl.clean import clean
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
-from shepherd.cli.repl.context_view import context_rows, measure_context
+from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_context
 from shepherd.cli.repl.export import save_conversation
 
 
@@ -47,7 +47,8 @@ class _Conversation:
             self._context.say(Text("The model is not loaded yet."))
             return
         shares = await measure_context(assembly.session, backend)
-        self._context.say(two_columns(context_rows(shares)))
+        rows = [*context_rows(shares), *cache_rows(backend.cache_tiers)]
+        self._context.say(two_columns(rows))
 
     async def clear(self, argument: str) -> None:
         self._context.assembly.session.clear()

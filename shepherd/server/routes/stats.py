@@ -1,0 +1,23 @@
+"""`GET /stats`: what the prefix cache holds and has saved."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter
+
+from shepherd.server.context import ServerContext
+from shepherd.server.wire import JsonResponse
+
+PATH = "/stats"
+
+
+def stats_router(context: ServerContext) -> APIRouter:
+    """The statistics route."""
+    router = APIRouter()
+
+    @router.get(PATH)
+    async def stats() -> JsonResponse:
+        """Where prompts are kept: per tier entries, bytes, hits, tokens saved, evictions."""
+        tiers = [asdict(tier) for tier in context.backend.cache_tiers]
+        return JsonResponse({"model": context.backend.info.id, "cache": tiers})
+
+    return router
