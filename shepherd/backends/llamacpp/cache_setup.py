@@ -25,7 +25,7 @@ def disk_capacity(settings: LlamaCppSection, folder: Path) -> int:
     if settings.cache_disk_mib >= 0:
         return settings.cache_disk_mib * _MIB
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    ours = sum(file.stat().st_size for file in folder.glob("*")) if there == folder else 0
+    ours = sum(file.bytes for file in StateFolder(folder, 0).files())
     return min(MOST_ON_DISK, (shutil.disk_usage(there).free + ours) // DISK_SHARE)
 
 
