@@ -153,9 +153,10 @@ class Terminal:
     def _wait(self, done: Any, wanted: str, timeout: float) -> str:
         end = time.monotonic() + timeout
         while self._is_drawing() or not done():
-            if time.monotonic() > end:
+            has_ended = self.process.poll() is not None
+            came = self._read(0.05)
+            if time.monotonic() > end or (has_ended and not came and not done()):
                 raise AssertionError(f"no {wanted!r} on the screen:\n{self.text()}")
-            self._read(0.05)
         return self.text()
 
     def _before_cursor(self) -> str:
