@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help chat serve test soak check lint types imports format docs docs-check bench lock clean
+.PHONY: help chat serve test soak check lint types imports format docs docs-check bench bench-engine lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ docs-check: .venv-dev   ## the generated pages are current
 
 bench: .venv-dev     ## side-by-side benchmarks, printed as ratios
 	@$(BIN)/python -m bench
+
+bench-engine: .venv-dev   ## the engine beside llama.cpp's and llama-cpp-python's servers
+	@$(BIN)/python -m bench.engine
 
 lock:       ## renew the lock files (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \

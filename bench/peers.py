@@ -5,8 +5,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+import threading
+from collections import deque
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
@@ -15,9 +18,12 @@ _LLAMA_SERVER = """
 import sys, threading, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path = sys.argv[1]
-params.n_ctx, params.n_parallel, params.port = int(sys.argv[2]), 1, 0
+params.n_ctx, params.n_parallel, params.port = int(sys.argv[2]), int(sys.argv[4]), 0
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[3])
-params.verbosity, params.cache_ram_mib = 0, 0
+params.verbosity = 0
+if params.n_parallel == 1:
+    params.cache_ram_mib = 0
+params.kv_unified = params.n_parallel > 1
 server = xllamacpp.Server(params)
 print("listening on", server.listening_address, flush=True)
 threading.Event().wait()
@@ -25,26 +31,62 @@ threading.Event().wait()
 
 
 def threads() -> int:
-    """The cores that this process may use: what both sides get."""
+    """The cores that this process may use: what all sides get."""
     return len(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a server is to run: a model, the tokens of all its sequences, how many, on how much."""
+
+    model: Path
+    context: int
+    parallel: int = 1
+    threads: int = 0
+
+    @property
+    def cores(self) -> str:
+        """The threads, by themselves one per core."""
+        return str(self.threads or threads())
+
+
 @contextmanager
-def llama_server(model: Path, context: int) -> Generator[str]:
-    """llama.cpp's own server; yields its base URL."""
-    command = [sys.executable, "-c", _LLAMA_SERVER, str(model), str(context), str(threads())]
-    with _served(command, dict(os.environ)) as url:
+def llama_server(load: Load) -> Generator[str]:
+    """llama.cpp's own server; yields its base URL.
+
+    Several sequences share one pool of cells, as they do where its number of slots is automatic.
+    """
+    command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
+    with _served([*command, load.cores, str(load.parallel)], dict(os.environ)) as url:
         yield url
 
 
 @contextmanager
-def shepherd_server(model: Path, context: int) -> Generator[str]:
-    """Shepherd's server with an empty home; yields its base URL."""
-    with tempfile.TemporaryDirectory() as home:
-        command = [SHEPHERD, "--server", "--port", "0", "--model", str(model)]
-        command += ["--context-size", str(context), "--set", f"llamacpp.threads={threads()}"]
-        command += ["--set", "llamacpp.parallel=1"]
-        env = {"PATH": os.environ["PATH"], "HOME": home}
+def llama_cpp_python_server(load: Load, packages: Path) -> Generator[str]:
+    """llama-cpp-python's own server, which runs one sequence; yields its base URL.
+
+    `packages` are those it needs beside Shepherd's. A request does not end the one before it.
+    """
+    command = [sys.executable, "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--model", str(load.model), "--n_ctx", str(load.context), "--verbose", "false"]
+    command += ["--n_threads", load.cores, "--n_threads_batch", load.cores]
+    command += ["--interrupt_requests", "false"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
+    with _served(command, env) as url:
+        yield url
+
+
+@contextmanager
+def shepherd_server(
+    load: Load, *, home: Path | None = None, settings: Sequence[str] = ()
+) -> Generator[str]:
+    """Shepherd's server; yields its base URL. Without a `home` it has an empty one."""
+    with tempfile.TemporaryDirectory() as empty:
+        command = [SHEPHERD, "--server", "--port", "0", "--model", str(load.model)]
+        command += ["--context-size", str(load.context)]
+        for setting in (f"threads={load.cores}", f"parallel={load.parallel}", *settings):
+            command += ["--set", f"llamacpp.{setting}"]
+        env = {"PATH": os.environ["PATH"], "HOME": str(home or empty)}
         with _served(command, env) as url:
             yield url
 
@@ -58,7 +100,7 @@ def _served(command: list[str], env: dict[str, str]) -> Generator[str]:
         yield _address(process)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
@@ -67,5 +109,7 @@ def _address(process: "subprocess.Popen[str]") -> str:
     for line in process.stdout:
         said.append(line)
         if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            # what it says later is of no interest, but must not fill the pipe
+            threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
             return found.group()
     raise RuntimeError(f"the server did not start: {''.join(said[-5:])}")

@@ -1,7 +1,6 @@
 """Ten turns behind a system prompt of 4,000 tokens: time to first token, cold and warm."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from bench.peers import llama_server, shepherd_server
+from bench.engine.model import roomy_pup
+from bench.peers import Load, llama_server, shepherd_server
 from bench.table import markdown, milliseconds, ratio
 
 CONTEXT = 8192
@@ -39,28 +39,13 @@ class Turn:
 def main() -> None:
     """Print the table of turns 1, 2, 3 and 10."""
     with tempfile.TemporaryDirectory() as folder:
-        _measure(_roomy_model(Path(folder)))
-
-
-def _roomy_model(folder: Path) -> Path:
-    """Pup, said to have been trained for `CONTEXT`: llama.cpp's server offers no more than that."""
-    from gguf import GGUFReader
-
-    from shepherd.models import builtin_model
-
-    model = folder / "pup-roomy.gguf"
-    shutil.copyfile(builtin_model(), model)
-    field = GGUFReader(model, "r+").get_field("qwen3.context_length")
-    if field is None:
-        raise RuntimeError("the built-in model does not name its context")
-    field.parts[field.data[0]][0] = CONTEXT
-    return model
+        _measure(roomy_pup(Path(folder) / "pup.gguf", CONTEXT))
 
 
 def _measure(model: Path) -> None:
-    with shepherd_server(model, CONTEXT) as url:
+    with shepherd_server(Load(model, CONTEXT)) as url:
         warm, cold = _conversation(url, fresh=False), _conversation(url, fresh=True)
-    with llama_server(model, CONTEXT) as url:
+    with llama_server(Load(model, CONTEXT)) as url:
         peer_warm, peer_cold = _conversation(url, fresh=False), _conversation(url, fresh=True)
     header = (
         "turn", "prompt", "cached", "cold", "warm", "cold/warm",

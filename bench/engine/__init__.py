@@ -1,0 +1,1 @@
+"""The engine beside llama.cpp's server and llama-cpp-python's server, in one run."""
