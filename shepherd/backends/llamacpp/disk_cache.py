@@ -114,6 +114,11 @@ class DiskCache:
         self._folder.touch(saved.path, entry.used)
         return entry
 
+    def discard(self, saved: SavedSequence) -> None:
+        """Remove a file that llama.cpp refuses."""
+        self._discard(saved.path, DamagedFileError("llama.cpp refuses it"))
+        self._known.pop(saved.path.name, None)
+
     def wants(self, tokens: "array[int]", size: int) -> bool:
         """Whether a state of `size` bytes is worth a file and is not there yet."""
         if len(tokens) < LEAST_TOKENS or size > self._folder.capacity:

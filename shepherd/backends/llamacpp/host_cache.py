@@ -88,6 +88,11 @@ class HostCache:
                 best, length = entry, usable
         return best, length
 
+    def remove(self, entry: StoredSequence) -> None:
+        """Give an entry up; it may be gone already."""
+        if entry in self._entries:
+            self._entries.remove(entry)
+
     def touch(self, entry: StoredSequence) -> None:
         """Note that an entry was used."""
         self._entries.remove(entry)

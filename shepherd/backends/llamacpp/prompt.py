@@ -84,6 +84,11 @@ class PromptBuilder:
             logger.info("Prompts are tokenized as a whole: special tokens overlap")
             self._tokenize = self._fragments.tokenize_whole
 
+    @property
+    def by_pieces(self) -> bool:
+        """Whether history is tokenized only once; not where special tokens overlap."""
+        return self._tokenize == self._fragments.tokenize
+
     def build(self, conversation: Conversation) -> Prompt:
         """The prompt for the assistant's next message."""
         rendered, warning = self._render(conversation)

@@ -224,6 +224,8 @@ class SequencePool:
         started = perf_counter()
         while not self._mirror.restore(entry, target):
             if not self.drop_idle():
+                if not any(sequence.tokens for sequence in self._sequences):
+                    self._stores.discard(found)
                 return False
         self.host.note_restore(len(entry.state), perf_counter() - started)
         self._mirror.trim(target, self._mirror.usable(target, prompt))

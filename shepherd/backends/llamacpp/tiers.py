@@ -60,6 +60,13 @@ class Tiers:
             return found.entry
         return self.disk.load(found.entry) if self.disk is not None else None
 
+    def discard(self, found: Found) -> None:
+        """Give up what llama.cpp refuses even with all memory free."""
+        if isinstance(found.entry, StoredSequence):
+            self.host.remove(found.entry)
+        elif self.disk is not None:
+            self.disk.discard(found.entry)
+
     def wants(self, tokens: "array[int]", size: int) -> bool:
         """Whether a sequence with so big a state would be kept."""
         if self.host.wants(tokens, size):

@@ -1,6 +1,6 @@
 """A context with its pool, worked as the scheduler would, and one that starts from nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +96,7 @@ def make_room(
 
 
 @contextmanager
-def opened(path: Path, sequences: int = 3, **values: Any) -> Iterator[Room]:
+def opened(path: Path, sequences: int = 3, **values: Any) -> Generator[Room]:
     """A room that is closed behind the block."""
     room = make_room(path, sequences, **values)
     try:

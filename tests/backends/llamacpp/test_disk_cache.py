@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IMODE
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -144,7 +145,7 @@ def test_only_the_user_can_read_what_is_saved(places: Places) -> None:
 
 
 @pytest.mark.parametrize("values", [{"cache_type_k": "f16"}, {"context_size": 2048}])
-def test_other_settings_have_other_files(values: dict[str, object], places: Places) -> None:
+def test_other_settings_have_other_files(values: dict[str, Any], places: Places) -> None:
     for own in ({}, values):
         with places.open("llama", **own) as room:
             assert room.finish(talk(0))[1] == 0
@@ -188,6 +189,23 @@ def test_a_damaged_file_is_removed_with_a_warning(
         assert room.finish(talk(0))[1] == 0
     assert not file.exists()
     assert "removed" in caplog.text
+
+
+def test_a_state_that_llama_cpp_refuses_is_given_up(places: Places) -> None:
+    """The file is whole, but nothing that can be restored, even with all memory free."""
+    with places.open("llama") as room:
+        disk = room.pool._stores.disk
+        assert disk is not None
+        disk.save(StoredSequence(packed(talk(0)), bytearray(64)))
+        assert len(list(places.cache.glob("*.state"))) == 1
+        assert room.finish(talk(0))[1] == 0
+        assert not list(places.cache.glob("*.state"))
+        room.pool.host.capacity = MIB
+        room.pool.host.put(StoredSequence(packed(talk(1)), bytearray(64)))
+        for sequence in room.pool.sequences:
+            room.pool.clear(sequence)
+        assert room.finish(talk(1))[1] == 0
+        assert len(room.pool.host) == 0
 
 
 def stored(number: int, length: int, size: int, used: float) -> StoredSequence:
