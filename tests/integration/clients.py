@@ -112,7 +112,7 @@ class Crowd:
         self._until = monotonic() + seconds
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(
-            base_url=self.server.url, timeout=60, limits=limits, trust_env=False
+            base_url=self.server.url, timeout=120, limits=limits, trust_env=False
         ) as http:
             clients = [self._client(http) for _ in range(CLIENTS)]
             await asyncio.gather(self._weigh(), *clients)

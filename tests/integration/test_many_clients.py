@@ -73,7 +73,7 @@ async def alone() -> AsyncGenerator[WatchedBackend]:
     await backend.aclose()
 
 
-@pytest.mark.timeout(120 + 4 * SECONDS)
+@pytest.mark.timeout(300 + 4 * SECONDS)
 def test_every_finished_answer_is_that_of_the_request_alone() -> None:
     random = Random(SEED)
     loop = asyncio.new_event_loop()
