@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _inside(model: Path) -> tuple[float, float]:
     """Seconds per token of llama.cpp alone, and with the scheduler around it."""
-    from shepherd.backends.llamacpp.context import Span
     from shepherd.backends.llamacpp.engine import Engine
-    from shepherd.backends.llamacpp.job import Job
+    from shepherd.backends.llamacpp.native.context import Span
+    from shepherd.backends.llamacpp.scheduling.job import Job
     from shepherd.config.sections import LlamaCppSection
     from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 

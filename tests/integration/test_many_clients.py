@@ -11,7 +11,7 @@ from random import Random
 import httpx
 import pytest
 
-from shepherd.backends.llamacpp.vocab import Vocab
+from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.config.sections import LlamaCppSection
 from shepherd.events import CallbackEvent
 from shepherd.models import builtin_model

@@ -1,6 +1,6 @@
 """Models in-process through llama.cpp. Importing this loads no native library."""
 
 from shepherd.backends.llamacpp.backend import LlamaCppBackend
-from shepherd.backends.llamacpp.locate import locate_model
+from shepherd.backends.llamacpp.native.locate import locate_model
 
 __all__ = ["LlamaCppBackend", "locate_model"]

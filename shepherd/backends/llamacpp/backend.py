@@ -7,13 +7,13 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
-from shepherd.backends.llamacpp.bias import resolve_biases
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
-from shepherd.backends.llamacpp.guard import check_constraint
-from shepherd.backends.llamacpp.job import Job
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
-from shepherd.backends.llamacpp.prompt import Prompt, PromptBuilder
+from shepherd.backends.llamacpp.prompt.prompt import Prompt, PromptBuilder
+from shepherd.backends.llamacpp.sampling.bias import resolve_biases
+from shepherd.backends.llamacpp.sampling.guard import check_constraint
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.sessions import SessionMemory
 from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.backends.llamacpp.adapters import NativeAdapters, wanted_adapters
-from shepherd.backends.llamacpp.cache_setup import open_disk_cache
-from shepherd.backends.llamacpp.context import NativeContext
-from shepherd.backends.llamacpp.gguf import check_model_file
-from shepherd.backends.llamacpp.host_cache import HostCache
-from shepherd.backends.llamacpp.host_memory import cache_capacity
-from shepherd.backends.llamacpp.job import Post
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduler import Scheduler
-from shepherd.backends.llamacpp.sequences import SequencePool
-from shepherd.backends.llamacpp.speculation import open_speculator
-from shepherd.backends.llamacpp.speculator import Speculator
+from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
+from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.host_memory import cache_capacity
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.adapters import NativeAdapters, wanted_adapters
+from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Post
+from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
+from shepherd.backends.llamacpp.scheduling.speculation import open_speculator
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 

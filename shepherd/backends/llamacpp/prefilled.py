@@ -6,9 +6,9 @@ from typing import Self
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
-from shepherd.backends.llamacpp.job import Failed, Finished, Job, Progress, Ready, Update
-from shepherd.backends.llamacpp.mailbox import Mailbox
-from shepherd.backends.llamacpp.prompt import Prompt
+from shepherd.backends.llamacpp.prompt.prompt import Prompt
+from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Progress, Ready, Update
+from shepherd.backends.llamacpp.scheduling.mailbox import Mailbox
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import ToolSpec

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from datetime import datetime
 
-from shepherd.backends.llamacpp.conversation import Conversation
+from shepherd.backends.llamacpp.prompt.conversation import Conversation
 from shepherd.session import Session
 
 _MOST = 1024

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.job import Job, Post, Update
+from shepherd.backends.llamacpp.scheduling.job import Job, Post, Update
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ from random import Random
 
 import numpy as np
 
-from shepherd.backends.llamacpp.context import Span
-from shepherd.backends.llamacpp.host_cache import HostCache
-from shepherd.backends.llamacpp.job import Failed, Finished, Job, Phase, Update
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduler import Scheduler
-from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.context import Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Phase, Update
+from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.reference import EXACT, TOLERANCE, Logits, Reference, WatchedContext

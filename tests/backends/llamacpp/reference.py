@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shepherd.backends.llamacpp.context import DECODED, NativeContext, Span
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.llamacpp.cache_setup import open_disk_cache
-from shepherd.backends.llamacpp.context import DECODED, NativeContext, Span
-from shepherd.backends.llamacpp.host_cache import HostCache
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
+from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shepherd.backends.llamacpp.adapters import Adapter, NativeAdapters, wanted_adapters
-from shepherd.backends.llamacpp.context import NativeContext, Span
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
+from shepherd.backends.llamacpp.native.adapters import Adapter, NativeAdapters, wanted_adapters
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.errors import ConfigError, ModelLoadError
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import Recorder, conversation, loaded, settings

@@ -4,7 +4,7 @@ import pytest
 
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.llamacpp.answer import Answer
-from shepherd.backends.llamacpp.job import Finished, Text
+from shepherd.backends.llamacpp.scheduling.job import Finished, Text
 from shepherd.backends.output import GENERIC, OutputFilter
 from shepherd.events import FinishReason
 from tests.backends.llamacpp.support import LIST, Recorder

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.cache_setup import MOST_ON_DISK, disk_capacity, open_disk_cache
-from shepherd.backends.llamacpp.fingerprint import fingerprint
-from shepherd.backends.llamacpp.params import context_params
+from shepherd.backends.llamacpp.cache.cache_setup import (
+    MOST_ON_DISK,
+    disk_capacity,
+    open_disk_cache,
+)
+from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
+from shepherd.backends.llamacpp.native.params import context_params
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import settings
 

@@ -5,8 +5,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp import checkpoints as module
-from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints, marks, message_starts
+from shepherd.backends.llamacpp.cache import checkpoints as module
+from shepherd.backends.llamacpp.cache.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    marks,
+    message_starts,
+)
 
 START, END = 1, 2
 CONTROLS = frozenset({START, END})

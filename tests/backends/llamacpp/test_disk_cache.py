@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.checkpoints import Checkpoint, Checkpoints
-from shepherd.backends.llamacpp.disk_cache import LEAST_TOKENS, DiskCache
-from shepherd.backends.llamacpp.disk_file import file_bytes
-from shepherd.backends.llamacpp.fingerprint import Fingerprint
-from shepherd.backends.llamacpp.host_cache import StoredSequence
-from shepherd.backends.llamacpp.prefixes import packed
-from shepherd.backends.llamacpp.state_folder import StateFolder
+from shepherd.backends.llamacpp.cache.checkpoints import Checkpoint, Checkpoints
+from shepherd.backends.llamacpp.cache.disk_cache import LEAST_TOKENS, DiskCache
+from shepherd.backends.llamacpp.cache.disk_file import file_bytes
+from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
+from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
+from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.rooms import (
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_removed_with_a_warning(
 def test_a_state_that_llama_cpp_refuses_is_given_up(places: Places) -> None:
     """The file is whole, but nothing that can be restored, even with all memory free."""
     with places.open("llama") as room:
-        disk = room.pool._stores.disk
+        disk = room.pool.disk
         assert disk is not None
         disk.save(StoredSequence(packed(talk(0)), bytearray(64)))
         assert len(list(places.cache.glob("*.state"))) == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.call_watch import CallWatch
+from shepherd.backends.llamacpp.sampling.call_watch import CallWatch
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation, loaded

@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.gguf import check_model_file
+from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, loaded, settings
 

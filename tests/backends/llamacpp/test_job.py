@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.job import Job
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.sampling import Sampling
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shepherd.backends.llamacpp.bindings import bindings
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.native_chain import NativeChain
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.sampling import DEFAULT_SAMPLING, SAMPLERS, Sampling
 
 CONTEXT = 256

@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.guard import GrammarClock
+from shepherd.backends.llamacpp.sampling.guard import GrammarClock
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec

@@ -1,4 +1,4 @@
-from shepherd.backends.llamacpp.pace import FIRST, LEAST, PrefillPace
+from shepherd.backends.llamacpp.scheduling.pace import FIRST, LEAST, PrefillPace
 
 BATCH = 512
 

@@ -1,7 +1,7 @@
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.params import (
+from shepherd.backends.llamacpp.native.params import (
     GPU_LAYERS_VARIABLE,
     context_params,
     fitting_threads,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.prefixes import common_prefix, packed, usable_prefix
-from shepherd.backends.llamacpp.sequences import REPLACEABLE, Sequence
+from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
+from shepherd.backends.llamacpp.cache.sequences import REPLACEABLE, Sequence
 from tests.backends.llamacpp.rooms import START, Room, make_room
 
 TOKENS = st.integers(20, 60) | st.just(START)

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.conversation import Conversation
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.prompt import PromptBuilder
-from shepherd.backends.llamacpp.vocab import ATTR_CONTROL, Vocab
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, Vocab
+from shepherd.backends.llamacpp.prompt.conversation import Conversation
+from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST
 

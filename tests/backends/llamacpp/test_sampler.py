@@ -3,12 +3,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shepherd.backends.llamacpp.bias import resolve_biases
-from shepherd.backends.llamacpp.context import NativeContext, Span
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params
-from shepherd.backends.llamacpp.sampler import NOTHING, SamplerChain
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params
+from shepherd.backends.llamacpp.sampling.bias import resolve_biases
+from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings

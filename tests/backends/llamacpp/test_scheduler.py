@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext, Span
-from shepherd.backends.llamacpp.job import Failed, Finished, Job, Phase, Update
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.pace import BESIDE_SHARE
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduler import Scheduler
-from shepherd.backends.llamacpp.sequences import SequencePool
-from shepherd.backends.llamacpp.speculator import Speculator
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Phase, Update
+from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE
+from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.sequences import Sequence
+from shepherd.backends.llamacpp.cache.sequences import Sequence
 from tests.backends.llamacpp.rooms import (
     HOST_BYTES,
     KINDS,

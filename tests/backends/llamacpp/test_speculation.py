@@ -3,22 +3,23 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.context import NativeContext
-from shepherd.backends.llamacpp.draft_model import DraftModel
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.grammar.constraint import Constraint
-from shepherd.backends.llamacpp.job import Failed, Finished, Job, Text, Update
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduler import Scheduler
-from shepherd.backends.llamacpp.sequences import SequencePool
-from shepherd.backends.llamacpp.speculator import Speculator
+from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Text, Update
+from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.backends.llamacpp.speculation.draft_model import DraftModel
 from shepherd.errors import ModelLoadError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
@@ -279,7 +280,7 @@ async def test_another_vocabulary_is_refused_by_name(llama: Path) -> None:
 async def test_pup_says_the_same_by_every_setting(values: dict[str, str]) -> None:
     questions = ["Hello", "What is in src?", "Hello", "Who are you?", "Who are you?"]
 
-    async def talk(**given: str) -> tuple[list[str], Recorder]:
+    async def talk(**given: Any) -> tuple[list[str], Recorder]:
         recorder = Recorder()
         async with loaded(PUP, parallel=1, **given) as backend:
             session = conversation(tools=True)

@@ -2,11 +2,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shepherd.backends.llamacpp.conversation import Conversation
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.prompt import PromptBuilder
-from shepherd.backends.llamacpp.special import SpecialTexts
-from shepherd.backends.llamacpp.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.prompt.conversation import Conversation
+from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
+from shepherd.backends.llamacpp.prompt.special import SpecialTexts
+from shepherd.backends.llamacpp.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.job import Failed, Finished, Job, Post, Ready, Update
-from shepherd.backends.llamacpp.mailbox import Mailbox
-from shepherd.backends.llamacpp.model import NativeModel
-from shepherd.backends.llamacpp.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduler import Scheduler
-from shepherd.backends.llamacpp.sequences import SequencePool
+from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Post, Ready, Update
+from shepherd.backends.llamacpp.scheduling.mailbox import Mailbox
+from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.errors import BackendError, BusyError, ModelLoadError
 from shepherd.events import FinishReason
@@ -303,7 +303,7 @@ def test_importing_loads_no_native_library() -> None:
 
 def test_the_short_import_leaves_the_package_as_it_is() -> None:
     program = (
-        "from shepherd.backends.llamacpp.bindings import bindings\n"
+        "from shepherd.backends.llamacpp.native.bindings import bindings\n"
         "lib = bindings()\n"
         "import llama_cpp\n"
         "assert llama_cpp.Llama and llama_cpp.llama_cpp is lib\n"

@@ -1,0 +1,1 @@
+"""The prefix cache: sequences in memory, and the tiers behind them."""

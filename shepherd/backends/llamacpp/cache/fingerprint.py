@@ -1,0 +1,97 @@
+"""What a saved state belongs to: a model file, llama.cpp's build, the context's settings."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+
+_HEADER = 1024 * 1024
+_DIGITS = 12
+
+_CONTEXT_FIELDS = (
+    "n_ctx",
+    "rope_scaling_type",
+    "attention_type",
+    "flash_attn_type",
+    "rope_freq_base",
+    "rope_freq_scale",
+    "yarn_ext_factor",
+    "yarn_attn_factor",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+    "yarn_orig_ctx",
+    "type_k",
+    "type_v",
+    "swa_full",
+    "kv_unified",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """`place` is where the model is, `origin` its content and llama.cpp's, `context` the settings.
+
+    A state with another context is another one's; with another origin it is worth nothing.
+    """
+
+    place: str
+    origin: str
+    context: str
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its files begin with."""
+        return f"{self.place}-{self.origin}-{self.context}-"
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes for the files themselves."""
+        return sha256(self.prefix.encode()).digest()
+
+    def is_outdated(self, name: str) -> bool:
+        """Whether a file's name is that of an earlier model in the same place, or build."""
+        place, _, rest = name.partition("-")
+        return place == self.place and not rest.startswith(f"{self.origin}-")
+
+
+def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Fingerprint:
+    """Of a model file, loaded with these context parameters and adapters, by their identities.
+
+    Raises OSError when a file can't be read.
+    """
+    context = [f"{name}={getattr(params, name)}" for name in _CONTEXT_FIELDS]
+    with model.open("rb") as file:
+        header = sha256(file.read(_HEADER)).hexdigest()
+    return Fingerprint(
+        _short(str(model.resolve())),
+        _short(header, _dates(model), *map(_dates, _parts(model)), _build()),
+        _short(*context, *adapters),
+    )
+
+
+def _dates(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _parts(model: Path) -> list[Path]:
+    """The other files of a model that is split: `name-00001-of-00003.gguf`."""
+    head, found, tail = model.name.rpartition("-of-")
+    if not found:
+        return []
+    pattern = f"{head[:-5]}?????-of-{tail}"
+    return sorted(path for path in model.parent.glob(pattern.replace("[", "[[]")) if path != model)
+
+
+def _build() -> str:
+    """llama.cpp's library; a build of the same version may still be another."""
+    lib = bindings()
+    library = Path(getattr(getattr(lib, "_lib", None), "_name", lib.__file__))
+    return f"{_dates(library)} {lib.LLAMA_STATE_SEQ_VERSION}"
+
+
+def _short(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]

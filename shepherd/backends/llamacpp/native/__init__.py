@@ -1,0 +1,1 @@
+"""llama.cpp through its low-level bindings: models, vocabularies, contexts."""

@@ -1,0 +1,196 @@
+"""A llama.cpp context: batches in, logits kept inside, and its memory per sequence."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings, native_log
+from shepherd.backends.llamacpp.native.model import NativeModel, last_error
+from shepherd.errors import BackendError, ModelLoadError
+
+DECODED = 0
+NO_ROOM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one sequence in a batch; `start` is the position of the first.
+
+    `outputs` of the last tokens give logits, if they are wanted.
+    """
+
+    sequence: int
+    start: int
+    tokens: Sequence[int]
+    wants_logits: bool
+    outputs: int = 1
+
+
+class NativeContext:
+    """One owner thread only. `decoded_tokens`, in `decoded_batches`, were computed so far."""
+
+    def __init__(self, model: NativeModel, params: Any) -> None:
+        """Reserve the memory; raises ModelLoadError when there is not enough."""
+        self._lib = bindings()
+        native_log.take_errors()
+        self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            size = params.n_ctx or model.trained_context
+            raise ModelLoadError(f"No context of {size} tokens can be made: {last_error()}.")
+        self._memory: Any = self._lib.llama_get_memory(self._handle)
+        self.size: int = self._lib.llama_n_ctx_seq(self._handle)
+        self.batch_size: int = self._lib.llama_n_batch(self._handle)
+        self.sequences: int = self._lib.llama_n_seq_max(self._handle)
+        self.decoded_tokens = self.decoded_batches = 0
+        self.keeps_windows = bool(params.swa_full)
+        """Whether sliding windows are kept whole, as other layers are."""
+        self._batch = _Batch(self.batch_size)
+
+    @property
+    def handle(self) -> Any:
+        return self._handle
+
+    def decode(self, spans: Sequence[Span]) -> int:
+        """Compute a batch; the logits of each span that wants them are at its last indexes.
+
+        Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
+        outcome; what the memory then holds must be asked for.
+        """
+        count = self._batch.fill(spans)
+        code: int = self._lib.llama_decode(self._handle, self._batch.native)
+        if code == DECODED:
+            self.decoded_tokens += count
+            self.decoded_batches += 1
+        elif code != NO_ROOM:
+            raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
+        return code
+
+    def position_range(self, sequence: int) -> tuple[int, int]:
+        """First and last position in memory, (-1, -1) when the sequence is empty."""
+        first: int = self._lib.llama_memory_seq_pos_min(self._memory, sequence)
+        return first, self.last_position(sequence)
+
+    def last_position(self, sequence: int) -> int:
+        """The last position in memory, -1 when the sequence is empty."""
+        position: int = self._lib.llama_memory_seq_pos_max(self._memory, sequence)
+        return position
+
+    def remove(self, sequence: int, start: int) -> bool:
+        """Forget the sequence from `start` on; False if this kind of memory refuses."""
+        removed: bool = self._lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+        return removed
+
+    def close_gap(self, sequence: int, start: int, end: int) -> None:
+        """Forget from `start` to `end` and move what is behind; only if `can_shift`."""
+        self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
+        self._lib.llama_memory_seq_add(self._memory, sequence, end, -1, start - end)
+
+    @property
+    def can_shift(self) -> bool:
+        """Whether tokens can be moved to other positions."""
+        shifts: bool = self._lib.llama_memory_can_shift(self._memory)
+        return shifts
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Let an empty sequence share the first `length` tokens of another."""
+        self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def state_size(self, sequence: int) -> int:
+        """The bytes of a sequence's whole state."""
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, 0)
+        return size
+
+    def save(self, sequence: int, *, partial: bool) -> bytearray:
+        """The sequence's state; `partial` leaves out what can be trimmed. Empty on failure."""
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
+        size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, flags)
+        if size == 0:
+            return bytearray()
+        state = bytearray(size)
+        buffer = (ctypes.c_uint8 * size).from_buffer(state)
+        written: int = self._lib.llama_state_seq_get_data_ext(
+            self._handle, buffer, size, sequence, flags
+        )
+        return state if written == size else bytearray()
+
+    def restore(self, sequence: int, state: bytearray, *, partial: bool) -> bool:
+        """Put back what `save` gave; False leaves a sequence that must be cleared."""
+        flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        taken: int = self._lib.llama_state_seq_set_data_ext(
+            self._handle, buffer, len(state), sequence, flags
+        )
+        return taken > 0
+
+    def warm_up(self) -> None:
+        """Touch all weights, those too that one token would not need; forgets all sequences."""
+        self._lib.llama_set_warmup(self._handle, True)
+        try:
+            self.decode([Span(0, 0, [0], wants_logits=True)])
+        finally:
+            self._lib.llama_set_warmup(self._handle, False)
+            self.clear()
+            self.decoded_tokens = self.decoded_batches = 0
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._lib.llama_memory_clear(self._memory, True)
+
+    def logits(self, index: int, size: int) -> list[float]:
+        """The logits at a batch index, for tests and probes."""
+        return self._lib.llama_get_logits_ith(self._handle, index)[:size]
+
+    def logits_bytes(self, index: int, size: int) -> memoryview:
+        """A copy of the logits at a batch index, four bytes each."""
+        pointer = self._lib.llama_get_logits_ith(self._handle, index)
+        return memoryview(ctypes.string_at(pointer, 4 * size))
+
+    def close(self) -> None:
+        """Free the context; safe to call twice."""
+        if self._handle:
+            self._lib.llama_free(self._handle)
+            self._handle = None
+
+
+class _Batch:
+    """The arrays behind a `llama_batch`, made once; each token belongs to one sequence."""
+
+    def __init__(self, size: int) -> None:
+        int_pointer = ctypes.POINTER(ctypes.c_int32)
+        self._tokens = (ctypes.c_int32 * size)()
+        self._positions = (ctypes.c_int32 * size)()
+        self._counts = (ctypes.c_int32 * size)(*([1] * size))
+        self._sequences = (ctypes.c_int32 * size)()
+        self._outputs = (ctypes.c_int8 * size)()
+        stride = ctypes.sizeof(ctypes.c_int32)
+        base = ctypes.addressof(self._sequences)
+        self._pointers = (int_pointer * size)(
+            *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
+        )
+        self.size = size
+        self.native = bindings().llama_batch(
+            0,
+            self._tokens,
+            None,
+            self._positions,
+            self._counts,
+            self._pointers,
+            self._outputs,
+        )
+
+    def fill(self, spans: Sequence[Span]) -> int:
+        """Lay the spans out one behind the other; returns the number of tokens."""
+        at = 0
+        for span in spans:
+            end = at + len(span.tokens)
+            if end > self.size:
+                raise BackendError(f"a batch of {end} tokens exceeds n_batch ({self.size})")
+            self._tokens[at:end] = span.tokens
+            self._positions[at:end] = range(span.start, span.start + end - at)
+            self._sequences[at:end] = [span.sequence] * (end - at)
+            self._outputs[at:end] = [0] * (end - at)
+            self._outputs[end - span.outputs : end] = [span.wants_logits] * span.outputs
+            at = end
+        self.native.n_tokens = at
+        return at

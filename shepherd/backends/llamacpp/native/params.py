@@ -1,0 +1,97 @@
+"""Settings as llama.cpp's parameter structs."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.config.sections import LlamaCppSection
+from shepherd.errors import ConfigError
+
+GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
+
+TINY_MODEL = 64 * 1024 * 1024
+"""Bytes of weights below which threads cost more than they give, most of all on busy cores."""
+
+_SPLIT_LAYER = 1
+_SPLIT_ROW = 2
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+_MAX_SEQUENCES = 256
+
+
+def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
+    """How to load the model; raises ConfigError for a bad GGML_N_GPU_LAYERS."""
+    lib = bindings()
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = gpu_layers(settings, env)
+    params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
+    gpus = max(settings.tensor_parallel, settings.pipeline_parallel)
+    devices: int = lib.llama_max_devices()
+    if 1 < gpus <= devices:
+        shares = [1.0] * gpus + [0.0] * (devices - gpus)
+        params.tensor_split = (ctypes.c_float * devices)(*shares)
+    return params
+
+
+def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -> Any:
+    """How to make the context: one pool of cells that all `parallel` sequences share."""
+    lib = bindings()
+    params = lib.llama_context_default_params()
+    params.n_ctx = settings.context_size
+    params.n_batch = settings.n_batch
+    params.n_ubatch = min(settings.ubatch, settings.n_batch)
+    params.n_seq_max = min(parallel, _MAX_SEQUENCES)
+    params.kv_unified = True
+    params.swa_full = settings.swa_full
+    params.n_threads = params.n_threads_batch = settings.threads or fitting_threads(model_bytes)
+    params.flash_attn_type = flash_attention(settings, model_bytes)
+    params.type_k = _ggml_type(lib, settings.cache_type_k)
+    params.type_v = _ggml_type(lib, settings.cache_type_v)
+    return params
+
+
+def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
+    """Layers on the GPU: the environment before the settings; -1 means all."""
+    value = env.get(GPU_LAYERS_VARIABLE, "").strip()
+    if not value:
+        return settings.gpu_layers
+    try:
+        layers = int(value)
+    except ValueError:
+        layers = -2
+    if not -1 <= layers <= 100_000:
+        raise ConfigError(
+            f"{GPU_LAYERS_VARIABLE} must be a whole number from -1 to 100000, got {value!r}"
+        )
+    return layers
+
+
+def flash_attention(settings: LlamaCppSection, model_bytes: int) -> int:
+    """As set; "auto" leaves it to llama.cpp, but is off for a tiny model on the CPU.
+
+    There it halves the time to the first token of a warm turn, for a compute buffer that grows
+    with the model's heads and the context. A quantized V cache needs flash attention.
+    """
+    plain_values = settings.cache_type_v in ("f32", "f16", "bf16")
+    tiny = model_bytes < TINY_MODEL and not bindings().llama_supports_gpu_offload()
+    if settings.flash_attention == "auto" and tiny and plain_values:
+        return _FLASH["off"]
+    return _FLASH[settings.flash_attention]
+
+
+def fitting_threads(model_bytes: int) -> int:
+    """As many threads as there are cores, but one for a model that takes longer to share."""
+    return 1 if model_bytes < TINY_MODEL else usable_cores()
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _ggml_type(lib: Any, name: str) -> int:
+    value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", 30)
+    return value

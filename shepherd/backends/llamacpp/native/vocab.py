@@ -1,0 +1,128 @@
+"""A model's vocabulary: text to tokens, tokens to bytes, and which tokens are special."""
+
+import ctypes
+from functools import cached_property
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.errors import BackendError
+
+ATTR_UNKNOWN = 1 << 0
+ATTR_CONTROL = 1 << 3
+ATTR_USER_DEFINED = 1 << 4
+ATTR_LSTRIP = 1 << 7
+ATTR_RSTRIP = 1 << 8
+
+_NO_TOKEN = -1
+_VOCAB_SPM = 1
+
+
+class Vocab:
+    """Thread-safe as long as the model lives."""
+
+    def __init__(self, handle: Any) -> None:
+        self._lib = bindings()
+        self._handle = handle
+        self.size: int = self._lib.llama_vocab_n_tokens(handle)
+        self.bos: int = self._lib.llama_vocab_bos(handle)
+        self.eos: int = self._lib.llama_vocab_eos(handle)
+        self.adds_bos: bool = self._lib.llama_vocab_get_add_bos(handle) and self.bos != _NO_TOKEN
+        self.is_sentencepiece: bool = self._lib.llama_vocab_type(handle) == _VOCAB_SPM
+        self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
+
+    @property
+    def handle(self) -> Any:
+        return self._handle
+
+    def tokenize(
+        self, text: str, *, parse_special: bool = False, add_special: bool = False
+    ) -> list[int]:
+        """The tokens of `text`; raises BackendError when llama.cpp refuses it."""
+        data = text.encode("utf-8", "replace")
+        room = len(data) + 8
+        while True:
+            buffer = (ctypes.c_int32 * room)()
+            count: int = self._lib.llama_tokenize(
+                self._handle, data, len(data), buffer, room, add_special, parse_special
+            )
+            if count >= 0:
+                return buffer[:count]
+            if -count <= room:
+                raise BackendError(f"llama.cpp can't tokenize a text of {len(data)} bytes")
+            room = -count
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes, control tokens as their text; may be a part of a code point."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token)
+        return piece
+
+    def raw(self, token: int) -> bytes:
+        """The token as the model's file has it."""
+        raw: bytes = self._lib.llama_vocab_get_text(self._handle, token)
+        return raw
+
+    def text(self, token: int) -> str:
+        """The token as text, "" if there is no such token."""
+        return "" if token == _NO_TOKEN else self.piece(token).decode("utf-8", "replace")
+
+    def is_eog(self, token: int) -> bool:
+        """Whether the token ends a generation."""
+        ends = self._ends.get(token)
+        if ends is None:
+            ends = bool(self._lib.llama_vocab_is_eog(self._handle, token))
+            self._ends[token] = ends
+        return ends
+
+    @cached_property
+    def specials(self) -> dict[int, int]:
+        """Each control, unknown and user-defined token, with its attributes."""
+        mask = ATTR_CONTROL | ATTR_UNKNOWN | ATTR_USER_DEFINED
+        attributes = (
+            (token, int(self._lib.llama_vocab_get_attr(self._handle, token)))
+            for token in range(self.size)
+        )
+        return {token: attr for token, attr in attributes if attr & mask}
+
+    @property
+    def controls(self) -> frozenset[int]:
+        """The tokens that only a template may write."""
+        return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The tokens that end a generation."""
+        candidates = {*self.specials, self.eos} - {_NO_TOKEN}
+        return sorted(token for token in candidates if self.is_eog(token))
+
+    @cached_property
+    def fragments(self) -> dict[int, bytes]:
+        """The tokens that are not whole characters, with their bytes."""
+        pieces = ((token, self.piece(token)) for token in range(self.size))
+        return {token: piece for token, piece in pieces if not _is_text(piece)}
+
+    @cached_property
+    def suppressed(self) -> list[int]:
+        """The tokens that the model's file says must never be generated."""
+        count = ctypes.c_int32(0)
+        tokens = self._lib.llama_vocab_get_suppress_tokens(self._handle, ctypes.byref(count))
+        return [int(tokens[i]) for i in range(count.value)]
+
+    def _read_piece(self, token: int) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            count: int = self._lib.llama_token_to_piece(self._handle, token, buffer, room, 0, True)
+            if count >= 0:
+                return buffer.raw[:count]
+            room = -count
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

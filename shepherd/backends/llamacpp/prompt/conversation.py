@@ -1,0 +1,127 @@
+"""A session as the variables of a chat template, with untrusted text made harmless."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, cast
+
+from shepherd.backends.llamacpp.prompt.special import SpecialTexts
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.session import Session
+
+SHORT_ID = 9
+"""Mistral's templates refuse calls whose ids are not this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a prompt is made of, taken from a session at one moment."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    thinking: bool = False
+    began: datetime | None = None
+
+    @classmethod
+    def of(cls, session: Session, began: datetime) -> "Conversation":
+        """The session as it is now."""
+        return cls(
+            session.system_message,
+            tuple(session.messages),
+            tuple(session.tools),
+            session.thinking,
+            began,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a template can take; see `DialectFinder`."""
+
+    system_role: bool = True
+    tools: bool = True
+    calls: bool = True
+    many_calls: bool = True
+    arguments_as_object: bool = True
+    short_ids: bool = False
+
+
+def template_messages(
+    conversation: Conversation, specials: SpecialTexts, dialect: Dialect
+) -> list[JsonObject]:
+    """The messages for a template, the system message first or inside the first user message."""
+    messages = [_message(message, specials, dialect) for message in conversation.messages]
+    system = specials.seal(conversation.system)
+    if not system:
+        return messages
+    if dialect.system_role:
+        return [{"role": "system", "content": system}, *messages]
+    for message in messages:
+        if message["role"] == "user":
+            message["content"] = f"{system}\n\n{message['content']}"
+            return messages
+    return [{"role": "user", "content": system}, *messages]
+
+
+def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[JsonObject] | None:
+    """The tools in OpenAI's shape; None, not an empty list, when there are none."""
+    if not tools:
+        return None
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": specials.seal(tool.name),
+                "description": specials.seal(tool.description),
+                "parameters": _sealed(tool.parameters, specials.seal),
+            },
+        }
+        for tool in tools
+    ]
+
+
+def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
+    heard = message.role in (Role.USER, Role.TOOL)
+    seal = specials.seal_all if heard else specials.seal
+    data: JsonObject = {"role": message.role.value, "content": seal(message.content)}
+    if message.reasoning:
+        data["reasoning_content"] = seal(message.reasoning)
+    if message.tool_calls:
+        data["tool_calls"] = [_call(call, specials, dialect) for call in message.tool_calls]
+    if message.role is Role.TOOL:
+        data["tool_call_id"] = seal(_call_id(message.tool_call_id, dialect))
+        data["name"] = seal(message.name)
+    return data
+
+
+def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
+    arguments: Any = (
+        _sealed(call.arguments, specials.seal)
+        if dialect.arguments_as_object
+        else specials.seal(call.arguments_json)
+    )
+    name = specials.seal(call.name)
+    return {
+        "id": specials.seal(_call_id(call.id, dialect)),
+        "type": "function",
+        "name": name,
+        "arguments": arguments,
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def _call_id(id: str, dialect: Dialect) -> str:
+    return sha256(id.encode()).hexdigest()[:SHORT_ID] if dialect.short_ids else id
+
+
+def _sealed(value: Any, seal: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return seal(value)
+    if isinstance(value, dict):
+        items = cast(dict[Any, Any], value).items()
+        return {_sealed(key, seal): _sealed(item, seal) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_sealed(item, seal) for item in cast(Sequence[Any], value)]
+    return value

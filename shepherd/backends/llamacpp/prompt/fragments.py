@@ -1,0 +1,160 @@
+"""Rendered text to tokens, remembering what was tokenized or generated before."""
+
+import codecs
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.native.vocab import ATTR_LSTRIP, ATTR_RSTRIP, Vocab
+from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
+
+_MAX_CHARACTERS = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a prompt behind its last control token: where the answer goes on."""
+
+    text: str
+    tokens: tuple[int, ...]
+
+
+class FragmentTokenizer:
+    """Tokenizes between control tokens, piece by piece, which is how llama.cpp does it too.
+
+    Each piece is tokenized once. A piece that was generated keeps the tokens that the model
+    chose, so that rendering an answer again gives the tokens that are already in memory. Not
+    thread-safe.
+    """
+
+    def __init__(self, vocab: Vocab, specials: SpecialTexts) -> None:
+        self._vocab = vocab
+        self._specials = specials
+        self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._characters = 0
+        self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
+
+    def tokenize(self, rendered: str) -> tuple[list[int], Tail]:
+        """The tokens of a rendered template, BOS in front if the vocabulary wants one."""
+        tokens: list[int] = []
+        at, strip_next = 0, False
+        for match in self._specials.pattern.finditer(rendered):
+            control = self._specials.controls[match.group()]
+            fragment = rendered[at : match.start()]
+            fragment = fragment.lstrip() if strip_next else fragment
+            if control.attributes & ATTR_LSTRIP:
+                fragment = fragment.rstrip()
+            tokens += self.fragment(fragment)
+            tokens.append(control.id)
+            at, strip_next = match.end(), bool(control.attributes & ATTR_RSTRIP)
+        last = rendered[at:].lstrip() if strip_next else rendered[at:]
+        tail = Tail(_key(last), self.fragment(last))
+        tokens += tail.tokens
+        return self._with_bos(tokens), tail
+
+    def joins_exactly(self, rendered: str) -> bool:
+        """Whether pieces put together are what llama.cpp makes of the whole text.
+
+        It looks for long special tokens first and not from left to right: tokens that overlap, if
+        a vocabulary has such, may come out otherwise.
+        """
+        return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
+
+    def tokenize_whole(self, rendered: str) -> tuple[list[int], Tail]:
+        """As llama.cpp does it, nothing remembered; sealed text keeps its seals."""
+        tokens = self._vocab.tokenize(rendered, parse_special=True)
+        return self._with_bos(tokens), Tail("", ())
+
+    def _with_bos(self, tokens: list[int]) -> list[int]:
+        if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
+            tokens.insert(0, self._vocab.bos)
+        return tokens
+
+    def fragment(self, text: str) -> tuple[int, ...]:
+        """The tokens of text in which nothing but user-defined tokens is special."""
+        key = _key(text)
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return known
+        first, *rest = key.split(CUT)
+        tokens = self._vocab.tokenize(first)
+        for part in rest:
+            tokens += self._continuation(part)
+        return self._remember(key, tuple(tokens))
+
+    def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
+        """Note the tokens that a model put behind a prompt's tail, up to `characters` of text."""
+        before, piece, generated = tail.text, list(tail.tokens), b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in tokens:
+            new = self._vocab.piece(token)
+            characters -= len(decoder.decode(new))
+            if characters < 0:
+                break
+            if token in self._specials.control_ids:
+                self._remember_piece(before, generated, piece)
+                before, piece, generated = "", [], b""
+            else:
+                piece.append(token)
+                generated += new
+        self._remember_piece(before, generated, piece)
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """Note the tokens of a prompt from an earlier run, with the answers in it.
+
+        Where they are not what the text would give, a model chose them.
+        """
+        piece: list[int] = []
+        for token in tokens:
+            if token in self._specials.control_ids:
+                self._learn_piece(piece)
+                piece = []
+            else:
+                piece.append(token)
+        self._learn_piece(piece)
+
+    def _learn_piece(self, tokens: list[int]) -> None:
+        """Learn a piece if its text is the same: no part of a character, no marker made plain."""
+        text = self._bytes(tokens).decode("utf-8", "replace")
+        if self._vocab.is_sentencepiece:
+            text = text.removeprefix(" ")
+        usual = self._vocab.tokenize(text)
+        specials = self._vocab.specials
+        same_text = self._bytes(usual) == self._bytes(tokens)
+        if same_text and [t for t in usual if t in specials] == [
+            t for t in tokens if t in specials
+        ]:
+            self._remember_piece("", text.encode(), tokens)
+
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self._vocab.piece(token) for token in tokens)
+
+    def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
+        """Remember the piece, and what is left of it if a template trims its end."""
+        while generated:
+            text = generated.decode("utf-8", "replace")
+            self._remember(before + text, tuple(tokens))
+            last = self._vocab.piece(tokens[-1])
+            if not last.isspace():
+                return
+            generated, tokens = generated[: -len(last)], tokens[:-1]
+
+    def _remember(self, key: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        if key not in self._known:
+            self._characters += len(key)
+        self._known[key] = tokens
+        while self._characters > _MAX_CHARACTERS:
+            oldest, _ = self._known.popitem(last=False)
+            self._characters -= len(oldest)
+        return tokens
+
+    def _continuation(self, text: str) -> list[int]:
+        """Tokens of text that goes on inside a line: SentencePiece would put a blank before it."""
+        if not self._vocab.is_sentencepiece:
+            return self._vocab.tokenize(text)
+        return self._vocab.tokenize("\n" + text)[len(self._newline) :]
+
+
+def _key(fragment: str) -> str:
+    return fragment.replace(SEAL, "")

@@ -1,0 +1,184 @@
+"""From a conversation to the tokens of a request."""
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.grammar.calls import (
+    PROBE,
+    CallSyntax,
+    is_understood,
+    learn_syntax,
+)
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.prompt.conversation import Conversation
+from shepherd.backends.llamacpp.prompt.fragments import FragmentTokenizer, Tail
+from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.llamacpp.prompt.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.output import (
+    CallFormat,
+    OutputStyle,
+    detect_style,
+    with_separator,
+)
+from shepherd.messages import Message, Role, ToolCall
+
+logger = logging.getLogger(__name__)
+
+_TAIL_CHARACTERS = 256
+_MESSAGE_OVERHEAD = 8
+_USER = Message.user(".")
+_CALL = ToolCall("call00000", "tool", {})
+_EVERYTHING = Conversation(
+    "Be brief.",
+    (
+        Message.user("Where?"),
+        Message.assistant("There.", reasoning="Easy.", tool_calls=(_CALL,)),
+        Message.tool(_CALL, "Here."),
+        Message.assistant("So.\n"),
+        Message.user("Why?\n\n"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request's tokens; `text_tail` is how the rendered text ends.
+
+    `warning` says why the model's own template was not used, "" if it was.
+    """
+
+    tokens: list[int]
+    tail: Tail
+    text_tail: str
+    warning: str = ""
+
+
+class PromptBuilder:
+    """Renders and tokenizes for one model; one thread at a time.
+
+    Work grows with the new text: unchanged pieces are not tokenized again.
+    """
+
+    def __init__(
+        self, model: NativeModel, template: str | None = None, tool_template: str | None = None
+    ) -> None:
+        """Take the model's own templates, or those given; "" means ChatML."""
+        vocab = model.vocab
+        if template is None:
+            template = model.chat_template()
+            tool_template = model.chat_template("tool_use") if template else ""
+        self.source = template or CHATML
+        tool_source = tool_template or self.source
+        self.specials = specials = SpecialTexts(vocab, f"{self.source}{tool_source}")
+        constants = {"bos_token": vocab.text(vocab.bos), "eos_token": vocab.text(vocab.eos)}
+        self.vocab = vocab
+        self._fragments = FragmentTokenizer(vocab, specials)
+        self._default = ChatTemplate(self.source, specials, constants)
+        self._tool_use = ChatTemplate(tool_source, specials, constants)
+        self._fallback = ChatTemplate(CHATML, specials, constants)
+        self._base_counts: dict[Role, int] = {}
+        self._tokenize = self._fragments.tokenize
+        if not self._pieces_join():
+            logger.info("Prompts are tokenized as a whole: special tokens overlap")
+            self._tokenize = self._fragments.tokenize_whole
+
+    @property
+    def by_pieces(self) -> bool:
+        """Whether history is tokenized only once; not where special tokens overlap."""
+        return self._tokenize == self._fragments.tokenize
+
+    def build(self, conversation: Conversation) -> Prompt:
+        """The prompt for the assistant's next message."""
+        rendered, warning = self._render(conversation)
+        tokens, tail = self._tokenize(rendered)
+        text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
+        return Prompt(tokens, tail, text_tail, warning)
+
+    def rendered(self, conversation: Conversation) -> str:
+        """The prompt as text, as it would be without control tokens in its content."""
+        return self._render(conversation)[0].replace(SEAL, "").replace(CUT, "")
+
+    def output_style(self) -> OutputStyle:
+        """How this model writes reasoning and calls, by its template and special tokens."""
+        style = detect_style(self.source, self.specials.controls)
+        word = secrets.token_hex(8)
+        messages = (_USER, Message.assistant(word, tool_calls=(_CALL,)))
+        try:
+            rendered = self._tool_use.render(Conversation("", messages), answer=False)
+        except TemplateFailedError:
+            return style
+        return with_separator(style, rendered, word)
+
+    def call_syntax(self, style: OutputStyle) -> CallSyntax | None:
+        """How the template writes tool calls; None if they can't be written by a grammar.
+
+        What is learnt counts only if the output filter reads it back.
+        """
+        if CallFormat.HARMONY in style.formats:
+            return None
+        try:
+            rendered = self._tool_use.render(Conversation("", PROBE), answer=False)
+        except TemplateFailedError:
+            return None
+        text = rendered.replace(SEAL, "").replace(CUT, "")
+        syntax = learn_syntax(text, [self.vocab.text(token) for token in self.vocab.ends])
+        return syntax if syntax is not None and is_understood(syntax, style) else None
+
+    def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
+        """Note an answer's tokens, so that its text gives the same tokens in the next prompt.
+
+        `characters` of text is how much of the answer was taken.
+        """
+        self._fragments.remember_generated(tail, tokens, characters)
+
+    def learn(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Note the tokens of earlier runs' prompts: their text gives the same tokens again."""
+        for tokens in prompts:
+            self._fragments.learn(tokens)
+
+    def count_message(self, message: Message) -> int:
+        """The tokens that a message adds to a conversation, nearly exact."""
+        before = _before(message)
+        try:
+            if message.role not in self._base_counts:
+                self._base_counts[message.role] = self._count(before)
+            added = self._count((*before, message)) - self._base_counts[message.role]
+        except TemplateFailedError:
+            added = 0
+        return added if added > 0 else self._count_plain(message)
+
+    def _render(self, conversation: Conversation) -> tuple[str, str]:
+        template = self._tool_use if conversation.tools else self._default
+        try:
+            return template.render(conversation), ""
+        except TemplateFailedError as error:
+            warning = f"The model's chat template failed ({error}); ChatML is used instead."
+            return self._fallback.render(conversation), warning
+
+    def _pieces_join(self) -> bool:
+        """Whether a conversation with everything in it may be tokenized piece by piece."""
+        try:
+            rendered = self._tool_use.render(_EVERYTHING)
+        except TemplateFailedError:
+            rendered = self._fallback.render(_EVERYTHING)
+        return self._fragments.joins_exactly(rendered)
+
+    def _count(self, messages: tuple[Message, ...]) -> int:
+        rendered = self._tool_use.render(Conversation("", messages), answer=False)
+        return len(self._tokenize(rendered)[0])
+
+    def _count_plain(self, message: Message) -> int:
+        calls = "".join(call.name + call.arguments_json for call in message.tool_calls)
+        text = f"{message.reasoning}{message.content}{calls}"
+        return len(self.vocab.tokenize(text)) + _MESSAGE_OVERHEAD
+
+
+def _before(message: Message) -> tuple[Message, ...]:
+    """The shortest conversation that a template lets this message follow."""
+    if message.role is Role.USER:
+        return (_USER, Message.assistant("."))
+    if message.role is Role.TOOL:
+        return (_USER, Message.assistant("", tool_calls=(_CALL,)))
+    return (_USER,)

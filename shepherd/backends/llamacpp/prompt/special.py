@@ -1,0 +1,80 @@
+"""Which texts are special tokens, and how text that nobody may trust is kept from being one."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, ATTR_UNKNOWN, Vocab
+
+SEAL = "\ufdd0"
+"""Put behind the first character of a control token's text to keep it from being read as one."""
+
+CUT = "\ufdd1"
+"""Likewise for markers that llama.cpp reads even in plain text: the text is cut there."""
+
+_MARKS = re.compile(f"[{SEAL}{CUT}]")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlToken:
+    """A token that only a template may write."""
+
+    id: int
+    text: str
+    attributes: int
+
+
+class SpecialTexts:
+    """The special texts of one vocabulary and template.
+
+    Control tokens are sealed in all content. Markers are user-defined tokens that the template
+    itself uses (`<tool_call>`, `<|channel|>`): only in what users and tools say are they cut.
+    """
+
+    def __init__(self, vocab: Vocab, template: str) -> None:
+        self.controls: dict[str, ControlToken] = {}
+        markers: list[str] = []
+        for token, attributes in vocab.specials.items():
+            text = vocab.text(token)
+            if len(text) < 2:
+                continue
+            if attributes & (ATTR_CONTROL | ATTR_UNKNOWN):
+                self.controls[text] = ControlToken(token, text, attributes)
+            elif text in template and not text.isspace() and not text.isalnum():
+                markers.append(text)
+        self.control_ids = frozenset(control.id for control in self.controls.values())
+        self.pattern = _any_of(self.controls)
+        self._markers = _any_of(markers)
+        self._begun = {text[:n] for text in self.controls for n in range(1, len(text))}
+        self._longest = max(map(len, self._begun), default=0)
+
+    def seal(self, text: str) -> str:
+        """The text with every control token in it made plain, also one that only begins there."""
+        clean = _MARKS.sub("\ufffd", text) if SEAL in text or CUT in text else text
+        return self._seal_end(self.pattern.sub(_put(SEAL), clean))
+
+    def seal_all(self, text: str) -> str:
+        """As `seal`, and the markers too: for what comes from users and tools."""
+        return self._markers.sub(_put(CUT), self.seal(text))
+
+    def _seal_end(self, text: str) -> str:
+        end = len(text.rstrip())
+        for length in range(1, min(self._longest, end) + 1):
+            at = end - length
+            if text[at:end].replace(SEAL, "") in self._begun:
+                text = f"{text[: at + 1]}{SEAL}{text[at + 1 :]}"
+                end += 1
+        return text
+
+
+def _put(mark: str) -> Callable[[re.Match[str]], str]:
+    def replacement(match: re.Match[str]) -> str:
+        found = match.group()
+        return found[0] + mark + found[1:]
+
+    return replacement
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

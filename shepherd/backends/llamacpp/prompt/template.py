@@ -1,0 +1,118 @@
+"""A model's chat template: compiled once, rendered per request."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from jinja2 import Template
+
+from shepherd.backends.llamacpp.prompt.adapt import adapt
+from shepherd.backends.llamacpp.prompt.conversation import (
+    Conversation,
+    Dialect,
+    template_messages,
+    template_tools,
+)
+from shepherd.backends.llamacpp.prompt.dialect import DialectFinder
+from shepherd.backends.llamacpp.prompt.environment import RENDER_ERRORS, clock, compile_template
+from shepherd.backends.llamacpp.prompt.special import SpecialTexts
+
+CHATML = """\
+{%- if tools and messages[0].role != 'system' %}
+    {%- set messages = [{'role': 'system', 'content': ''}] + messages %}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' }}
+    {%- if m.reasoning_content %}
+        {{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}
+    {%- endif %}
+    {{- m.content }}
+    {%- if loop.first and tools %}
+        {{- '\\n\\n# Tools\\n\\nYou may call one or more of these functions:\\n<tools>' }}
+        {%- for tool in tools %}
+            {{- '\\n' + (tool | tojson) }}
+        {%- endfor %}
+        {{- '\\n</tools>\\n\\nFor each call, write a JSON object within <tool_call></tool_call>:' }}
+        {{- '\\n<tool_call>\\n{"name": <name>, "arguments": <object>}\\n</tool_call>' }}
+    {%- endif %}
+    {%- for call in m.tool_calls or [] %}
+        {%- set function = {'name': call.name, 'arguments': call.arguments} %}
+        {{- '\\n' if m.content or not loop.first }}
+        {{- '<tool_call>\\n' + (function | tojson) + '\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking %}
+        {{- '<think>\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+"""What is used when a model has no template or its own fails."""
+
+
+class TemplateFailedError(Exception):
+    """A template raised instead of rendering."""
+
+
+class ChatTemplate:
+    """One template with its model's special texts; not thread-safe.
+
+    What a template can't take is put another way: a system message inside the first user
+    message, tools and calls as text, several calls one after the other.
+    """
+
+    def __init__(self, source: str, specials: SpecialTexts, constants: Mapping[str, str]) -> None:
+        self.source = source
+        self._specials = specials
+        self._constants = dict(constants)
+
+    def render(self, conversation: Conversation, *, answer: bool = True) -> str:
+        """The conversation as text with seals in it; raises TemplateFailedError.
+
+        `answer` asks for the beginning of the assistant's next message too.
+        """
+        return self._render(conversation, self._dialect, answer=answer)
+
+    @cached_property
+    def _compiled(self) -> Template:
+        try:
+            return compile_template(self.source)
+        except RENDER_ERRORS as error:
+            raise TemplateFailedError(str(error)) from error
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        return DialectFinder(self.source, self._attempt).find()
+
+    def _attempt(self, conversation: Conversation, dialect: Dialect) -> str:
+        try:
+            return self._render(conversation, dialect, answer=True)
+        except TemplateFailedError:
+            return ""
+
+    def _render(self, conversation: Conversation, dialect: Dialect, *, answer: bool) -> str:
+        adapted = adapt(conversation, dialect)
+        variables = self._variables(adapted)
+        variables["messages"] = template_messages(adapted, self._specials, dialect)
+        variables["add_generation_prompt"] = answer
+        try:
+            return self._compiled.render(variables)
+        except RENDER_ERRORS as error:
+            raise TemplateFailedError(str(error) or type(error).__name__) from error
+
+    def _variables(self, conversation: Conversation) -> dict[str, Any]:
+        now = conversation.began or datetime.now().astimezone()
+        variables: dict[str, Any] = {
+            **self._constants,
+            "enable_thinking": conversation.thinking,
+            "thinking": conversation.thinking,
+            "date_string": now.strftime("%d %b %Y"),
+            "strftime_now": clock(now),
+        }
+        tools = template_tools(conversation.tools, self._specials)
+        if tools is not None:
+            variables["tools"] = tools
+        return variables

@@ -1,0 +1,85 @@
+"""The candidates for a next token, as samplers take them."""
+
+import ctypes
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.context import NativeContext
+
+_IMPOSSIBLE = float("-inf")
+_FIELDS = 3  # id, logit, probability: four bytes each
+
+
+class Candidates:
+    """All tokens of a vocabulary with their logits; filled again for each use, never copied."""
+
+    def __init__(self, size: int) -> None:
+        lib = bindings()
+        self._lib = lib
+        self._size = size
+        memory = bytearray(_FIELDS * 4 * size)
+        self._data = (lib.llama_token_data * size).from_buffer(memory)
+        self._ids = memoryview(memory).cast("i")[0::_FIELDS]
+        self._logits = memoryview(memory).cast("f")[1::_FIELDS]
+        self._order = array("i", range(size))
+        self._pointer: Any = ctypes.cast(self._data, lib.llama_token_data_p)
+        self._array = lib.llama_token_data_array(self._data, size, -1, False)
+
+    def fill(self, context: NativeContext, index: int) -> None:
+        """Take the logits of a batch index."""
+        self._ids[:] = memoryview(self._order)
+        self._logits[:] = context.logits_bytes(index, self._size).cast("f")
+        self._reset(self._size)
+
+    def only(self, token: int) -> None:
+        """Take this token alone."""
+        self._data[0].id = token
+        self._data[0].logit = 0.0
+        self._reset(1)
+
+    def ban(self, tokens: Iterable[int]) -> None:
+        """Make these impossible; asked after `fill`, before samplers change the order."""
+        for token in tokens:
+            self._logits[token] = _IMPOSSIBLE
+
+    def ban_all_but(self, tokens: Iterable[int]) -> None:
+        """As `ban`, for all others."""
+        kept = [(token, self._logits[token]) for token in tokens]
+        self._logits[:] = memoryview(array("f", [_IMPOSSIBLE]) * self._size)
+        for token, logit in kept:
+            self._logits[token] = logit
+
+    def apply(self, sampler: Any) -> None:
+        """Let a sampler or a chain work on them."""
+        self._lib.llama_sampler_apply(sampler, ctypes.byref(self._array))
+
+    def logit(self, token: int) -> float:
+        """A token's logit; asked after `fill`, before samplers change the order."""
+        return self._logits[token]
+
+    def first(self, count: int) -> list[tuple[int, float, float]]:
+        """The first tokens that are left, each with its logit and its probability."""
+        left = range(min(count, self._array.size))
+        picked = (self._array.data[i] for i in left)
+        return [(int(t.id), float(t.logit), float(t.p)) for t in picked]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the first one is still possible; asked after `only`."""
+        return self._data[0].logit > _IMPOSSIBLE
+
+    @property
+    def selected(self) -> int | None:
+        """The token that was picked, None if it is not possible."""
+        if not 0 <= self._array.selected < self._array.size:
+            return None
+        picked = self._array.data[self._array.selected]
+        return int(picked.id) if picked.logit > _IMPOSSIBLE else None
+
+    def _reset(self, size: int) -> None:
+        self._array.data = self._pointer
+        self._array.size = size
+        self._array.selected = -1
+        self._array.sorted = False

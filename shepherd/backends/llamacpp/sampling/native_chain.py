@@ -1,0 +1,184 @@
+"""A request's samplers as a chain of llama.cpp's own."""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.bias import token_biases
+from shepherd.sampling import Sampling
+
+RANDOM_SEED = 0xFFFFFFFF
+
+_REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties"})
+"""What can make another token the best one."""
+
+_MIROSTAT_TOKENS = 100
+_POSSIBLE = 1e-37
+"""A share of the likeliest token's probability that only impossible tokens are below."""
+
+
+class NativeChain:
+    """Builds the chain of one request; `sampling` has no None where there is a default.
+
+    Biases and bans first, then the samplers in the order asked for, then the pick. As in
+    llama.cpp, mirostat takes the place of all but the biases and the temperature.
+    """
+
+    def __init__(self, sampling: Sampling, vocab: Vocab, context_size: int) -> None:
+        self._lib = bindings()
+        self._s = sampling
+        self._vocab = vocab
+        self._context_size = context_size
+        self._seed = RANDOM_SEED if sampling.seed is None else sampling.seed
+        self._makers: dict[str, Callable[[], Any]] = {
+            "dry": self._dry,
+            "top_n_sigma": self._top_n_sigma,
+            "top_k": self._top_k,
+            "typical_p": self._typical_p,
+            "top_p": self._top_p,
+            "min_p": self._min_p,
+            "xtc": self._xtc,
+            "penalties": self._penalties,
+            "temperature": self._temperature,
+        }
+
+    def build(self) -> Any:
+        """The chain; whoever takes it frees it."""
+        params = self._lib.llama_sampler_chain_default_params()
+        chain = self._lib.llama_sampler_chain_init(params)
+        for sampler in self._samplers():
+            self._lib.llama_sampler_chain_add(chain, sampler)
+        return chain
+
+    @property
+    def looks_back(self) -> int:
+        """How many tokens before the answer it wants to see."""
+        lengths = [0]
+        if "penalties" in self._active:
+            lengths.append(self._last_n(self._s.penalty_last_n))
+        if "dry" in self._active:
+            lengths.append(self._last_n(self._s.dry_penalty_last_n))
+        return max(lengths)
+
+    @property
+    def _keep(self) -> int:
+        return self._s.min_keep or 0
+
+    @property
+    def _active(self) -> list[str]:
+        """The samplers that do something; where the best token wins, only if they change it."""
+        if self._s.mirostat and self._s.temperature:
+            return []
+        active = [name for name in self._s.samplers or () if self._does_something(name)]
+        if self._s.temperature or not _REORDERING.isdisjoint(active):
+            return active
+        return []
+
+    def _does_something(self, name: str) -> bool:
+        s = self._s
+        on = {
+            "dry": s.dry_multiplier and s.dry_penalty_last_n,
+            "top_n_sigma": (s.top_n_sigma or 0) > 0,
+            "top_k": s.top_k,
+            "typical_p": s.typical_p != 1.0,
+            "top_p": s.top_p != 1.0,
+            "min_p": s.min_p,
+            "xtc": s.xtc_probability,
+            "penalties": s.penalty_last_n
+            and (s.penalty_repeat != 1.0 or s.penalty_freq or s.penalty_present),
+            "temperature": s.temperature and (s.temperature != 1.0 or s.dynatemp_range),
+        }
+        return bool(on[name])
+
+    def _samplers(self) -> Iterator[Any]:
+        lib, s = self._lib, self._s
+        yield from self._biases()
+        if s.mirostat and s.temperature:
+            yield lib.llama_sampler_init_temp(s.temperature)
+            yield self._possible_only()
+            yield self._mirostat(s.mirostat)
+            return
+        for name in self._active:
+            if name == "typical_p":
+                yield self._possible_only()
+            yield self._makers[name]()
+        greedy = not s.temperature
+        yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
+
+    def _possible_only(self) -> Any:
+        """Drops what is impossible, of which some samplers take the logarithm."""
+        return self._lib.llama_sampler_init_min_p(_POSSIBLE, 1)
+
+    def _biases(self) -> Iterator[Any]:
+        lib = self._lib
+        biases = token_biases(self._s, self._vocab)
+        if biases:
+            pairs = [lib.llama_logit_bias(t, b) for t, b in biases.items()]
+            array = (lib.llama_logit_bias * len(pairs))(*pairs)
+            yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
+
+    def _mirostat(self, version: int) -> Any:
+        s, size = self._s, self._vocab.size
+        tau, eta = s.mirostat_tau, s.mirostat_eta
+        if version == 1:
+            return self._lib.llama_sampler_init_mirostat(
+                size, self._seed, tau, eta, _MIROSTAT_TOKENS
+            )
+        return self._lib.llama_sampler_init_mirostat_v2(self._seed, tau, eta)
+
+    def _top_n_sigma(self) -> Any:
+        return self._lib.llama_sampler_init_top_n_sigma(self._s.top_n_sigma)
+
+    def _top_k(self) -> Any:
+        return self._lib.llama_sampler_init_top_k(self._s.top_k)
+
+    def _typical_p(self) -> Any:
+        return self._lib.llama_sampler_init_typical(self._s.typical_p, self._keep)
+
+    def _top_p(self) -> Any:
+        return self._lib.llama_sampler_init_top_p(self._s.top_p, self._keep)
+
+    def _min_p(self) -> Any:
+        return self._lib.llama_sampler_init_min_p(self._s.min_p, self._keep)
+
+    def _temperature(self) -> Any:
+        s = self._s
+        return self._lib.llama_sampler_init_temp_ext(
+            s.temperature, s.dynatemp_range, s.dynatemp_exponent
+        )
+
+    def _xtc(self) -> Any:
+        s = self._s
+        return self._lib.llama_sampler_init_xtc(
+            s.xtc_probability, s.xtc_threshold, self._keep, self._seed
+        )
+
+    def _penalties(self) -> Any:
+        s = self._s
+        return self._lib.llama_sampler_init_penalties(
+            self._vocab.size,
+            self._last_n(s.penalty_last_n),
+            s.penalty_repeat,
+            s.penalty_freq,
+            s.penalty_present,
+        )
+
+    def _dry(self) -> Any:
+        s = self._s
+        breakers = [b.encode("utf-8", "replace") for b in s.dry_sequence_breakers or ()]
+        return self._lib.llama_sampler_init_dry(
+            self._vocab.handle,
+            s.dry_multiplier,
+            s.dry_base,
+            s.dry_allowed_length,
+            self._last_n(s.dry_penalty_last_n),
+            (ctypes.c_char_p * len(breakers))(*breakers),
+            len(breakers),
+        )
+
+    def _last_n(self, wanted: int | None) -> int:
+        """Never more than there can be, since the room is reserved."""
+        last_n = -1 if wanted is None else wanted
+        return self._context_size if last_n < 0 else min(last_n, self._context_size)

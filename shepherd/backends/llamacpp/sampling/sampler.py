@@ -1,0 +1,195 @@
+"""The chain of samplers that picks a request's next token."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from shepherd.backends.llamacpp.grammar.constraint import Constraint
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.call_watch import CallWatch
+from shepherd.backends.llamacpp.sampling.candidates import Candidates
+from shepherd.backends.llamacpp.sampling.guard import GrammarGuard
+from shepherd.backends.llamacpp.sampling.logprob_meter import LogprobMeter
+from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
+from shepherd.errors import InvalidRequestError
+from shepherd.logprobs import TokenLogprob
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling
+
+NOTHING = -1
+"""What is sampled when no token is possible: the answer ends."""
+
+
+class SamplerChain:
+    """The samplers of `NativeChain`, a constraint's grammar, and log probabilities if asked for.
+
+    A constraint's grammar comes before the samplers: first it is asked about the token that was
+    picked, and only if it forbids that one about all tokens. `logprob` is that of the token sampled
+    last, None if nobody wants to know. `close` frees the chain; nothing else does.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        vocab: Vocab,
+        context_size: int,
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._lib = bindings()
+        self._vocab = vocab
+        self._candidates: Candidates | None = None
+        self._guard: GrammarGuard | None = None
+        self._constraint = constraint
+        self._watch: CallWatch | None = None
+        if constraint is not None and constraint.trigger:
+            self._watch = CallWatch(
+                constraint.trigger,
+                constraint.opening,
+                constraint.names,
+                reasoning=constraint.reasoning,
+            )
+        elif constraint is not None:
+            self._guard = GrammarGuard(constraint.grammar, vocab)
+        sampling = sampling.over(DEFAULT_SAMPLING)
+        native = NativeChain(sampling, vocab, context_size)
+        self._looks_back = native.looks_back
+        self._chain: Any = native.build()
+        self.logprob: TokenLogprob | None = None
+        self._meter: LogprobMeter | None = None
+        if sampling.logprobs is not None:
+            self._meter = LogprobMeter(vocab, sampling.logprobs)
+
+    def prime(self, tokens: Sequence[int]) -> None:
+        """Let the penalties see what comes before the answer."""
+        if self._looks_back:
+            for token in tokens[-self._looks_back :]:
+                self._lib.llama_sampler_accept(self._chain, token)
+
+    def sample(self, context: NativeContext, index: int) -> int:
+        """The next token behind the batch index `index`, or NOTHING; it counts as accepted."""
+        if self._guard is None:
+            token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
+            self._follow(token)
+        else:
+            token = self.pick(context, index)
+            if token != NOTHING:
+                self.accept(token)
+        if self._meter is not None:
+            self.logprob = None if token == NOTHING else self._meter.measure(context, index, token)
+        return token
+
+    def pick(self, context: NativeContext, index: int) -> int:
+        """The next token behind the batch index `index`, or NOTHING, without accepting it.
+
+        It takes from the random numbers all the same.
+        """
+        token = NOTHING
+        if self._guard is not None:
+            token = self._pick_allowed(self._guard, context, index)
+        if token == NOTHING and (self._guard is None or self._watch is not None):
+            self._drop_guard()
+            token = self._pick_any(context, index)
+        return token
+
+    def accept(self, token: int) -> None:
+        """Go on behind a token, picked or not; a constraint's grammar must allow it."""
+        self._lib.llama_sampler_accept(self._chain, token)
+        self._follow(token)
+
+    def clone(self) -> "SamplerChain":
+        """Another chain in the same state, to be closed on its own."""
+        twin = copy.copy(self)
+        twin.detach()
+        return twin
+
+    def detach(self) -> None:
+        """Share nothing any more with the chain that this is a copy of."""
+        self._chain = self._lib.llama_sampler_clone(self._chain)
+        self._guard = None if self._guard is None else self._guard.clone()
+        self._meter = None if self._meter is None else self._meter.clone()
+        self._watch = copy.deepcopy(self._watch)
+        self._candidates = None
+
+    def close(self) -> None:
+        """Free the chain; safe to call twice."""
+        if self._chain:
+            self._lib.llama_sampler_free(self._chain)
+            self._chain = None
+        if self._meter is not None:
+            self._meter.close()
+        self._drop_guard()
+
+    def _pick_any(self, context: NativeContext, index: int) -> int:
+        candidates = self._filled(context, index)
+        candidates.apply(self._chain)
+        token = candidates.selected
+        return NOTHING if token is None else token
+
+    def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
+        """A token that the grammar allows; a name that is not on offer ends its reign."""
+        token = self._pick_any(context, index)
+        if token != NOTHING and guard.allows(token):
+            return token
+        if token != NOTHING and self._strays(token):
+            self._drop_guard()
+            return token
+        candidates = self._filled(context, index)
+        guard.mask(candidates)
+        candidates.apply(self._chain)
+        masked = candidates.selected
+        return NOTHING if masked is None or not guard.allows(masked) else masked
+
+    def _filled(self, context: NativeContext, index: int) -> Candidates:
+        if self._candidates is None:
+            self._candidates = Candidates(self._vocab.size)
+        self._candidates.fill(context, index)
+        return self._candidates
+
+    def _follow(self, token: int) -> None:
+        """Let the grammar, and what waits for calls, go on behind an accepted token."""
+        guard, watch = self._guard, self._watch
+        if guard is not None and not self._vocab.is_eog(token):
+            self._advance(guard, token)
+        if watch is not None:
+            self._look_for_calls(watch, token)
+
+    def _advance(self, guard: GrammarGuard, token: int) -> None:
+        """Go on by the grammar; one that is too slow ends what asked for it, but no free answer."""
+        try:
+            guard.accept(token)
+        except InvalidRequestError:
+            if self._watch is None:
+                raise
+            self._drop_guard()
+
+    def _look_for_calls(self, watch: CallWatch, token: int) -> None:
+        piece = self._vocab.piece(token)
+        if self._guard is None:
+            rest = watch.feed(piece)
+            if rest is not None and self._constraint is not None:
+                self._begin_call(watch, self._constraint, rest)
+            return
+        watch.follow(piece.decode("utf-8", "replace"))
+        if self._guard.complete:
+            self._drop_guard()
+            watch.behind_call()
+
+    def _begin_call(self, watch: CallWatch, constraint: Constraint, rest: str) -> None:
+        """The marker has come, with `rest` behind it in the same token."""
+        guard = GrammarGuard(constraint.grammar, self._vocab)
+        if guard.follow(rest):
+            self._guard = guard
+            watch.follow(rest)
+        else:
+            guard.close()
+            watch.behind_call()
+
+    def _strays(self, token: int) -> bool:
+        text = self._vocab.piece(token).decode("utf-8", "replace")
+        return self._watch is not None and self._watch.strays(text)
+
+    def _drop_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None

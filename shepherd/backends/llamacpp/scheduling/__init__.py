@@ -1,0 +1,1 @@
+"""Requests as jobs, and which of them the next batch serves."""

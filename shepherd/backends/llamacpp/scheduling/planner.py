@@ -1,0 +1,119 @@
+"""Which tokens of which request go into the next batch."""
+
+from collections.abc import Sequence as Jobs
+from dataclasses import dataclass, replace
+
+from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.scheduling.job import Job, Phase
+from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.backends.llamacpp.speculation.drafts import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A job's share of a batch: tokens that it has, then tokens that it may say.
+
+    `completes`: all that it has is in memory behind it.
+    """
+
+    job: Job
+    sequence: Sequence
+    tokens: list[int]
+    completes: bool
+    draft: Draft | None = None
+
+    @property
+    def drafted(self) -> list[int]:
+        """The drafted tokens, which come last."""
+        return self.draft.tokens if self.draft is not None else []
+
+    def undrafted(self) -> "Part":
+        """Without the drafted tokens."""
+        known = len(self.tokens) - len(self.drafted)
+        return replace(self, tokens=self.tokens[:known], draft=None)
+
+
+class Planner:
+    """Plans one step after the other over a pool's sequences."""
+
+    def __init__(
+        self,
+        context: NativeContext,
+        pool: SequencePool,
+        pace: PrefillPace,
+        speculator: Speculator | None,
+    ) -> None:
+        """Without a speculator, and where memory can't forget a part, nothing is drafted."""
+        self._context = context
+        self._pool = pool
+        self._pace = pace
+        self._speculator = speculator if pool.rolls_back else None
+
+    def plan(self, active: Jobs[Job]) -> list[Part]:
+        """One token of each generating job first, then prompts in order as the batch has room.
+
+        Drafts come behind the generating jobs' tokens while no prompt is read.
+        """
+        room = self._context.batch_size
+        running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
+        others = [j for j in active if j.runnable and j not in running]
+        parts = [part for job in running[:room] if (part := self._part(job, 1))]
+        room -= len(parts)
+        if not others:
+            return self._with_drafts(parts, room)
+        room = self._pace.limit(room, beside_others=bool(parts))
+        for job in others:
+            part = self._part(job, room) if room > 0 else None
+            if part is not None:
+                parts.append(part)
+                room -= len(part.tokens)
+        return parts
+
+    def spans(self, parts: Jobs[Part]) -> list[Span]:
+        """The parts as a batch."""
+        return [
+            self._pool.span(
+                part.sequence,
+                part.tokens,
+                wants_logits=part.completes,
+                outputs=1 + len(part.drafted),
+            )
+            for part in parts
+        ]
+
+    def note(self, parts: Jobs[Part], seconds: float) -> None:
+        """Learn from what a batch took."""
+        tokens = sum(len(part.tokens) for part in parts)
+        self._pace.note(tokens, seconds)
+        only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
+        if self._speculator is not None and only_answers:
+            self._speculator.note_batch(tokens, seconds, self._pace.speed)
+
+    def note_draft(self, part: Part, accepted: int) -> None:
+        """Learn from a draft of which so many tokens came."""
+        part.job.drafted += len(part.drafted)
+        part.job.accepted += accepted
+        if self._speculator is not None and part.draft is not None:
+            self._speculator.note_draft(part.job, part.draft, accepted)
+
+    def _part(self, job: Job, room: int) -> Part | None:
+        sequence = job.sequence
+        if sequence is None:
+            return None
+        done = len(sequence.tokens)
+        tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
+        return Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
+
+    def _with_drafts(self, parts: list[Part], room: int) -> list[Part]:
+        if self._speculator is None or room <= 0 or not parts:
+            return parts
+        jobs = [part.job for part in parts]
+        drafts = self._speculator.drafts(jobs, room, self._context.size)
+        return [
+            replace(part, tokens=part.tokens + draft.tokens, draft=draft)
+            if (draft := drafts.get(part.job))
+            else part
+            for part in parts
+        ]

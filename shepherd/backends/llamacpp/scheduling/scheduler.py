@@ -1,0 +1,287 @@
+"""Continuous batching: requests wait, get a sequence, and are worked on one batch at a time."""
+
+from collections import deque
+from time import perf_counter
+
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
+from shepherd.backends.llamacpp.scheduling.job import (
+    Failed,
+    Finished,
+    Job,
+    Phase,
+    Post,
+    Progress,
+    Ready,
+    Text,
+)
+from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
+from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.errors import BackendError, ContextFullError
+from shepherd.events import FinishReason
+
+
+class Scheduler:
+    """Owns the sequences and runs one batch per step. Owner thread only."""
+
+    def __init__(
+        self,
+        context: NativeContext,
+        pool: SequencePool,
+        vocab: Vocab,
+        post: Post,
+        speculator: Speculator | None = None,
+    ) -> None:
+        self._context = context
+        self._pool = pool
+        self._post = post
+        self._vocab = vocab
+        self._waiting: deque[Job] = deque()
+        self._active: list[Job] = []
+        self._crowded = False
+        self._pace = PrefillPace(context.batch_size)
+        self._planner = Planner(context, pool, self._pace, speculator)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every job that is not done, oldest first."""
+        return [*self._active, *self._waiting]
+
+    @property
+    def pool(self) -> SequencePool:
+        """Where the sequences and the cache's tiers are."""
+        return self._pool
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; its prompt is decoded when its turn comes."""
+        self._waiting.append(job)
+
+    def start(self, job: Job, max_tokens: int) -> None:
+        """Let a job whose prompt is ready generate."""
+        if job.phase is Phase.DONE:
+            return
+        job.max_tokens = max_tokens
+        job.started = True
+        job.decode_started = perf_counter()
+        if job.phase is Phase.PARKED:
+            self._let_go(job)
+
+    def release(self, job: Job) -> None:
+        """Give up a job; its sequence keeps what is in it."""
+        if job.phase is not Phase.DONE:
+            self._end(job)
+
+    def fail(self, job: Job, error: BackendError) -> None:
+        """End a job with an error."""
+        if job.phase is not Phase.DONE:
+            self._end(job)
+            self._post(job, Failed(error))
+
+    def abandon(self, error: BackendError) -> None:
+        """End every job with an error and leave the memory as it is, before all is freed."""
+        for job in self.jobs:
+            job.phase = Phase.DONE
+            if job.sampler is not None:
+                job.sampler.close()
+            self._post(job, Failed(BackendError(str(error))))
+        self._active.clear()
+        self._waiting.clear()
+
+    def idle(self) -> bool:
+        """Whether a step would do nothing."""
+        if any(job.runnable or job.cancelled for job in self._active):
+            return False
+        return not (self._can_admit() or any(job.cancelled for job in self._waiting))
+
+    def step(self) -> None:
+        """Admit what can be admitted, decode one batch, sample."""
+        for job in [job for job in self.jobs if job.cancelled]:
+            self._cancel(job)
+        self._admit()
+        parts = self._planner.plan(self._active)
+        if parts:
+            self._run(parts)
+
+    def _can_admit(self) -> bool:
+        if self._crowded and self._active:
+            return False
+        return bool(self._waiting) and self._pool.has_free()
+
+    def _admit(self) -> None:
+        while self._can_admit():
+            job = self._waiting.popleft()
+            job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
+            if not job.ready:
+                job.cached = len(sequence.tokens)
+                job.restored = sequence.restored
+            job.phase = Phase.PREFILL
+            self._active.append(job)
+
+    def _run(self, parts: list[Part]) -> None:
+        started = perf_counter()
+        try:
+            code = self._context.decode(self._planner.spans(parts))
+        except BackendError as error:
+            for part in parts:
+                self._pool.resync(part.sequence)
+                self.fail(part.job, BackendError(str(error)))
+            return
+        if code == NO_ROOM:
+            self._without_room(parts)
+            return
+        seconds = perf_counter() - started
+        self._planner.note(parts, seconds)
+        index = -1
+        for part in parts:
+            index += len(part.tokens)
+            self._decoded(part, index, seconds)
+
+    def _decoded(self, part: Part, index: int, seconds: float) -> None:
+        job = part.job
+        try:
+            self._pool.extend(part.sequence, part.tokens)
+        except BackendError as error:
+            self.fail(job, error)
+            return
+        if not job.ready:
+            job.prefill_seconds += seconds
+        if not part.completes:
+            if not job.ready:
+                self._post(job, Progress(len(part.sequence.tokens), job.prompt_length))
+            return
+        if job.held is not None:
+            self._park(job)
+            return
+        try:
+            if job.ready:
+                self._go_on(part, index - len(part.drafted))
+            else:
+                self._begin(job, index)
+        except BackendError as error:
+            self.fail(job, error)
+
+    def _begin(self, job: Job, index: int) -> None:
+        """Sample the first token and keep it."""
+        job.held = self._sampler(job).sample(self._context, index)
+        job.ready = True
+        self._post(job, Ready(job.cached))
+        self._park(job)
+
+    def _go_on(self, part: Part, index: int) -> None:
+        """Sample behind the token at `index`, then behind drafted ones as long as they came.
+
+        Each token is the model's own choice, whatever was drafted; the rest of the draft goes.
+        """
+        job, drafted = part.job, part.drafted
+        known = len(part.sequence.tokens) - len(drafted)
+        sampled = accepted = 0
+        try:
+            for expected in (*drafted, None):
+                token = self._sampler(job).sample(self._context, index + sampled)
+                sampled += 1
+                job.decodes += 1
+                accepted += token == expected
+                self._accept(job, token)
+                if token != expected or job.phase is Phase.DONE:
+                    break
+        finally:
+            if drafted:
+                self._planner.note_draft(part, accepted)
+                self._pool.trim(part.sequence, known + max(0, sampled - 1))
+
+    def _park(self, job: Job) -> None:
+        job.phase = Phase.PARKED
+        if job.started:
+            self._let_go(job)
+
+    def _let_go(self, job: Job) -> None:
+        job.phase = Phase.GENERATING
+        token, job.held = job.held, None
+        if token is not None:
+            self._accept(job, token)
+
+    def _accept(self, job: Job, token: int) -> None:
+        """Take a sampled token into the answer, or end the answer with it."""
+        job.phase = Phase.GENERATING
+        if token == NOTHING or self._vocab.is_eog(token):
+            self._finish(job, FinishReason.STOP)
+            return
+        job.tokens.append(token)
+        text = job.show(self._vocab.piece(token))
+        logprob = None if job.sampler is None else job.sampler.logprob
+        if text or logprob is not None:
+            self._post(job, Text(text, logprob))
+        if job.stop.hit is not None:
+            self._finish(job, FinishReason.STOP)
+        elif job.generated == job.max_tokens or len(job.tokens) >= self._context.size:
+            self._finish(job, FinishReason.LENGTH)
+
+    def _finish(self, job: Job, reason: FinishReason) -> None:
+        text = job.show(b"", last=True)
+        if text:
+            self._post(job, Text(text))
+        answer = tuple(job.tokens[job.prompt_length :])
+        stats = job.stats(self._context.size)
+        self._end(job)
+        self._post(job, Finished(reason, stats, answer))
+
+    def _cancel(self, job: Job) -> None:
+        self._finish(job, FinishReason.CANCELLED)
+
+    def _end(self, job: Job) -> None:
+        job.phase = Phase.DONE
+        self._crowded = False
+        if job in self._active:
+            self._active.remove(job)
+        elif job in self._waiting:
+            self._waiting.remove(job)
+        self._give_back(job)
+        if job.sampler is not None:
+            job.sampler.close()
+            job.sampler = None
+
+    def _give_back(self, job: Job) -> None:
+        if job.sequence is not None:
+            self._pool.release(job.sequence)
+            job.sequence = None
+
+    def _sampler(self, job: Job) -> SamplerChain:
+        if job.sampler is None:
+            job.sampler = SamplerChain(
+                job.sampling, self._vocab, self._context.size, job.constraint
+            )
+            job.sampler.prime(job.tokens)
+        return job.sampler
+
+    def _without_room(self, parts: list[Part]) -> None:
+        """The shared memory is full: drafts go, then idle sequences; then the youngest waits."""
+        if any(part.drafted for part in parts):
+            self._run([part.undrafted() for part in parts])
+            return
+        if self._pool.drop_idle():
+            return
+        youngest = self._active[-1]
+        if len(self._active) == 1:
+            self._context_is_full(youngest)
+            return
+        self._active.remove(youngest)
+        if youngest.sequence is not None:
+            self._pool.put_away(youngest.sequence)
+        self._give_back(youngest)
+        youngest.phase = Phase.WAITING
+        self._waiting.appendleft(youngest)
+        self._crowded = True
+
+    def _context_is_full(self, job: Job) -> None:
+        if job.generated:
+            self._finish(job, FinishReason.LENGTH)
+            return
+        size = self._context.size
+        message = (
+            f"request ({job.prompt_length} tokens) exceeds the available context size "
+            f"({size} tokens)"
+        )
+        self.fail(job, ContextFullError(message, max(1, job.prompt_length - size)))

@@ -1,0 +1,162 @@
+"""A small model that guesses what a large one will say, with a context and a mirror of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from shepherd.backends.llamacpp.cache.prefixes import common_prefix
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.errors import BackendError, ModelLoadError
+
+CATCH_UP = 128
+"""Tokens that the draft model may be behind; more are read first, so many in a step."""
+
+MOST_PADDING = 128
+"""Vocabularies of one family differ in size by unused tokens at the end."""
+
+_LEARNING = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A draft of `length` tokens behind `tokens`.
+
+    `owner` tells one request from another that has its sequence later.
+    """
+
+    owner: object
+    sequence: int
+    tokens: Sequence[int]
+    length: int
+
+
+@dataclass(slots=True)
+class _Mirror:
+    """What is in memory; the first `same` tokens are known to be the owner's."""
+
+    owner: object = None
+    tokens: list[int] = field(default_factory=list[int])
+    same: int = 0
+
+
+class DraftModel:
+    """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
+
+    def __init__(self, model: NativeModel, context: NativeContext) -> None:
+        """Takes over both; raises ModelLoadError if the memory can't forget rejected tokens."""
+        self.seconds_a_token = 0.0
+        self._model = model
+        self._context = context
+        self._mirrors = [_Mirror() for _ in range(context.sequences)]
+        self._lib = bindings()
+        self._greedy: Any = self._lib.llama_sampler_init_greedy()
+        context.decode([Span(0, 0, [0, 0], wants_logits=True)])
+        if not context.remove(0, 1):
+            self.close()
+            raise ModelLoadError(
+                "A recurrent model can't draft: its memory can't forget what was rejected."
+            )
+        context.clear()
+
+    def draft(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        """A draft for each, empty for those that must wait until their text has been read."""
+        started = perf_counter()
+        ready = [w for w in wanted if self._catch_up(w)]
+        drafts: dict[int, list[int]] = {w.sequence: [] for w in wanted}
+        ahead = {w.sequence: w.tokens[-1] for w in ready}
+        for count in range(max((w.length for w in ready), default=0)):
+            going = [w for w in ready if w.length > count]
+            tokens = self._next([(w.sequence, ahead[w.sequence]) for w in going])
+            if tokens is None:
+                break
+            for w, token in zip(going, tokens, strict=True):
+                drafts[w.sequence].append(token)
+                ahead[w.sequence] = token
+        total = sum(map(len, drafts.values()))
+        if total:
+            self._note(total, perf_counter() - started)
+        return [drafts[w.sequence] for w in wanted]
+
+    def warm_up(self) -> None:
+        """As `NativeContext.warm_up`, before the first draft."""
+        self._context.warm_up()
+
+    def close(self) -> None:
+        """Free everything; safe to call twice."""
+        if self._greedy:
+            self._lib.llama_sampler_free(self._greedy)
+            self._greedy = None
+        self._context.close()
+        self._model.close()
+
+    def _catch_up(self, w: Wanted) -> bool:
+        """Read all but the last token; False if that is too much for now."""
+        mirror = self._mirrors[w.sequence]
+        if mirror.owner is not w.owner:
+            mirror.owner, mirror.same = w.owner, 0
+        behind = len(w.tokens) - 1
+        same = mirror.same
+        same += common_prefix(mirror.tokens[same:], w.tokens[same:behind])
+        if same < len(mirror.tokens):
+            self._context.remove(w.sequence, same)
+            del mirror.tokens[same:]
+        chunk = list(w.tokens[same : min(behind, same + CATCH_UP)])
+        if chunk and not self._read([Span(w.sequence, same, chunk, wants_logits=False)]):
+            return False
+        mirror.same = len(mirror.tokens)
+        return mirror.same == behind
+
+    def _next(self, last: list[tuple[int, int]]) -> list[int] | None:
+        """The likeliest token behind each of these; None if there is no room."""
+        spans = [
+            Span(sequence, len(self._mirrors[sequence].tokens), [token], wants_logits=True)
+            for sequence, token in last
+        ]
+        if not self._read(spans):
+            return None
+        sample = self._lib.llama_sampler_sample
+        return [int(sample(self._greedy, self._context.handle, i)) for i in range(len(spans))]
+
+    def _read(self, spans: list[Span]) -> bool:
+        """Compute and mirror; a failure empties the whole memory, which costs only time."""
+        try:
+            code = self._context.decode(spans)
+        except BackendError:
+            code = -1
+        if code != DECODED:
+            self._context.clear()
+            self._mirrors = [_Mirror() for _ in self._mirrors]
+            return False
+        for span in spans:
+            self._mirrors[span.sequence].tokens.extend(span.tokens)
+        return True
+
+    def _note(self, tokens: int, seconds: float) -> None:
+        each = seconds / tokens
+        known = self.seconds_a_token
+        self.seconds_a_token = known + _LEARNING * (each - known) if known else each
+
+
+def check_same_vocabulary(draft: Vocab, target: Vocab) -> None:
+    """Raise ModelLoadError unless the tokens of one model mean the same to the other."""
+    shared = min(draft.size, target.size)
+    padding = max(draft.size, target.size) - shared
+    reason = ""
+    if padding > MOST_PADDING:
+        reason = f"it has {draft.size} tokens instead of {target.size}"
+    elif draft.eos != target.eos:
+        reason = "another token ends its answers"
+    else:
+        different = next((t for t in range(shared) if draft.raw(t) != target.raw(t)), None)
+        if different is not None:
+            mine, theirs = draft.text(different), target.text(different)
+            reason = f"its token {different} is {mine!r} instead of {theirs!r}"
+    if reason:
+        raise ModelLoadError(
+            f"The draft model's vocabulary is not the model's: {reason}. Use a smaller model of "
+            "the same family, or none."
+        )
