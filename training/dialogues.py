@@ -12,13 +12,13 @@ from training.words import Words
 SceneMaker = Callable[[Scene], None]
 SCENES: dict[SceneMaker, float] = {
     scenes.single: 48,
-    scenes.double: 8,
+    scenes.double: 10,
     scenes.write_then: 3,
     scenes.list_then_read: 3,
     scenes.vague: 1.5,
     scenes.append: 0.6,
     scenes.client: 20,
-    talk.beyond: 10,
+    talk.beyond: 12,
     talk.chat: 8,
     talk.where: 0.5,
     talk.tell: 1.5,

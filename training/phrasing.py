@@ -11,17 +11,28 @@ CHOICE = re.compile(r"\[([^\[\]]*)\]")
 QUESTION = re.compile(
     r"(what|which|who|where|why|how|is|are|do|does|did|has|have|when|whose)\b", re.IGNORECASE
 )
-POLITE = re.compile(r"(could|would|can|may|might|will|in|from|let|I|when|if|the|use|with)\b")
+POLITE = re.compile(
+    r"(could|would|can|may|might|will|in|inside|within|from|let|I|when|if|the|use|with|it|it's"
+    r"|there|there's|where|my|our|each|every|all|this|you|file|old|instead|just|do|every|any)\b"
+)
 OPENERS = (
     *("please ", "can you ", "could you ", "now ", "would you ", "I want you to ", "ok, "),
     *("hey, ", "then ", "pup, ", "you should ", "I need you to ", "go and ", "hi! ", "next, "),
+    *("kindly ", "will you ", "can you please ", "could you please ", "so, ", "alright, ", "hm, "),
+    *("do me a favour and ", "try to ", "I want to ", "help me to ", "hey you, ", "hello, "),
+    *("would you be so nice to ", "right, ", "pup ", "first ", "I'd like to ", "please, "),
 )
 HELD_OPENERS = (
     *("be so kind to ", "would you please ", "well, ", "I would like you to ", "hey pup, "),
 )
 ASKERS = ("please tell me: ", "ok, ", "hey, ", "and ", "so ", "pup, ", "now ", "hi, ")
 HELD_ASKERS = ("tell me, ", "well, ", "hey pup, ")
-CLOSERS = (" please", " for me", " now", ", please", " thanks", ", thanks")
+CLOSERS = (
+    *(" please", " for me", " now", ", please", " thanks", ", thanks", " thanks a lot", ", cheers"),
+    *(", thanks a lot", ", many thanks", ", thx", ", can you", ", will you", ", could you", " pls"),
+    *(" at once", " right away", ", quickly", " immediately", ", if you can", ", if possible"),
+    *(", thanks so much", ", much obliged", ", that would be nice", ", now", ", pup"),
+)
 HELD_CLOSERS = (", would you", " right now", ", thank you")
 LAST = " (nothing may follow)"
 
@@ -33,10 +44,14 @@ class Phrases:
     train: tuple[str, ...]
     held: tuple[str, ...]
     tail: bool = True  # whether a closing word or mark may follow
+    polite: bool = True  # whether it is a request, which polite words may open and close
 
     def pick(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing with its choices made, openers and closers added, values not filled in."""
-        return dress(rng, self._draw(rng, held=held), held=held, tail=self.tail)
+        text = self._draw(rng, held=held)
+        if self.polite:
+            text = courteous(rng, text, held=held, tail=self.tail)
+        return _written(rng, text, tail=self.tail)
 
     def bare(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing, undressed and no question, to be joined with another by "and"."""
@@ -53,16 +68,16 @@ class Phrases:
                 return text
 
 
-def load(file: str) -> dict[str, Phrases]:
-    """The phrasings in `lists/FILE.txt`, by intent."""
+def load(file: str, talk: frozenset[str] = frozenset()) -> dict[str, Phrases]:
+    """The phrasings in `lists/FILE.txt`, by intent; those in `talk` are no requests."""
     lines = sections(file)
-    return {
-        name.removesuffix(LAST): Phrases(
-            train, lines[name.removesuffix(LAST) + " held out"], tail=not name.endswith(LAST)
-        )
-        for name, train in lines.items()
-        if not name.endswith(" held out")
-    }
+    found: dict[str, Phrases] = {}
+    for name, train in lines.items():
+        if not name.endswith(" held out"):
+            intent, last = name.removesuffix(LAST), name.endswith(LAST)
+            held = lines[intent + " held out"]
+            found[intent] = Phrases(train, held, tail=not last, polite=intent not in talk)
+    return found
 
 
 def expand(rng: random.Random, text: str) -> str:
@@ -92,8 +107,8 @@ def _tidy(text: str) -> str:
     return re.sub(r" +", " ", text).replace(" ,", ",").strip()
 
 
-def dress(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:
-    """Adds politeness, capitals and marks at random."""
+def courteous(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:
+    """Adds polite words at random."""
     ask = bool(QUESTION.match(text))
     if not ask and tail and rng.random() < 0.15 and not text.endswith(("?", "!", ":")):
         text += rng.choice(HELD_CLOSERS if held else CLOSERS)
@@ -102,8 +117,13 @@ def dress(rng: random.Random, text: str, *, held: bool, tail: bool) -> str:
             text = rng.choice(HELD_ASKERS if held else ASKERS) + text
         else:
             text = rng.choice(HELD_OPENERS if held else OPENERS) + text
+    return text
+
+
+def _written(rng: random.Random, text: str, *, tail: bool) -> str:
+    """Adds capitals and marks at random."""
     if tail:
-        text = _mark(rng, text, ask=ask)
+        text = _mark(rng, text, ask=bool(QUESTION.match(text)))
     if text[0].isalpha() and rng.random() < 0.35:
         text = text[0].upper() + text[1:]
     return text

@@ -81,7 +81,7 @@ def no_tool(s: Scene) -> None:
 def _make(s: Scene, style: Style = Style.ALONE, makers: dict[Maker, float] | None = None) -> Task:
     pool = makers or (tasks.MAKERS if s.held else tasks.PRACTICE)
     offered = {tool.kind for tool in s.tools}
-    missing = s.rng.random() < (0.06 if s.held else 0.1)
+    missing = s.rng.random() < (0.06 if s.held else 0.13)
     for _ in range(60):
         task = s.rng.choices(list(pool), list(pool.values()))[0](s, style)
         if (task.kind in offered) != missing:

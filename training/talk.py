@@ -6,7 +6,9 @@ from training import answers, lists
 from training.dialogue import Scene
 from training.phrasing import fill, load
 
-TALK = load("talk")
+TALK = load(
+    "talk", frozenset({"greeting", "thanks", "bye", "mutter", "tell", "tell_name", "foreign"})
+)
 SMALL_TALK = {
     "greeting": (answers.GREETING, 3),
     "identity": (answers.IDENTITY, 3),

@@ -1,6 +1,7 @@
 """One request that one tool call fulfils: its text, the call, and what the tool may answer."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -174,6 +175,15 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
                 lambda: f"Wrote {size} bytes to {path}", path)  # fmt: skip
 
 
+def changed(words: Words, text: str) -> str:
+    """The text with one of its words or numbers replaced."""
+    parts = re.findall(r"\w+|\W+", text)
+    at = words.rng.choice([i for i, part in enumerate(parts) if part[0].isalnum()] or [0])
+    number = parts[at].isdecimal()
+    parts[at] = str(words.rng.randint(0, 99)) if number else words.word()
+    return "".join(parts)
+
+
 def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     """Replace a text in a file."""
     path = spaced(s.words)
@@ -181,8 +191,11 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     old, new = (s.words.words(1, 3) if rng.random() < 0.7 else content(s.words) for _ in range(2))
     if rng.random() < 0.08 and stem(path).isalpha():
         old = stem(path)
-    if rng.random() < 0.06:
+    if rng.random() < 0.08:
         old = rng.choice("xyzabcnik")
+    if rng.random() < 0.2:
+        old = old if rng.random() < 0.5 else rng.choice(CODE)(s.words)
+        new = changed(s.words, old)
     plain = " " not in old and " " not in new and old.isalpha() and new.isalpha()
     everywhere = rng.random() < 0.25
     marks = (old, new) if plain and rng.random() < 0.7 else (quoted(rng, old), quoted(rng, new))
