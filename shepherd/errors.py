@@ -8,7 +8,9 @@ ShepherdError               the message tells the user what to do
     ├── ModelLoadError      the model file is missing, damaged or does not fit
     ├── InvalidRequestError the request itself is wrong (a server answers 400)
     ├── ContextFullError    the conversation is larger than the context
-    └── BusyError           the queue is full (a server answers 503)
+    ├── BusyError           the queue is full, or a rate limit holds (a server answers 503)
+    ├── AccessError         a provider refuses the key or the account
+    └── UnreachableError    a provider can't be reached, or fails again and again
 """
 
 
@@ -68,3 +70,14 @@ class BusyError(BackendError):
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class AccessError(BackendError):
+    """A provider refuses the key, or the account may not do this; names the provider."""
+
+
+class UnreachableError(BackendError):
+    """A provider can't be reached, or failed too often; nothing of the answer had come.
+
+    Another provider may be asked instead.
+    """

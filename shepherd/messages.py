@@ -1,6 +1,7 @@
 """Messages of a conversation as plain data, and their JSON form."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
@@ -22,11 +23,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that a model made; `arguments` is the parsed object, never its text."""
+    """A call that a model made; `arguments` is the parsed object, never its text.
+
+    `extra` is what an API wants back with the call, under its wire's name.
+    """
 
     id: str
     name: str
     arguments: JsonObject
+    extra: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
 
     @property
     def arguments_json(self) -> str:
@@ -48,7 +53,8 @@ class Message:
     """One message; content, reasoning and tool calls are kept apart and exactly as generated.
 
     `tool_call_id` and `name` (the tool's) belong to messages of role TOOL. A hint is a user message
-    that Shepherd wrote in the user's place, within a turn.
+    that Shepherd wrote in the user's place, within a turn. `extra` is what an API wants back
+    unchanged with the message (signatures), under its wire's name; others ignore it.
     """
 
     role: Role
@@ -57,6 +63,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     name: str = ""
+    extra: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
 
     @classmethod
     def user(cls, content: str) -> "Message":
@@ -88,14 +95,29 @@ def message_to_json(message: Message) -> JsonObject:
     if message.reasoning:
         data["reasoning"] = message.reasoning
     if message.tool_calls:
-        data["tool_calls"] = [
-            {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
-        ]
+        data["tool_calls"] = [_call_to_json(call) for call in message.tool_calls]
     if message.tool_call_id:
         data["tool_call_id"] = message.tool_call_id
     if message.name:
         data["name"] = message.name
+    if message.extra:
+        data["extra"] = dict(message.extra)
     return data
+
+
+def _call_to_json(call: ToolCall) -> JsonObject:
+    data: JsonObject = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    return data | ({"extra": dict(call.extra)} if call.extra else {})
+
+
+def _call_from_json(data: JsonObject) -> ToolCall:
+    arguments = dict(cast(JsonObject, data["arguments"]))
+    return ToolCall(str(data["id"]), str(data["name"]), arguments, _extra(data))
+
+
+def _extra(data: JsonObject) -> dict[str, JsonObject]:
+    extra = cast(dict[str, JsonObject], data.get("extra", {}))
+    return {str(wire): dict(value) for wire, value in extra.items()}
 
 
 def message_from_json(data: JsonObject) -> Message:
@@ -103,10 +125,7 @@ def message_from_json(data: JsonObject) -> Message:
 
     Raises ValueError, TypeError or KeyError when `data` is not such an object.
     """
-    calls = tuple(
-        ToolCall(str(c["id"]), str(c["name"]), dict(cast(JsonObject, c["arguments"])))
-        for c in cast(list[JsonObject], data.get("tool_calls", []))
-    )
+    calls = tuple(_call_from_json(c) for c in cast(list[JsonObject], data.get("tool_calls", [])))
     return Message(
         role=Role(data["role"]),
         content=str(data["content"]),
@@ -114,4 +133,5 @@ def message_from_json(data: JsonObject) -> Message:
         tool_calls=calls,
         tool_call_id=str(data.get("tool_call_id", "")),
         name=str(data.get("name", "")),
+        extra=_extra(data),
     )

@@ -16,7 +16,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-CALLS = st.builds(ToolCall, st.text(), st.text(), st.dictionaries(st.text(), JSON, max_size=3))
+OBJECTS = st.dictionaries(st.text(), JSON, max_size=3)
+EXTRA = st.dictionaries(st.text(), OBJECTS, max_size=2)
+CALLS = st.builds(ToolCall, st.text(), st.text(), OBJECTS, EXTRA)
 MESSAGES = st.builds(
     Message,
     st.sampled_from(Role),
@@ -25,6 +27,7 @@ MESSAGES = st.builds(
     st.lists(CALLS, max_size=3).map(tuple),
     st.text(),
     st.text(),
+    EXTRA,
 )
 
 

@@ -1,0 +1,196 @@
+"""What an adapter for one API says and understands; no I/O.
+
+A wire turns a session into a request, and what comes back into deltas. Everything else (connecting,
+retrying, assembling the message, counting tokens) is the same for all and stands in the modules
+beside this one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, TypeAlias
+
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+
+
+class Framing(StrEnum):
+    """How a streamed answer is cut into events."""
+
+    SSE = "sse"  # server-sent events
+    NDJSON = "ndjson"  # one JSON object a line
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """An HTTP request; `path` is relative to the provider's base URL. No key: `Wire.auth` has it.
+
+    `stream` says whether the answer comes as events.
+    """
+
+    path: str
+    body: JsonObject | None = None
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    stream: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of the reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of a tool call; pieces with one `key` belong together, in the order of first sight.
+
+    `id` and `name` are "" where the piece does not bring them. `arguments` is JSON text to append;
+    `extra` is what the API wants back with the call (see `ToolCall.extra`).
+    """
+
+    key: int | str
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraDelta:
+    """What the API wants back unchanged with this message (see `Message.extra`), appended."""
+
+    value: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class UsageDelta:
+    """Tokens as the API counts them; a later one replaces what it names, None says nothing.
+
+    `prompt_tokens` includes the cached ones; `completion_tokens` includes the reasoning.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopDelta:
+    """Why the answer ended; `note` is for the user where there is more to say (a refusal)."""
+
+    reason: FinishReason
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDelta:
+    """An error in the middle of a stream; `body` is the API's own error object as it came."""
+
+    body: JsonObject
+    status: int = 500
+
+
+Delta: TypeAlias = (
+    TextDelta | ThinkingDelta | CallDelta | ExtraDelta | UsageDelta | StopDelta | ErrorDelta
+)
+
+
+class WireDecoder(ABC):
+    """Understands one streamed answer; a new one per request."""
+
+    @abstractmethod
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        """The deltas of one event; `name` is "" where the framing has no names.
+
+        Lenient: unknown events and fields of a wrong type give nothing. Never raises for what an
+        upstream sent.
+        """
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether the answer has come to its end; if the stream ends before, it was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
+
+    `source` says where the context size was learned, for the user.
+    """
+
+    id: str
+    context_size: int = 0
+    output_limit: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What is known about the model that answers; see the model database.
+
+    `limit_parameter` is the name of the output limit in the request ("" = the wire's own choice).
+    """
+
+    id: str
+    context_size: int = 0
+    output_limit: int = 0
+    thinking: bool = False
+    vision: bool = False
+    limit_parameter: str = ""
+
+
+class Wire(ABC):
+    """One API's language."""
+
+    name: ClassVar[str]
+    framing: ClassVar[Framing] = Framing.SSE
+    default_base_url: ClassVar[str] = ""
+    prints_calls: ClassVar[bool] = True
+    """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
+
+    @abstractmethod
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        """The headers that let us in; {} for an empty key."""
+
+    @abstractmethod
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+        """The request for an answer; `max_tokens` 0 = the API's or the model's most.
+
+        The conversation is normalised so that the API takes it whatever happened before:
+        alternation, orphan calls and results, empty contents, messages of other wires.
+        Raises InvalidRequestError for a parameter that the API has not.
+        """
+
+    @abstractmethod
+    def decoder(self) -> WireDecoder:
+        """Understands the answer to one `chat` request."""
+
+    @abstractmethod
+    def models(self) -> WireRequest:
+        """The request for the list of models."""
+
+    @abstractmethod
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        """The models in the answer to `models`, with what it tells about them."""
+
+    def probes(self, model: str) -> list[WireRequest]:
+        """Further requests that may tell the context size, the most reliable one first."""
+        del model
+        return []
+
+    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        """What the answer to a probe tells about the model, None if nothing."""
+        del request, body, model
+        return None
