@@ -5,6 +5,7 @@ Log: training/run/log.jsonl, one line each 20 steps. Checkpoint: training/run/ch
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,8 @@ class Trainer:
             last, whole = self.one()
             taken = time.monotonic() - start
             self.seconds += taken
-            own = last if self.step < 5 else 0.95 * own + 0.05 * last
+            if not math.isnan(last):  # Pup may write nothing in a batch
+                own = last if self.step < 5 else 0.95 * own + 0.05 * last
             if self.step % 20 == 0:
                 self._log(own, whole, TOKENS / taken)
             if self.step % 50 == 0 or self.step == self.steps:

@@ -1,4 +1,4 @@
-"""The thread that owns llama.cpp: requests come in through a queue, updates go out per step."""
+"""The thread that owns llama.cpp: requests come in through a queue, updates go out together."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.scheduling.job import Job, Post, Update
+from shepherd.backends.llamacpp.scheduling.outbox import Outbox
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,9 @@ Command = Callable[[Engine], None]
 class Worker:
     """Runs an engine on its own thread. All methods may be called from any thread.
 
-    Updates are delivered on the event loop that was running when the worker was made, all of a
-    step in one call. However the thread ends, every job that it had hears of it.
+    Updates are delivered on the event loop that was running when the worker was made, those of a
+    step, or of several short ones, in one call. However the thread ends, every job that it had
+    hears of it.
     """
 
     def __init__(self, load: Callable[[Post], Engine]) -> None:
@@ -33,7 +35,7 @@ class Worker:
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[Command] = SimpleQueue()
-        self._outbox: list[tuple[Job, Update]] = []
+        self._outbox = Outbox(self._hand_over)
         self._gate = threading.Lock()
         self._ended: BackendError | None = None
         self._stopping = False
@@ -77,12 +79,9 @@ class Worker:
                 raise _closed()
             self._commands.put(command)
 
-    def _post(self, job: Job, update: Update) -> None:
-        self._outbox.append((job, update))
-
     def _run(self) -> None:
         try:
-            engine = self._load(self._post)
+            engine = self._load(self._outbox.post)
         except ShepherdError as error:
             self.loaded.set_exception(error)
             return
@@ -106,9 +105,11 @@ class Worker:
         self._warm_up(engine)
         while not self._stopping:
             self._obey(engine, wait=scheduler.idle())
+            if not scheduler.steady:
+                self._outbox.flush()
             if not self._stopping:
                 scheduler.step()
-            self._flush()
+            self._outbox.flush(hold=scheduler.steady and not scheduler.idle())
 
     def _warm_up(self, engine: Engine) -> None:
         """Get ready for the first request if it lets time for that."""
@@ -130,11 +131,8 @@ class Worker:
                 return
             command(engine)
 
-    def _flush(self) -> None:
-        """Hand all new updates to the event loop in one call."""
-        if not self._outbox:
-            return
-        updates, self._outbox = self._outbox, []
+    def _hand_over(self, updates: list[tuple[Job, Update]]) -> None:
+        """Give updates to the event loop in one call."""
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
         except RuntimeError:
@@ -145,7 +143,7 @@ class Worker:
             self._ended = error
         self._obey(engine, wait=False)
         engine.scheduler.abandon(error)
-        self._flush()
+        self._outbox.flush()
         try:
             if orderly:
                 engine.save()

@@ -79,8 +79,8 @@ class Job:
 
     `tokens` is the prompt and what was generated; what of it is not in the sequence yet has to
     be decoded. `held` is a token that was sampled before generating was asked for. Of `drafted`
-    tokens that were computed ahead, `accepted` came. `receive` is called on the event loop's
-    thread.
+    tokens that were computed ahead, `accepted` came; it `spoke` once text of it was sent.
+    `receive` is called on the event loop's thread.
     """
 
     prompt_length: int
@@ -104,6 +104,7 @@ class Job:
     accepted: int = 0
     ready: bool = False
     started: bool = False
+    spoke: bool = False
     stop: StopMatcher = field(init=False)
     _decoder: codecs.IncrementalDecoder = field(init=False)
 

@@ -96,6 +96,13 @@ class Scheduler:
             return False
         return not (self._can_admit() or any(job.cancelled for job in self._waiting))
 
+    @property
+    def steady(self) -> bool:
+        """Whether the next step does nothing but add to the answers that are being given."""
+        if self._can_admit():
+            return False
+        return all(job.phase is not Phase.PREFILL for job in self._active)
+
     def step(self) -> None:
         """Admit what can be admitted, decode one batch, sample."""
         for job in [job for job in self.jobs if job.cancelled]:

@@ -1,0 +1,41 @@
+"""Updates on their way from the owner thread to the event loop."""
+
+from collections.abc import Callable
+from time import monotonic
+
+from shepherd.backends.llamacpp.scheduling.job import Job, Text, Update
+
+HOLD = 0.004
+"""Seconds that text waits for more of it: waking the event loop costs as much as a small model's
+token, and nobody sees a hundredth of a second."""
+
+Deliver = Callable[[list[tuple[Job, Update]]], None]
+
+
+class Outbox:
+    """Collects updates and hands them on in one call. Owner thread only."""
+
+    def __init__(self, deliver: Deliver, clock: Callable[[], float] = monotonic) -> None:
+        self._deliver = deliver
+        self._clock = clock
+        self._updates: list[tuple[Job, Update]] = []
+        self._urgent = False
+        self._sent = 0.0
+
+    def post(self, job: Job, update: Update) -> None:
+        """Take an update; all but an answer's further text is urgent."""
+        self._updates.append((job, update))
+        if not isinstance(update, Text) or not job.spoke:
+            self._urgent = True
+        job.spoke = job.spoke or isinstance(update, Text)
+
+    def flush(self, *, hold: bool = False) -> None:
+        """Hand everything on; with `hold`, text that came just now may wait for the next flush."""
+        if not self._updates:
+            return
+        now = self._clock()
+        if hold and not self._urgent and now - self._sent < HOLD:
+            return
+        updates, self._updates = self._updates, []
+        self._urgent, self._sent = False, now
+        self._deliver(updates)
