@@ -1,7 +1,6 @@
 """Beginning a conversation: a new one, or one that was saved."""
 
 import secrets
-from datetime import datetime
 from pathlib import Path
 
 from shepherd.cli.notices import Notices
@@ -11,6 +10,7 @@ from shepherd.config.settings import Config
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript
+from shepherd.transcript.records import parse_time
 
 SYSTEM_MESSAGE = (
     "You are Shepherd, an agent in the user's terminal. Use the tools to look before you answer; "
@@ -52,20 +52,15 @@ def _new(
 
 def _session(system: str, messages: list[Message], transcript: Transcript) -> Session:
     header = transcript.header
-    return Session(system, messages, id=header.id, began=_time(header.created), journal=transcript)
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:  # somebody edited the file
-        return None
+    began = parse_time(header.created)
+    return Session(system, messages, id=header.id, began=began, journal=transcript)
 
 
 def _resumed(
     transcript: Transcript, saved: SavedSession, config: Config, cwd: Path, notices: Notices
 ) -> tuple[Session, Transcript]:
     session = _session(saved.system_message, list(saved.messages), transcript)
+    session.times[:] = saved.times
     for warning in saved.warnings:
         notices.tell(warning)
     if saved.header.cwd != str(cwd):

@@ -1,6 +1,7 @@
 """Reading a session file, whatever state it was left in."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from shepherd.errors import SessionError
@@ -24,8 +25,8 @@ from shepherd.transcript.repair import repaired
 class SavedSession:
     """A conversation as its file tells it.
 
-    `numbers` runs parallel to `messages`; None marks a result that was filled in for a call that
-    has none. `sound_bytes` is the length of the file without a torn last line, `complete` whether
+    `numbers` and `times` run parallel to `messages`; None marks a result that was filled in for a
+    call that has none. `sound_bytes` is the length of the file without a torn last line, `complete` whether
     it ends in a newline. `warnings` has a sentence per damaged line.
     """
 
@@ -35,6 +36,7 @@ class SavedSession:
     model: str
     messages: tuple[Message, ...]
     numbers: tuple[int | None, ...]
+    times: tuple[datetime | None, ...]
     next_number: int
     sound_bytes: int
     complete: bool
@@ -50,13 +52,15 @@ class _Replay:
 
     def __init__(self, header: Header) -> None:
         self.live: dict[int, Message] = {}
+        self.times: dict[int | None, datetime | None] = {}
         self.settings = {"system_message": header.system_message, "model": header.model}
         self.next_number = 0
 
     def apply(self, change: Change) -> None:
         match change:
-            case MessageAdded(number, message):
+            case MessageAdded(number, message, time):
                 self.live[number] = message
+                self.times[number] = time
                 self.next_number = max(self.next_number, number + 1)
             case MessagesEvicted(numbers):
                 for number in numbers:
@@ -108,6 +112,7 @@ def parse_session(path: Path, data: bytes) -> SavedSession:
         model=replay.settings["model"],
         messages=tuple(message for _, message in kept),
         numbers=tuple(number for number, _ in kept),
+        times=tuple(replay.times.get(number) for number, _ in kept),
         next_number=replay.next_number,
         sound_bytes=len(data) if whole_tail or not lines else len(data) - len(tail),
         complete=bool(lines) and not whole_tail,

@@ -30,10 +30,11 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """A message and its number."""
+    """A message, its number, and when it was written down (in UTC; None if the line is odd)."""
 
     number: int
     message: Message
+    time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def header_line(header: Header) -> bytes:
 def change_line(change: Change) -> bytes:
     """A change as a line with its newline."""
     match change:
-        case MessageAdded(number, message):
+        case MessageAdded(number=number, message=message):
             data = {"type": "message", "n": number, "message": message_to_json(message)}
         case MessagesEvicted(numbers):
             data = {"type": "evicted", "n": list(numbers)}
@@ -92,7 +93,8 @@ def parse_change(line: bytes) -> Change:
     data = _object(line)
     match data["type"]:
         case "message":
-            return MessageAdded(int(data["n"]), message_from_json(_checked(data["message"])))
+            message = message_from_json(_checked(data["message"]))
+            return MessageAdded(int(data["n"]), message, parse_time(data.get("time")))
         case "evicted":
             return MessagesEvicted(tuple(int(n) for n in data["n"]))
         case "cleared":
@@ -106,6 +108,14 @@ def parse_change(line: bytes) -> Change:
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def parse_time(text: object) -> datetime | None:
+    """The time that `now` wrote; None if somebody else wrote something else."""
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
 
 
 def json_line(data: JsonObject) -> bytes:

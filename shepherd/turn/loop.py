@@ -10,6 +10,7 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
+from shepherd.turn.evicted import eviction_notice
 from shepherd.turn.fitting import evict_oldest, fit_result, make_room, result_bytes
 from shepherd.turn.hints import ASKED_AGAIN, GIVEN_UP, HintGuard, hint
 from shepherd.turn.repetition import RepetitionGuard
@@ -153,8 +154,7 @@ class _Turn:
             gone = await make_room(self.session, self.backend, full)
         except ContextFullError:
             if not self.stats:
-                last = len(self.session.messages) - 1
-                self.session.evict([range(last, last + 1)])
+                self.session.take_back()
             raise
         if not self._tell_evicted(gone):
             raise full
@@ -162,7 +162,7 @@ class _Turn:
     def _tell_evicted(self, gone: list[Message]) -> bool:
         """Tell the user what went; False if nothing did."""
         if gone:
-            text = f"Context full: the {len(gone)} oldest messages left the conversation."
+            text = eviction_notice(self.session, len(gone))
             self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
         return bool(gone)
 
