@@ -81,6 +81,17 @@ class CacheTier:
 
 
 @dataclass(frozen=True, slots=True)
+class Parallel:
+    """How many requests share a model's context: `first` of them, up to `most` when they come.
+
+    Where each needs memory for a state of its own (recurrent models) it stays at `first`.
+    """
+
+    first: int = 1
+    most: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown."""
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, Parallel
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
 
+ONE = Parallel()
 
-async def open_backend(config: Config, *, parallel: int = 1) -> Backend:
+
+async def open_backend(config: Config, *, parallel: Parallel = ONE) -> Backend:
     """Load the configured model; `parallel` is for settings that leave it open.
 
     Raises ModelLoadError when the model can't be found or loaded, ConfigError for a bad setting.

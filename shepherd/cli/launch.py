@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.errors import UsageError
 from shepherd.cli.request import Launch
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+
+CONVERSATION = Parallel(1, most=8)
+"""One conversation, which may ask its model something beside."""
 
 
 def launch(request: Launch) -> int:
@@ -74,7 +77,7 @@ async def _answer(assembly: Assembly, question: str) -> int:
 async def _open_backend(config: Config) -> Backend:
     from shepherd.backends.registry import open_backend
 
-    return await open_backend(config)
+    return await open_backend(config, parallel=CONVERSATION)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import build_registry, tool_context
 from shepherd.cli.permissions import build_policy
 from shepherd.config.paths import Paths
@@ -15,7 +15,7 @@ from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.runner import ToolRunner
 
-PARALLEL = 4
+PARALLEL = Parallel(4)
 """Requests at once where the settings leave it open."""
 
 

@@ -107,7 +107,12 @@ class LlamaCppSection(Section):
         int, Field(ge=0, le=1024, description="CPU threads; 0 = one per core available.")
     ] = 0
     parallel: Annotated[
-        int, Field(ge=0, le=256, description="Sequences at once; 0 = 1 in a REPL, 4 in a server.")
+        int,
+        Field(
+            ge=0,
+            le=256,
+            description="Sequences at once; 0 = 4 in a server, 1 in a REPL and more when needed.",
+        ),
     ] = 0
     max_queue: Annotated[
         int,

@@ -5,7 +5,14 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
-from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import (
+    Backend,
+    CacheTier,
+    Generation,
+    ModelInfo,
+    Parallel,
+    Prefilled,
+)
 from shepherd.backends.llamacpp.answer import Answer
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
@@ -62,7 +69,7 @@ class LlamaCppBackend(Backend):
         settings: LlamaCppSection,
         sampling: Sampling = DEFAULT_SAMPLING,
         *,
-        parallel: int = 1,
+        parallel: int | Parallel = 1,
         name: str = "",
         cache: Path | None = None,
     ) -> "LlamaCppBackend":
@@ -73,7 +80,8 @@ class LlamaCppBackend(Backend):
         ConfigError.
         """
         defaults = check_sampling(sampling.over(DEFAULT_SAMPLING))
-        worker = Worker(lambda post: Engine.load(path, settings, max(1, parallel), post, cache))
+        shared = parallel if isinstance(parallel, Parallel) else Parallel(max(1, parallel))
+        worker = Worker(lambda post: Engine.load(path, settings, shared, post, cache))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd.backends.base import Parallel
 from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.host_memory import cache_capacity
@@ -38,7 +39,7 @@ class Engine:
         cls,
         path: Path,
         settings: LlamaCppSection,
-        parallel: int,
+        parallel: Parallel,
         post: Post,
         cache: Path | None = None,
     ) -> "Engine":
@@ -53,7 +54,8 @@ class Engine:
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
-            params = context_params(settings, parallel, model.bytes)
+            most = parallel.first if model.keeps_state else max(parallel.first, parallel.most)
+            params = context_params(settings, most, model.bytes)
             context = NativeContext(model, params)
             loaded.apply(context)
         except ModelLoadError:
@@ -64,6 +66,7 @@ class Engine:
         shifts = settings.reuse_after_eviction
         controls = model.vocab.controls
         pool = SequencePool(context, model.window, controls, host, disk=disk, shifts=shifts)
+        pool.begin_with(parallel.first)
         try:
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
         except ModelLoadError:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shepherd.backends.base import Parallel
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
@@ -50,7 +51,7 @@ def settings(**values: object) -> LlamaCppSection:
 
 @asynccontextmanager
 async def loaded(
-    path: Path = PUP, *, parallel: int = 1, cache: Path | None = None, **values: object
+    path: Path = PUP, *, parallel: int | Parallel = 1, cache: Path | None = None, **values: object
 ) -> AsyncGenerator[LlamaCppBackend]:
     """A backend that is closed behind the block; it saves conversations in `cache`."""
     own = settings(**values)

@@ -53,13 +53,18 @@ class SequencePool:
         self._mirror = Mirror(context, window, controls)
         self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
-        self._sequences = [Sequence(i) for i in range(context.sequences)]
+        self._most = context.sequences
+        self._sequences = [Sequence(i) for i in range(self._most)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
         self.tiers: tuple[CacheTier, ...] = ()
         """What each tier holds and has saved, as of the last request's end."""
         self._report()
+
+    def begin_with(self, count: int) -> None:
+        """Use so many sequences until more are needed at once; before the first request only."""
+        del self._sequences[count:]
 
     @property
     def sequences(self) -> Tokens[Sequence]:
@@ -81,15 +86,18 @@ class SequencePool:
         return self._mirror.rolls_back
 
     def has_free(self) -> bool:
-        """Whether a sequence is free."""
-        return any(not sequence.busy for sequence in self._sequences)
+        """Whether a sequence is free, or another one can be opened."""
+        return bool(self._free()) or len(self._sequences) < self._most
 
     def acquire(self, prompt: Tokens[int], speed: float = 0.0) -> Sequence:
         """A free sequence that holds as much of the prompt's beginning as can be had.
 
-        At least the prompt's last token is left to be decoded. There must be a free one. `speed`
-        is how many tokens a second would be decoded otherwise, 0 if nobody knows.
+        At least the prompt's last token is left to be decoded. There must be a free one; one more
+        is opened only where all are busy. `speed` is how many tokens a second would be decoded
+        otherwise, 0 if nobody knows.
         """
+        if not self._free():
+            self._sequences.append(Sequence(len(self._sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
         self._mirror.plan_checkpoints(chosen, prompt)

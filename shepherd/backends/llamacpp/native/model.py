@@ -51,6 +51,14 @@ class NativeModel:
         decodes: bool = self._lib.llama_model_has_decoder(self.handle)
         return decodes and self.vocab.size > 0
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether each sequence needs memory for a state, as in recurrent and hybrid models."""
+        lib = self._lib
+        return bool(
+            lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle)
+        )
+
     def close(self) -> None:
         """Free the model; safe to call twice."""
         if self.handle:

@@ -1,0 +1,72 @@
+"""A conversation's own context grows by a sequence where a second request comes beside it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.base import Parallel
+from shepherd.backends.llamacpp import LlamaCppBackend
+from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded
+from tests.backends.llamacpp.tiny import write_mamba
+
+
+def sequences(backend: LlamaCppBackend) -> int:
+    return next(tier.entries for tier in backend.cache_tiers if tier.name == "memory")
+
+
+async def hold(backend: LlamaCppBackend, count: int) -> None:
+    """Prefill `count` prompts, all of which keep their sequence until the last is ready."""
+    session = conversation("Hello")
+    handles = [await backend.prefill_session(session, Recorder()) for _ in range(count)]
+    for handle in handles:
+        async with handle:
+            await backend.generate_from_prefilled(handle, Recorder(), 4)
+
+
+async def test_a_conversation_alone_has_one_sequence() -> None:
+    async with loaded(PUP, parallel=Parallel(1, most=3)) as backend:
+        session = conversation()
+        for question in ("Hello", "Who are you?", "thanks"):
+            await ask(backend, session, question)
+        assert sequences(backend) == 1
+
+
+async def test_requests_beside_it_open_more() -> None:
+    async with loaded(PUP, parallel=Parallel(1, most=3)) as backend:
+        await asyncio.wait_for(hold(backend, 3), 60)
+        assert sequences(backend) == 3
+
+
+async def test_beyond_the_most_requests_wait() -> None:
+    async with loaded(PUP, parallel=Parallel(1, most=2)) as backend:
+        session = conversation("Hello")
+        async with await backend.prefill_session(session, Recorder()):
+            async with await backend.prefill_session(session, Recorder()):
+                waiting = asyncio.ensure_future(backend.prefill_session(session, Recorder()))
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+            async with await asyncio.wait_for(waiting, 60):
+                assert sequences(backend) == 2
+
+
+async def test_answers_beside_each_other_are_those_alone() -> None:
+    async with loaded(PUP, parallel=Parallel(1, most=4)) as backend:
+        alone = [await ask(backend, conversation(), q) for q in ("Hello", "Who are you?")]
+        both = await asyncio.gather(
+            *(ask(backend, conversation(), q) for q in ("Hello", "Who are you?"))
+        )
+        assert both == alone
+
+
+async def test_memory_with_a_state_per_sequence_does_not_grow(tmp_path: Path) -> None:
+    model = tmp_path / "mamba.gguf"
+    write_mamba(model)
+    async with loaded(model, parallel=Parallel(1, most=4), context_size=512) as backend:
+        session = conversation("Hello")
+        async with await backend.prefill_session(session, Recorder()):
+            waiting = asyncio.ensure_future(backend.prefill_session(session, Recorder()))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(waiting), 0.2)
+        async with await asyncio.wait_for(waiting, 60):
+            assert sequences(backend) == 1
