@@ -1,0 +1,1 @@
+"""Providers that speak one of OpenAI's languages."""
