@@ -26,11 +26,10 @@ class CallNames:
 
     def valid(self, call: ToolCall) -> ToolCall:
         """The call as the API takes it; its arguments are JSON."""
-        id = self._id(call.id)
-        self._taken.add(id)
-        return replace(
-            call, id=id, name=self._name(call.name), arguments=clean_object(call.arguments)
-        )
+        own = self._id(call.id)
+        self._taken.add(own)
+        name, arguments = self._name(call.name), clean_object(call.arguments)
+        return replace(call, id=own, name=name, arguments=arguments)
 
     def _id(self, given: str) -> str:
         if given not in self._taken and self._id_form.fullmatch(given):

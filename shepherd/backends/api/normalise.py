@@ -12,7 +12,7 @@ from itertools import groupby, takewhile
 
 from shepherd.backends.api.call_names import CallNames
 from shepherd.backends.api.clean import clean_text
-from shepherd.messages import Message, Role, ToolCall
+from shepherd.messages import Message, Role
 
 NO_RESULT = "Error: no result"
 NO_OUTPUT = "(no output)"

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -88,7 +89,7 @@ def check_options(said: Sequence[Message], rules: Rules) -> None:
     if rules.user_last:
         assert said[-1].role is not Role.ASSISTANT
     if rules.merge:
-        neighbours = zip(said, said[1:], strict=False)
+        neighbours = pairwise(said)
         assert all(a.role is not b.role or a.role is Role.TOOL for a, b in neighbours)
 
 
@@ -135,7 +136,7 @@ def test_turns_are_of_both_sides_and_have_it_all(history: list[Message], rules: 
     said = normalise("", history, rules).messages
     sides = turns(said)
     assert [m for turn in sides for m in turn.messages] == list(said)
-    assert all(a.role is not b.role for a, b in zip(sides, sides[1:], strict=False))
+    assert all(a.role is not b.role for a, b in pairwise(sides))
     for turn in sides:
         if turn.role is Role.USER:
             results = [m.role is Role.TOOL for m in turn.messages]
