@@ -3,6 +3,7 @@
 ShepherdError               the message tells the user what to do
 ├── ConfigError             a setting, flag or file of settings is wrong
 ├── SessionError            a saved session can't be found or read
+├── MemoryStoreError        the store of what was remembered can't be read or written
 ├── ToolError               a tool failed; the message goes to the model as its result
 └── BackendError            the model can't answer
     ├── ModelLoadError      the model file is missing, damaged or does not fit
@@ -24,6 +25,10 @@ class ConfigError(ShepherdError):
 
 class SessionError(ShepherdError):
     """A saved session can't be found or read."""
+
+
+class MemoryStoreError(ShepherdError):
+    """The store of what was remembered can't be read or written; the message names it."""
 
 
 class ToolError(ShepherdError):

@@ -26,8 +26,8 @@ class SavedSession:
     """A conversation as its file tells it.
 
     `numbers` and `times` run parallel to `messages`; None marks a result that was filled in for a
-    call that has none. `sound_bytes` is the length of the file without a torn last line, `complete` whether
-    it ends in a newline. `warnings` has a sentence per damaged line.
+    call that has none. `sound_bytes` is the length of the file without a torn last line,
+    `complete` whether it ends in a newline. `warnings` has a sentence per damaged line.
     """
 
     path: Path

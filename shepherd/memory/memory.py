@@ -1,0 +1,146 @@
+"""The memory as the rest of the program uses it: from the event loop, and never waiting for it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from shepherd.errors import MemoryStoreError
+from shepherd.memory.records import Counts, Fact, Found, KeptMessage
+
+if TYPE_CHECKING:
+    from shepherd.memory.database import Database, Work
+
+T = TypeVar("T")
+
+MIB = 1_048_576
+DEFAULT_MIB = 64
+CLOSING_SECONDS = 10.0
+"""How long closing waits for what is still to be written."""
+
+
+class Memory:
+    """The store at `path`, shared by all Shepherds of this user; opened at the first use.
+
+    One thread does the work, in the order of the calls: what was kept is there for the next
+    search. `warn` is called on the event loop's thread with what the user should know. Every
+    coroutine raises MemoryStoreError when the file can't be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        *,
+        max_bytes: int = DEFAULT_MIB * MIB,
+        full_text: bool = True,
+    ) -> None:
+        self.path = path
+        self._warn = warn
+        self._max_bytes = max_bytes
+        self._full_text = full_text
+        self._thread = ThreadPoolExecutor(1, "memory")
+        self._database: Database | None = None
+        self._warnings: list[str] = []
+        self._writing: set[asyncio.Future[None]] = set()
+        self._failed = False
+        self._warned = False
+
+    @property
+    def works(self) -> bool:
+        """Whether the last message was kept, as far as is known yet."""
+        return not self._failed
+
+    def keep(self, messages: Sequence[KeptMessage]) -> None:
+        """Write messages down in their order, soon; the first failure is warned about."""
+        from shepherd.memory.messages import add_messages
+
+        work = partial(add_messages, messages=messages, max_bytes=self._max_bytes)
+        writing = self._submit(work, write=True)
+        self._writing.add(writing)
+        writing.add_done_callback(self._kept)
+
+    async def search(self, query: str, project: str, limit: int) -> list[Found]:
+        """The messages that `query` is about, the best first, those of `project` before others."""
+        from shepherd.memory.search import search_messages
+
+        work = partial(search_messages, query=query, project=project, limit=limit)
+        return await self._do(work, write=False)
+
+    async def facts(self, project: str) -> list[Fact]:
+        """The facts that hold in `project`, by key."""
+        from shepherd.memory.facts import facts_of
+
+        return await self._do(partial(facts_of, project=project), write=False)
+
+    async def set_fact(self, project: str, key: str, value: str) -> None:
+        """Set or replace a fact; `project` "" is for all projects."""
+        from shepherd.memory.facts import set_fact
+
+        await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
+
+    async def clear_fact(self, project: str, key: str) -> bool:
+        """Forget the fact that holds in `project`; False if there is none."""
+        from shepherd.memory.facts import clear_fact
+
+        return await self._do(partial(clear_fact, project=project, key=key), write=True)
+
+    async def counts(self) -> Counts:
+        """How much there is."""
+        from shepherd.memory.messages import count_all
+
+        return await self._do(count_all, write=False)
+
+    async def clear(self) -> None:
+        """Forget everything, of all projects."""
+        from shepherd.memory.messages import clear_all
+
+        await self._do(clear_all, write=True)
+
+    async def aclose(self) -> None:
+        """Write what is still to be written, for some seconds at most, and close the file."""
+        if self._database is not None or self._writing:
+            closing = asyncio.wrap_future(self._thread.submit(self._close))
+            await asyncio.wait([closing, *self._writing], timeout=CLOSING_SECONDS)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _do(self, work: "Work[T]", *, write: bool) -> T:
+        try:
+            return await self._submit(work, write=write)
+        finally:
+            self._pass_warnings()
+
+    def _submit(self, work: "Work[T]", *, write: bool) -> "asyncio.Future[T]":
+        return asyncio.wrap_future(self._thread.submit(self._run, work, write=write))
+
+    def _run(self, work: "Work[T]", *, write: bool) -> T:
+        """In the thread."""
+        if self._database is None:
+            from shepherd.memory.database import Database  # loads sqlite3
+
+            self._database = Database(self.path, self._warnings.append, full_text=self._full_text)
+        return self._database.run(work, write=write)
+
+    def _close(self) -> None:
+        """In the thread."""
+        if self._database is not None:
+            self._database.close()
+
+    def _kept(self, writing: asyncio.Future[None]) -> None:
+        self._writing.discard(writing)
+        self._pass_warnings()
+        if writing.cancelled():
+            return
+        error = writing.exception()
+        self._failed = error is not None
+        if error is not None and not isinstance(error, MemoryStoreError):
+            raise error
+        if error is not None and not self._warned:
+            self._warned = True
+            self._warn(f"What leaves the conversation is not kept: {error}")
+
+    def _pass_warnings(self) -> None:
+        while self._warnings:
+            self._warn(self._warnings.pop(0))
