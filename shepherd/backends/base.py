@@ -93,12 +93,17 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The model behind a backend; `context_size` in tokens, 0 if unknown."""
+    """The model behind a backend; `context_size` in tokens, 0 if unknown.
+
+    `basic_tools_only`: it was trained on Shepherd's basic tools by name, and others on offer would
+    make it worse.
+    """
 
     id: str
     backend: str
     context_size: int
     owned_by: str = "shepherd"
+    basic_tools_only: bool = False
 
 
 class Prefilled(AbstractAsyncContextManager["Prefilled"], ABC):

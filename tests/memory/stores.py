@@ -1,6 +1,6 @@
 """Memories on disk, what goes into them, and what comes out."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ async def opened(
     max_bytes: int = 1_000_000,
     *,
     full_text: bool = True,
-) -> AsyncIterator[Memory]:
+) -> AsyncGenerator[Memory]:
     memory = Memory(path, warn, max_bytes=max_bytes, full_text=full_text)
     try:
         yield memory

@@ -29,6 +29,7 @@ from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
+from shepherd.models import BUILTIN_NAME
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
 
@@ -92,7 +93,8 @@ class LlamaCppBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self._name, "llamacpp", self._context_size)
+        basic = self._name == BUILTIN_NAME
+        return ModelInfo(self._name, "llamacpp", self._context_size, basic_tools_only=basic)
 
     @property
     def alive(self) -> bool:
