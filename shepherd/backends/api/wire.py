@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 from shepherd.events import FinishReason
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
@@ -39,9 +40,10 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer."""
+    """A piece of the answer; `logprobs` are those of its tokens, where they were asked for."""
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
