@@ -9,11 +9,13 @@ from shepherd.backends.base import Backend
 from shepherd.cli.models import model_from_user
 from shepherd.cli.notices import Notices
 from shepherd.cli.permissions import build_policy
+from shepherd.cli.remember import add_memory_tools, build_memory, offered_tools
 from shepherd.cli.request import SessionStart
 from shepherd.cli.resume import begin_session
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.errors import SessionError, ShepherdError
+from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -43,6 +45,7 @@ class Assembly:
     transcript: Transcript | None
     open_backend: BackendOpener
     notices: Notices
+    memory: Memory | None = None
     _loading: asyncio.Task[Backend] | None = None
 
     @property
@@ -67,7 +70,7 @@ class Assembly:
     def start_backend(self) -> asyncio.Task[Backend]:
         """Begin to load the backend, unless it is loading or there; again after a failure."""
         if self._loading is None or (self._loading.done() and self.loaded_backend is None):
-            self._loading = asyncio.ensure_future(self.open_backend(self.config))
+            self._loading = asyncio.ensure_future(self._open_backend())
             self._loading.add_done_callback(_retrieve)
         return self._loading
 
@@ -114,6 +117,7 @@ class Assembly:
         session.tools, session.sampling, session.thinking = left.tools, left.sampling, left.thinking
         if self.transcript is not None:
             self.transcript.close()
+        session.archive = archive_of(session, self.memory, Place.of(self.cwd))
         self.session, self.transcript = session, transcript
         self.policy.end_session()
 
@@ -133,12 +137,19 @@ class Assembly:
         )
 
     async def aclose(self) -> None:
-        """Free the backend and close the transcript."""
+        """Free the backend and close what is kept."""
         try:
             await self._close_backend()
         finally:
             if self.transcript is not None:
                 self.transcript.close()
+            if self.memory is not None:
+                await self.memory.aclose()
+
+    async def _open_backend(self) -> Backend:
+        backend = await self.open_backend(self.config)
+        self.session.tools = offered_tools(self.registry, self.config, backend.info)
+        return backend
 
     async def _close_backend(self) -> None:
         task, self._loading = self._loading, None
@@ -159,12 +170,16 @@ def assemble(
 ) -> Assembly:
     """Build the conversation that `start` names; raises SessionError, ConfigError."""
     paths = Paths.from_env(env)
-    registry = build_registry(config)
+    place = Place.of(cwd)
     notices = Notices()
+    memory = build_memory(config, paths, notices)
+    registry = build_registry(config)
+    add_memory_tools(registry, config, memory, place)
     for warning in config.warnings:
         notices.tell(warning)
     session, transcript = begin_session(config, paths, cwd, start, notices)
-    session.tools = registry.specs()
+    session.archive = archive_of(session, memory, place)
+    session.tools = offered_tools(registry, config, None)
     session.sampling = config.sampling.to_sampling()
     session.thinking = config.model.thinking
     return Assembly(
@@ -177,7 +192,13 @@ def assemble(
         transcript=transcript,
         open_backend=open_backend,
         notices=notices,
+        memory=memory,
     )
+
+
+def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:
+    """What takes the messages that leave `session`, if there is a memory."""
+    return ConversationArchive(memory, session.id, place) if memory is not None else None
 
 
 def build_registry(config: Config) -> ToolRegistry:

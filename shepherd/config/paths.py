@@ -50,6 +50,11 @@ class Paths:
         return self.state / "sessions"
 
     @property
+    def memory_file(self) -> Path:
+        """Messages that left their conversations, and facts."""
+        return self.state / "memory.db"
+
+    @property
     def history_file(self) -> Path:
         return self.state / "history"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from shepherd.config.memory import MemorySection
 from shepherd.config.sampling import SamplingSection
 from shepherd.config.sections import (
     LlamaCppSection,
@@ -68,6 +69,7 @@ class Config(BaseModel):
     sampling: SamplingSection = SamplingSection()
     permissions: PermissionsSection = PermissionsSection()
     tools: ToolsSection = ToolsSection()
+    memory: MemorySection = MemorySection()
     terminal: TerminalSection = TerminalSection()
     server: ServerSection = ServerSection()
 

@@ -100,4 +100,5 @@ _CHECKS: dict[str, Callable[[object], str | None]] = {
     "permissions.rules": _rules,
     "tools.allow_private_hosts": _only_false,
     "terminal.save_sessions": _only_false,
+    "memory.enabled": _only_false,
 }

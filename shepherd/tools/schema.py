@@ -7,7 +7,16 @@ from pydantic import BaseModel
 from shepherd.messages import JsonObject
 
 _NOISE = frozenset(
-    {"title", "default", "additionalProperties", "$defs", "minLength", "minimum", "maximum"}
+    {
+        "title",
+        "default",
+        "additionalProperties",
+        "$defs",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+    }
 )
 _NAMED_PARTS = frozenset({"properties"})
 

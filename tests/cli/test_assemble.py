@@ -8,7 +8,7 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.assemble import Assembly, assemble
+from shepherd.cli.assemble import Assembly, assemble, build_registry
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
@@ -162,7 +162,7 @@ async def test_another_session_is_taken_up_and_the_first_is_free_again(tmp_path:
 
 async def test_tools_can_be_switched_off(tmp_path: Path) -> None:
     everything = build(tmp_path)
-    names = everything.registry.names
+    names = build_registry(everything.config).names
     assert [spec.name for spec in everything.session.tools] == names
     fewer = build(tmp_path, tools__disabled=["http_get", "no_such_tool"])
     assert [s.name for s in fewer.session.tools] == [n for n in names if n != "http_get"]
