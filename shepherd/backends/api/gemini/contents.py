@@ -1,0 +1,100 @@
+"""A conversation as Gemini's contents: turns of user and model, made of parts."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from shepherd.backends.api.gemini.traits import wants_signatures
+from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.normalise import Rules, Turn, turns
+from shepherd.messages import JsonObject, Message, Role, ToolCall
+
+RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+
+WIRE = "gemini"
+"""Under this name `Message.extra` and `ToolCall.extra` keep what Gemini wants back."""
+
+SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""Stands for the signature of a call that Gemini did not make.
+
+Documented for conversations of other models, among the questions at the end of
+https://ai.google.dev/gemini-api/docs/thought-signatures; Google's own gemini-cli sends it too.
+"""
+
+_NAME_BEGINS = re.compile(r"[A-Za-z_]")
+
+
+def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
+    """The contents of a normalised conversation, for this model."""
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    signed = wants_signatures(model)
+    return [_content(turn, calls, signed=signed) for turn in turns(messages)]
+
+
+def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
+    if turn.role is Role.ASSISTANT:
+        parts = [p for message in turn.messages for p in _said(message, signed=signed)]
+        return {"role": "model", "parts": parts}
+    return {"role": "user", "parts": [_told(message, calls) for message in turn.messages]}
+
+
+def _told(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
+    """A result goes back under its call's name, and under the id that Gemini gave the call."""
+    if message.role is not Role.TOOL:
+        return {"text": message.content}
+    call = calls[message.tool_call_id]
+    response: JsonObject = {"name": _name(call), "response": {"output": message.content}}
+    return {"functionResponse": _id(call) | response}
+
+
+def _said(message: Message, *, signed: bool) -> Iterator[JsonObject]:
+    yield from _text_parts(message)
+    for index, call in enumerate(message.tool_calls):
+        part: JsonObject = {
+            "functionCall": _id(call) | {"name": _name(call), "args": call.arguments}
+        }
+        if signature := as_text(_kept(call.extra).get("thoughtSignature")):
+            part["thoughtSignature"] = signature
+        elif signed and index == 0:  # of calls made together only the first one is signed
+            part["thoughtSignature"] = SKIP_SIGNATURE
+        yield part
+
+
+def _text_parts(message: Message) -> Iterator[JsonObject]:
+    """The text, with the parts that Gemini has signed as they came and where they came."""
+    text, done = message.content, 0
+    for entry in _signed(message):
+        part, at = as_object(entry["part"]), int(entry["at"])
+        own = "" if part.get("thought") else as_text(part.get("text"))
+        if at < done or not text.startswith(own, at):
+            break  # the text is no longer the one that was signed
+        if at > done:
+            yield {"text": text[done:at]}
+        yield part
+        done = at + len(own)
+    if done < len(text):
+        yield {"text": text[done:]}
+
+
+def _signed(message: Message) -> list[JsonObject]:
+    """What the decoder kept; nothing if a session file was changed to hold something else."""
+    entries = as_objects(_kept(message.extra).get("signed"))
+    return [entry for entry in entries if _is_signed(entry)]
+
+
+def _is_signed(entry: JsonObject) -> bool:
+    signature = as_text(as_object(entry.get("part")).get("thoughtSignature"))
+    return bool(signature) and as_count(entry.get("at")) is not None
+
+
+def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:
+    return extra.get(WIRE, {})
+
+
+def _id(call: ToolCall) -> JsonObject:
+    """Older models give calls no ids and are sent none."""
+    given = as_text(_kept(call.extra).get("id"))
+    return {"id": given} if given else {}
+
+
+def _name(call: ToolCall) -> str:
+    return call.name if _NAME_BEGINS.match(call.name) else f"_{call.name}"

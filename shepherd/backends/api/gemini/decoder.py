@@ -1,0 +1,105 @@
+"""A streamed generateContent answer as deltas."""
+
+import json
+from collections.abc import Iterator
+
+from shepherd.backends.api.gemini.finish import blocked_prompt, finish
+from shepherd.backends.api.lenient import (
+    as_count,
+    as_error_status,
+    as_object,
+    as_objects,
+    as_text,
+)
+from shepherd.backends.api.wire import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    ExtraDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    WireDecoder,
+)
+from shepherd.messages import JsonObject
+
+_NOTHING: JsonObject = {}
+
+
+class GeminiDecoder(WireDecoder):
+    """Understands the chunks of one answer; only the first candidate is asked for."""
+
+    def __init__(self) -> None:
+        self._complete = False
+        self._calls = 0
+        self._text_length = 0
+        self._signed: list[JsonObject] = []
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+        return list(self._deltas(data))
+
+    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
+        if "error" in data:
+            self._complete = True
+            yield ErrorDelta(data, as_error_status(as_object(data["error"]).get("code")))
+            return
+        candidate = (as_objects(data.get("candidates")) or [_NOTHING])[0]
+        for part in as_objects(as_object(candidate.get("content")).get("parts")):
+            yield from self._part(part)
+        if (usage := _usage(as_object(data.get("usageMetadata")))) is not None:
+            yield usage
+        yield from self._stop(candidate, as_object(data.get("promptFeedback")))
+
+    def _part(self, part: JsonObject) -> Iterator[Delta]:
+        if call := as_object(part.get("functionCall")):
+            yield self._call(call, as_text(part.get("thoughtSignature")))
+            return
+        text, thought = as_text(part.get("text")), part.get("thought") is True
+        if as_text(part.get("thoughtSignature")):
+            self._signed.append({"at": self._text_length, "part": part})
+        if not text:
+            return
+        if thought:
+            yield ThinkingDelta(text)
+        else:
+            self._text_length += len(text)
+            yield TextDelta(text)
+
+    def _call(self, call: JsonObject, signature: str) -> CallDelta:
+        key, self._calls = self._calls, self._calls + 1
+        given, name = as_text(call.get("id")), as_text(call.get("name"))
+        kept = {"id": given, "thoughtSignature": signature}
+        extra = {name: value for name, value in kept.items() if value}
+        arguments = json.dumps(as_object(call.get("args")), ensure_ascii=False)
+        return CallDelta(key, given, name, arguments, extra or None)
+
+    def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[Delta]:
+        if self._complete:
+            return
+        if reason := as_text(candidate.get("finishReason")):
+            message = as_text(candidate.get("finishMessage"))
+            stop = finish(reason, message, calls=self._calls > 0)
+        elif blocked := as_text(feedback.get("blockReason")):
+            stop = blocked_prompt(blocked, as_text(feedback.get("blockReasonMessage")))
+        else:
+            return
+        self._complete = True
+        if self._signed:
+            yield ExtraDelta({"signed": self._signed})
+        yield stop
+
+
+def _usage(usage: JsonObject) -> UsageDelta | None:
+    """Thoughts are counted apart from the candidate; cached tokens are in the prompt's count."""
+    prompt = as_count(usage.get("promptTokenCount"))
+    cached = as_count(usage.get("cachedContentTokenCount"))
+    candidate = as_count(usage.get("candidatesTokenCount"))
+    thoughts = as_count(usage.get("thoughtsTokenCount"))
+    if prompt is None and candidate is None and thoughts is None:
+        return None
+    known = candidate is not None or thoughts is not None
+    return UsageDelta(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)

@@ -1,0 +1,95 @@
+"""A session as the body of a generateContent request."""
+
+from shepherd.backends.api.gemini.contents import RULES, to_contents
+from shepherd.backends.api.gemini.schema import gemini_schema
+from shepherd.backends.api.gemini.traits import thinking_config
+from shepherd.backends.api.normalise import normalise
+from shepherd.backends.api.parameters import sampling_parameters
+from shepherd.backends.api.wire import ModelTraits
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject, ToolSpec
+from shepherd.sampling import Sampling
+from shepherd.session import Session
+from shepherd.structure import OutputFormat, ToolChoice
+
+_NAMES = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "stop": "stopSequences",
+    "penalty_present": "presencePenalty",
+    "penalty_freq": "frequencyPenalty",
+}
+_MAX_STOP_TEXTS = 5
+_SEEDS = 2**31  # the API's field is a signed 32-bit number
+_ANY_OBJECT: JsonObject = {"type": "object"}
+
+
+def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+    """The body; raises InvalidRequestError for what Gemini has not."""
+    told = normalise(session.system_message, session.messages, RULES)
+    body: JsonObject = {"contents": to_contents(told.messages, model.id)}
+    if told.system:
+        body["systemInstruction"] = {"parts": [{"text": told.system}]}
+    if session.tools:
+        body["tools"] = [{"functionDeclarations": [_declaration(t) for t in session.tools]}]
+        body["toolConfig"] = {"functionCallingConfig": _calling(session.tool_choice)}
+    config = _parameters(session.sampling)
+    limit = _output_limit(max_tokens, model)
+    if limit:
+        config["maxOutputTokens"] = limit
+    if session.output_format is not None:
+        config |= _response_format(session.output_format)
+    if model.thinking and (thinking := thinking_config(model.id, on=session.thinking)):
+        config["thinkingConfig"] = thinking
+    if config:
+        body["generationConfig"] = config
+    return body
+
+
+def _parameters(sampling: Sampling) -> JsonObject:
+    found = sampling_parameters(sampling, _NAMES, "Gemini")
+    if len(found.get("stopSequences", ())) > _MAX_STOP_TEXTS:
+        message = f"Gemini takes at most {_MAX_STOP_TEXTS} stop texts"
+        raise InvalidRequestError(message, "stop")
+    if found.get("topK") == 0:  # ours for "off"; the API's smallest is 1
+        del found["topK"]
+    if "seed" in found:
+        found["seed"] %= _SEEDS
+    return found
+
+
+def _output_limit(max_tokens: int, model: ModelTraits) -> int:
+    """The API refuses a limit above the model's own."""
+    return min(max_tokens, model.output_limit) if model.output_limit else max_tokens
+
+
+def _declaration(tool: ToolSpec) -> JsonObject:
+    """Parameters are left out where there are none: an object without properties is refused."""
+    found: JsonObject = {"name": tool.name, "description": tool.description}
+    if tool.parameters.get("properties"):
+        found["parametersJsonSchema"] = gemini_schema(tool.parameters)[0]
+    return found
+
+
+def _calling(choice: ToolChoice | None) -> JsonObject:
+    if choice is None:
+        return {"mode": "AUTO"}
+    if choice.single and not choice.name:
+        message = "Gemini can't be held to one call; leave out parallel_tool_calls"
+        raise InvalidRequestError(message, "parallel_tool_calls")
+    return {"mode": "ANY"} | ({"allowedFunctionNames": [choice.name]} if choice.name else {})
+
+
+def _response_format(wanted: OutputFormat) -> JsonObject:
+    if wanted.schema is None:
+        raise InvalidRequestError("Gemini knows no grammars; give a JSON schema", "grammar")
+    found: JsonObject = {"responseMimeType": "application/json"}
+    if wanted.schema == _ANY_OBJECT:
+        return found
+    schema, lost = gemini_schema(wanted.schema)
+    if wanted.strict and lost:
+        message = f"response_format: Gemini can't enforce {', '.join(sorted(lost))}"
+        raise InvalidRequestError(message, "response_format")
+    return found | {"responseJsonSchema": schema}

@@ -1,0 +1,48 @@
+"""What follows from the name of a Gemini model."""
+
+import re
+
+from shepherd.messages import JsonObject
+
+_VERSION = re.compile(r"gemini-(\d+)")
+_SIGNATURES_SINCE = 3
+
+
+def model_path(model: str) -> str:
+    """The model's resource name; tuned models have their own collection."""
+    return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+
+
+def generation(model: str) -> int:
+    """The model's generation; aliases such as `gemini-flash-latest` mean the newest.
+
+    0 for models of other families (Gemma) behind the same API.
+    """
+    name = model.rpartition("/")[2]
+    if found := _VERSION.match(name):
+        return int(found[1])
+    return _SIGNATURES_SINCE if name.startswith("gemini") else 0
+
+
+def wants_signatures(model: str) -> bool:
+    """Whether the API refuses calls in the history that have no thought signature.
+
+    Since Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures
+    """
+    return generation(model) >= _SIGNATURES_SINCE
+
+
+def thinking_config(model: str, *, on: bool) -> JsonObject:
+    """`thinkingConfig` for a model that can think.
+
+    Up to 2.5 a budget in tokens (-1 is the model's own choice, Pro can't go below 128), then
+    levels, of which every model has LOW and HIGH; no model takes both.
+    """
+    shown: JsonObject = {"includeThoughts": True} if on else {}
+    version = generation(model)
+    if version == 0:
+        return shown
+    if version >= _SIGNATURES_SINCE:
+        return shown | {"thinkingLevel": "HIGH" if on else "LOW"}
+    least = 128 if "pro" in model else 0
+    return shown | {"thinkingBudget": -1 if on else least}

@@ -1,0 +1,1 @@
+"""Ollama: its own chat API, and the models that it keeps."""

@@ -1,0 +1,89 @@
+"""A streamed /api/chat answer as deltas."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from shepherd.backends.api.lenient import (
+    as_count,
+    as_error_status,
+    as_object,
+    as_objects,
+    as_text,
+)
+from shepherd.backends.api.wire import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    WireDecoder,
+)
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+
+_NOTHING_ASKED = {"load", "unload"}
+
+
+class OllamaDecoder(WireDecoder):
+    """Understands the lines of one answer."""
+
+    def __init__(self) -> None:
+        self._complete = False
+        self._calls = 0
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+        return list(self._deltas(data))
+
+    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
+        if "error" in data:
+            self._complete = True
+            yield ErrorDelta(data, as_error_status(data.get("status_code")))
+            return
+        message = as_object(data.get("message"))
+        if thinking := as_text(message.get("thinking")):
+            yield ThinkingDelta(thinking)
+        if content := as_text(message.get("content")):
+            yield TextDelta(content)
+        for call in as_objects(message.get("tool_calls")):
+            yield from self._call(call)
+        if data.get("done") is True and not self._complete:
+            self._complete = True
+            yield from _usage(data)
+            yield self._stop(as_text(data.get("done_reason")))
+
+    def _call(self, call: JsonObject) -> Iterator[CallDelta]:
+        """Calls come whole; those without a name are none."""
+        function = as_object(call.get("function"))
+        name = as_text(function.get("name"))
+        if not name:
+            return
+        key, self._calls = self._calls, self._calls + 1
+        yield CallDelta(key, as_text(call.get("id")), name, _arguments(function.get("arguments")))
+
+    def _stop(self, reason: str) -> StopDelta:
+        if reason == "length":
+            return StopDelta(FinishReason.LENGTH)
+        if reason in _NOTHING_ASKED:
+            return StopDelta(FinishReason.STOP, f"Ollama did no more than {reason} the model")
+        return StopDelta(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
+
+
+def _usage(data: JsonObject) -> Iterator[UsageDelta]:
+    """Some versions leave out the prompt's count when all of it was cached."""
+    prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
+    if prompt is not None or answer is not None:
+        yield UsageDelta(prompt, completion_tokens=answer)
+
+
+def _arguments(value: Any) -> str:
+    """An object by contract; some models' parsers hand on its text."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(as_object(value), ensure_ascii=False)

@@ -1,0 +1,120 @@
+"""The models that an Ollama server keeps: what is there, fetch one, put one out of memory."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx
+
+from shepherd.backends.api.lenient import as_object, as_text
+from shepherd.backends.api.ollama.models import (
+    LocalModel,
+    PullProgress,
+    ShownModel,
+    local_model,
+    progress,
+    shown_model,
+)
+from shepherd.backends.api.ollama.window import entries
+from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
+from shepherd.messages import JsonObject
+
+_QUICK = httpx.Timeout(30, connect=5)
+_PATIENT = httpx.Timeout(30, connect=5, read=None)  # the server is silent while it checks a sum
+
+
+class OllamaManager:
+    """Asks one server about its models.
+
+    Everything raises UnreachableError where no server answers, AccessError where a key is asked
+    for, and InvalidRequestError where a model is unknown; the messages name server and model.
+    """
+
+    def __init__(
+        self, client: httpx.AsyncClient, base_url: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """`headers` are `OllamaWire.auth`'s; the client stays the caller's to close."""
+        self._client = client
+        self._base_url = base_url.rstrip("/")
+        self._headers = dict(headers or {})
+
+    async def list(self) -> list[LocalModel]:
+        """The models on the server's disk, in its order: the last changed first."""
+        loaded = {item.get("name") for item in entries(await self._ask("GET", "/api/ps"))}
+        found = entries(await self._ask("GET", "/api/tags"))
+        models = (local_model(item, loaded) for item in found)
+        return [model for model in models if model.name]
+
+    async def show(self, model: str) -> ShownModel:
+        """What the server knows about a model on its disk."""
+        return shown_model(model, await self._ask("POST", "/api/show", {"model": model}))
+
+    async def pull(self, model: str) -> AsyncIterator[PullProgress]:
+        """Fetch a model into the server's store, step by step; ends when it is there.
+
+        What was fetched before counts: a pull that was broken off goes on where it stopped.
+        """
+        body = {"model": model, "stream": True}
+        done = False
+        async with self._stream("POST", "/api/pull", body, _PATIENT) as response:
+            async for line in response.aiter_lines():
+                step = _object(line)
+                if "error" in step:
+                    message = f"Ollama can't pull {model}: {step['error']}"
+                    raise InvalidRequestError(message, "model")
+                if step:
+                    done = done or step.get("status") == "success"
+                    yield progress(step)
+        if not done:
+            message = f"The pull of {model} was broken off; pull again, it goes on where it stopped"
+            raise UnreachableError(message)
+
+    async def unload(self, model: str) -> None:
+        """Put a model out of the server's memory; nothing happens if it is not there."""
+        await self._ask("POST", "/api/generate", {"model": model, "keep_alive": 0, "stream": False})
+
+    async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        async with self._stream(method, path, body, _QUICK) as response:
+            return _object((await response.aread()).decode("utf-8", "replace"))
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, body: JsonObject | None, timeout: httpx.Timeout
+    ) -> AsyncGenerator[httpx.Response]:
+        url = self._base_url + path
+        sending = self._client.stream(
+            method, url, json=body, headers=self._headers, timeout=timeout
+        )
+        try:
+            async with sending as response:
+                if response.status_code >= 400:
+                    text = (await response.aread()).decode("utf-8", "replace")
+                    raise self._refusal(response.status_code, text, body or {})
+                yield response
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
+            message = f"No Ollama server answers at {self._base_url}; start it with `ollama serve`"
+            raise UnreachableError(message) from error
+        except httpx.HTTPError as error:
+            message = f"Ollama at {self._base_url} broke off: {error or type(error).__name__}"
+            raise UnreachableError(message) from error
+
+    def _refusal(self, status: int, text: str, body: JsonObject) -> BackendError:
+        said = as_text(_object(text).get("error"))
+        reason = said or text.strip()[:200] or f"status {status}"
+        if status in (401, 403):
+            return AccessError(f"Ollama at {self._base_url} refuses the key: {reason}")
+        if status == 404 and "model" in body:
+            model = body["model"]
+            hint = f"get it with `shepherd model pull {model}` or `ollama pull {model}`"
+            return InvalidRequestError(f"Ollama has no model {model}: {reason}; {hint}", "model")
+        if status >= 500:
+            return UnreachableError(f"Ollama at {self._base_url} failed: {reason}")
+        return InvalidRequestError(f"Ollama at {self._base_url} refuses: {reason}")
+
+
+def _object(text: str) -> JsonObject:
+    """The JSON object in `text`, {} if it is none."""
+    try:
+        return as_object(json.loads(text))
+    except ValueError:
+        return {}

@@ -1,0 +1,95 @@
+"""What an Ollama server says about its models, as plain data."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from shepherd.backends.api.lenient import as_count, as_object, as_text, as_texts
+from shepherd.backends.api.ollama.window import shown_window, trained_context
+from shepherd.messages import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model on the server's disk; `size` in bytes, `loaded` says whether it is in memory."""
+
+    name: str
+    size: int = 0
+    family: str = ""
+    parameter_size: str = ""
+    quantization: str = ""
+    loaded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownModel:
+    """A model in detail; tokens are 0 where the server does not tell.
+
+    `context_size` is what is asked for unless a setting says otherwise, `trained_context` the most
+    that the model could take. `capabilities` are Ollama's words: completion, tools, thinking,
+    vision, embedding.
+    """
+
+    name: str
+    family: str = ""
+    parameter_size: str = ""
+    quantization: str = ""
+    context_size: int = 0
+    trained_context: int = 0
+    capabilities: tuple[str, ...] = ()
+    parameters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """A step of a pull; bytes of the file `digest`, both 0 in steps that transfer nothing."""
+
+    status: str
+    digest: str = ""
+    completed: int = 0
+    total: int = 0
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the file is there, None in steps that transfer nothing."""
+        return min(self.completed / self.total, 1.0) if self.total > 0 else None
+
+
+def local_model(item: JsonObject, loaded: Collection[Any]) -> LocalModel:
+    """One entry of /api/tags; `loaded` holds the names of those in memory."""
+    name = as_text(item.get("name")) or as_text(item.get("model"))
+    details = as_object(item.get("details"))
+    return LocalModel(
+        name,
+        size=as_count(item.get("size")) or 0,
+        family=as_text(details.get("family")),
+        parameter_size=as_text(details.get("parameter_size")),
+        quantization=as_text(details.get("quantization_level")),
+        loaded=name in loaded,
+    )
+
+
+def shown_model(name: str, body: JsonObject) -> ShownModel:
+    """The answer of /api/show."""
+    details = as_object(body.get("details"))
+    window = shown_window(body, name)
+    return ShownModel(
+        name,
+        family=as_text(details.get("family")),
+        parameter_size=as_text(details.get("parameter_size")),
+        quantization=as_text(details.get("quantization_level")),
+        context_size=window.context_size if window else 0,
+        trained_context=trained_context(body),
+        capabilities=tuple(as_texts(body.get("capabilities"))),
+        parameters=as_text(body.get("parameters")),
+    )
+
+
+def progress(step: JsonObject) -> PullProgress:
+    """One line of a pull."""
+    return PullProgress(
+        as_text(step.get("status")),
+        as_text(step.get("digest")),
+        as_count(step.get("completed")) or 0,
+        as_count(step.get("total")) or 0,
+    )

@@ -1,0 +1,115 @@
+"""A session as the body of an /api/chat request."""
+
+from collections.abc import Iterator, Sequence
+
+from shepherd.backends.api.lenient import as_object
+from shepherd.backends.api.normalise import Rules, normalise
+from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
+from shepherd.backends.api.parameters import sampling_parameters
+from shepherd.backends.api.schemas import without_references
+from shepherd.backends.api.wire import ModelTraits
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.session import Session
+from shepherd.structure import OutputFormat
+
+RULES = Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
+"""Ollama takes any conversation; many of its models' templates refuse what does not alternate."""
+
+_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "penalty_last_n": "repeat_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "seed": "seed",
+    "stop": "stop",
+}
+_ANY_OBJECT: JsonObject = {"type": "object"}
+
+
+def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+    """The body; raises InvalidRequestError for what Ollama has not.
+
+    `truncate` false makes a conversation that does not fit an error, of which we evict; otherwise
+    Ollama drops its beginning and says nothing. Servers before 0.12.6 do not know it.
+    """
+    if session.tool_choice is not None and session.tools:
+        message = "Ollama can't be told to call a tool; leave out tool_choice"
+        raise InvalidRequestError(message, "tool_choice")
+    body: JsonObject = {
+        "model": model.id,
+        "messages": list(_messages(session, thinking=model.thinking)),
+        "stream": True,
+        "truncate": False,
+        "options": _options(session, model, max_tokens),
+    }
+    if session.tools:
+        body["tools"] = [_tool(tool) for tool in session.tools]
+    if model.thinking:
+        body["think"] = _think(model.id, on=session.thinking)
+    if session.output_format is not None:
+        body["format"] = _format(session.output_format)
+    return body
+
+
+def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+    """`num_ctx` always: without it Ollama takes its own default, however small."""
+    found: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
+    if max_tokens:
+        found["num_predict"] = max_tokens
+    return found | sampling_parameters(session.sampling, _NAMES, "Ollama")
+
+
+def _think(model: str, *, on: bool) -> bool | str:
+    """GPT-OSS thinks always; it has levels, and no `false`."""
+    if "gpt-oss" in model:
+        return "medium" if on else "low"
+    return on
+
+
+def _format(wanted: OutputFormat) -> JsonObject | str:
+    if wanted.schema is None:
+        raise InvalidRequestError("Ollama takes no grammars; give a JSON schema", "grammar")
+    return "json" if wanted.schema == _ANY_OBJECT else wanted.schema
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    """Ollama follows no references, and parses properties as objects."""
+    parameters = without_references(tool.parameters)
+    named = as_object(parameters.get("properties"))
+    plain = {name: as_object(part) for name, part in named.items()}
+    function = {"name": tool.name, "description": tool.description}
+    schema = parameters | {"type": "object", "properties": plain}
+    return {"type": "function", "function": function | {"parameters": schema}}
+
+
+def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
+    told = normalise(session.system_message, session.messages, RULES)
+    if told.system:
+        yield {"role": "system", "content": told.system}
+    for message in told.messages:
+        yield _message(message, thinking=thinking)
+
+
+def _message(message: Message, *, thinking: bool) -> JsonObject:
+    found: JsonObject = {"role": message.role.value, "content": message.content}
+    if message.role is Role.TOOL:
+        found["tool_name"] = message.name
+    if message.role is Role.ASSISTANT:
+        if thinking and message.reasoning:
+            found["thinking"] = message.reasoning
+        if message.tool_calls:
+            found["tool_calls"] = _calls(message.tool_calls)
+    return found
+
+
+def _calls(calls: Sequence[ToolCall]) -> list[JsonObject]:
+    return [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]

@@ -1,0 +1,68 @@
+"""How large a model's context is, as an Ollama server tells it."""
+
+import re
+from typing import Any
+
+from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.wire import ModelEntry
+from shepherd.messages import JsonObject
+
+DEFAULT_NUM_CTX = 8192
+"""What is asked for where nobody knows better: room for tools, and few machines are too small."""
+
+LARGEST_UNASKED = 32_768
+"""The most of a trained context that is asked for unless a setting says more.
+
+Ollama reserves memory for all of it when it loads the model, and trained contexts are often
+larger than the machine.
+"""
+
+_PARAMETER = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
+
+
+def loaded_window(body: JsonObject, model: str) -> ModelEntry | None:
+    """The context of a model that is in memory, from /api/ps."""
+    for item in entries(body):
+        if same_model(model, (item.get("name"), item.get("model"))):
+            size = as_count(item.get("context_length"))
+            return ModelEntry(model, size, source="the model in Ollama's memory") if size else None
+    return None
+
+
+def shown_window(body: JsonObject, model: str) -> ModelEntry | None:
+    """The context of a model on disk, from /api/show: its `num_ctx`, else what it was trained for.
+
+    A model in Ollama's cloud has all of it.
+    """
+    found = _PARAMETER.findall(as_text(body.get("parameters")))
+    if found and int(found[-1]):
+        return ModelEntry(model, int(found[-1]), source="num_ctx in the model's parameters")
+    trained = trained_context(body)
+    if not trained:
+        return None
+    if trained <= LARGEST_UNASKED or body.get("remote_host"):
+        return ModelEntry(model, trained, source="context_length of the model")
+    source = f"the model could take {trained} tokens; set context_size to use more of them"
+    return ModelEntry(model, LARGEST_UNASKED, source=source)
+
+
+def entries(body: JsonObject) -> list[JsonObject]:
+    """The models in an answer of /api/tags or /api/ps."""
+    return as_objects(body.get("models"))
+
+
+def same_model(name: str, others: tuple[Any, ...]) -> bool:
+    """Whether one of the names means the same model; without a tag `latest` is meant."""
+    return _tagged(name) in {_tagged(other) for other in others if isinstance(other, str)}
+
+
+def _tagged(name: str) -> str:
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def trained_context(body: JsonObject) -> int:
+    """The largest context that the model was made for, from /api/show; 0 if it does not tell."""
+    facts = as_object(body.get("model_info"))
+    own = as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
+    others = (as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))
+    return own or max(others, default=0)

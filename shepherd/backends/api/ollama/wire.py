@@ -1,0 +1,55 @@
+"""The wire to an Ollama server."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from shepherd.backends.api.ollama.decoder import OllamaDecoder
+from shepherd.backends.api.ollama.request import chat_body
+from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
+from shepherd.backends.api.wire import (
+    Framing,
+    ModelEntry,
+    ModelTraits,
+    Wire,
+    WireDecoder,
+    WireRequest,
+)
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+
+_LOADED = "/api/ps"
+_SHOW = "/api/show"
+
+
+class OllamaWire(Wire):
+    """/api/chat, streamed as lines of JSON."""
+
+    name: ClassVar[str] = "ollama"
+    framing: ClassVar[Framing] = Framing.NDJSON
+    default_base_url: ClassVar[str] = "http://localhost:11434"
+
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+        return WireRequest("/api/chat", chat_body(session, model, max_tokens))
+
+    def decoder(self) -> WireDecoder:
+        return OllamaDecoder()
+
+    def models(self) -> WireRequest:
+        return WireRequest("/api/tags", method="GET", stream=False)
+
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        names = (item.get("model") or item.get("name") for item in entries(body))
+        return [ModelEntry(name) for name in names if isinstance(name, str) and name]
+
+    def probes(self, model: str) -> list[WireRequest]:
+        """What is loaded is what is used; what is on disk says what could be."""
+        loaded = WireRequest(_LOADED, method="GET", stream=False)
+        return [loaded, WireRequest(_SHOW, {"model": model}, stream=False)]
+
+    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        parse = loaded_window if request.path == _LOADED else shown_window
+        return parse(body, model)
