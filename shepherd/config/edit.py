@@ -63,8 +63,11 @@ def _place(key: str) -> tuple[str, list[str]]:
     return section, [name, *(aliases(field) if field else [])]
 
 
-def _edit(path: Path, change: Callable[[Document], None]) -> str:
-    """Change the file and return what is wrong in it afterwards."""
+def change_document(path: Path, change: Callable[[Document], None]) -> str:
+    """Change the TOML file at `path`, which is created when missing, and return its new text.
+
+    Raises ConfigError, and writes nothing, when the file is no TOML.
+    """
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: can't be changed: it is not a regular file")
     with exclusive(path):
@@ -74,6 +77,12 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
         text = tomlkit.dumps(parsed)
         if text != before:
             write_private(path, text)
+    return text
+
+
+def _edit(path: Path, change: Callable[[Document], None]) -> str:
+    """Change a file of settings and return what is wrong in it afterwards."""
+    text = change_document(path, change)
     try:
         parse_file_layer(LayerName.USER, path, text)
     except ConfigError as error:

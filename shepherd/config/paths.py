@@ -41,6 +41,25 @@ class Paths:
         return self.config / "keys.json"
 
     @property
+    def providers_file(self) -> Path:
+        return self.config / "providers.toml"
+
+    @property
+    def credentials_file(self) -> Path:
+        """Keys of providers, readable by the user alone."""
+        return self.config / "credentials.toml"
+
+    @property
+    def models_file(self) -> Path:
+        """What the user knows better about models than the model database."""
+        return self.config / "models.toml"
+
+    @property
+    def told_file(self) -> Path:
+        """What was found on this machine and suggested once."""
+        return self.state / "suggested"
+
+    @property
     def permissions_file(self) -> Path:
         """Rules that were answered with "always"."""
         return self.config / "permissions.toml"

@@ -1,0 +1,79 @@
+"""All providers that one run can choose from, with their keys and what is known of their models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shepherd.config.modeldb import ModelDatabase, ModelFacts
+from shepherd.config.paths import Paths
+from shepherd.config.providers import Provider, ProviderStore, unknown_provider
+from shepherd.config.secrets import Secret, Secrets
+from shepherd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral:
+    """A provider that the command line describes; it is never stored."""
+
+    provider: Provider
+    key: str = ""
+
+
+class ProviderBook:
+    """The stored providers and an ephemeral one, which goes before a stored one of its name."""
+
+    def __init__(
+        self, paths: Paths, env: Mapping[str, str], given: Ephemeral | None = None
+    ) -> None:
+        self.store = ProviderStore(paths.providers_file)
+        self.secrets = Secrets(paths.credentials_file, env)
+        self._models_file = paths.models_file
+        self._given = given
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], given: Ephemeral | None = None) -> "ProviderBook":
+        """The book of the user whom the environment names."""
+        return cls(Paths.from_env(env), env, given)
+
+    def all(self) -> list[Provider]:
+        """In the order of priority, the ephemeral one first; raises ConfigError."""
+        given = [self._given.provider] if self._given else []
+        names = [provider.name for provider in given]
+        return given + [p for p in self.store.all() if p.name not in names]
+
+    def pick(self, selector: str) -> Provider:
+        """The provider of `NAME` or `NAME/MODEL`, with that model; raises ConfigError."""
+        name, _, model = selector.partition("/")
+        providers = self.all()
+        found = next((p for p in providers if p.name == name), None)
+        if found is None:
+            raise ConfigError(unknown_provider(name, [p.name for p in providers]))
+        return found.model_copy(update={"model": model}) if model else found
+
+    def following(self, selector: str) -> list[Provider]:
+        """The others in order, from behind the one of `selector` around to it; all for ""."""
+        providers = self.all()
+        names = [p.name for p in providers]
+        name = selector.partition("/")[0]
+        if name not in names:
+            return providers
+        place = names.index(name)
+        return providers[place + 1 :] + providers[:place]
+
+    def is_local(self, selector: str) -> bool:
+        """Whether the model runs in this process; "" is the local model of the settings."""
+        return not selector or self.pick(selector).is_local
+
+    def key(self, provider: Provider) -> Secret:
+        """The provider's key; raises ConfigError when it is not where it should be."""
+        given = self._given
+        if given is not None and given.provider.name == provider.name and given.key:
+            return Secret(given.key, "the command line")
+        return self.secrets.find(provider)
+
+    def facts(self, provider: Provider) -> ModelFacts:
+        """What the model database knows of the provider's model, under the provider's settings."""
+        facts = ModelDatabase.load(self._models_file).facts(provider.model)
+        if provider.context_size:
+            source = f"the setting {provider.name}.context_size"
+            facts = replace(facts, context=provider.context_size, context_source=source)
+        return replace(facts, output=provider.output_limit or facts.output)

@@ -1,0 +1,225 @@
+"""Providers: where models answer, by name, in one file of the user's."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from shepherd.config.fields import expected, nearest
+from shepherd.config.files import read_text
+from shepherd.config.layers import LARGEST_FILE
+from shepherd.config.locate import line_of
+from shepherd.config.sections import Section
+from shepherd.errors import ConfigError
+
+ProviderType = Literal[
+    "openai", "openai-responses", "anthropic", "gemini", "ollama", "shepherd", "llamacpp",
+    "tensorrt",
+]  # fmt: skip
+PROVIDER_TYPES: tuple[str, ...] = get_args(ProviderType)
+Dialect = Literal["", "strict", "extended"]
+
+LOCAL = "local"
+"""Not a provider: the model that the settings name, in this process."""
+
+RESERVED = (LOCAL, "next", "list", "show", "use", "add", "set", "test", "remove", "help")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
+
+
+class Provider(Section):
+    """Where a model answers and what must be known to ask it."""
+
+    name: Annotated[str, Field(exclude=True)]
+    type: Annotated[
+        ProviderType, Field(description="The API's language, or `llamacpp` for a GGUF file.")
+    ]
+    model: Annotated[
+        str, Field(description='The model\'s name there; "" = the only one that it offers.')
+    ] = ""
+    base_url: Annotated[
+        str, Field(description='Where the API is, up to and with `/v1`; "" = the type\'s own.')
+    ] = ""
+    api_key: Annotated[
+        str,
+        Field(
+            repr=False,
+            description="Where the key is: `env:NAME`, `file` (credentials.toml), `keyring` (the "
+            'system\'s) or `none`; "" = the variable that the vendor usually has.',
+        ),
+    ] = ""
+    context_size: Annotated[
+        int,
+        Field(ge=0, le=16_777_216, description="Tokens of context; 0 = what the server says."),
+    ] = 0
+    output_limit: Annotated[
+        int, Field(ge=0, le=16_777_216, description="Longest answer in tokens; 0 = the model's.")
+    ] = 0
+    priority: Annotated[
+        int, Field(ge=0, le=1000, description="Place in the order, the lowest first.")
+    ] = 100
+    dialect: Annotated[
+        Dialect,
+        Field(description='`strict` or `extended` OpenAI parameters; "" = as the server is known.'),
+    ] = ""
+    headers: Annotated[
+        dict[str, str],
+        Field(
+            default_factory=dict,
+            repr=False,
+            description="Further headers of each request.",
+        ),
+    ]
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_web_address(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must begin with http:// or https:// and name a host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("must hold no password; give it as the key")
+        return url.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _names_a_place(cls, place: str) -> str:
+        if not _KEY_SOURCE.fullmatch(place):
+            raise ValueError(
+                'says where the key is, not the key: "env:NAME", "file", "keyring" or "none"; '
+                "store one with `shepherd provider set NAME api-key -`"
+            )
+        return place
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model runs in this process and takes its memory."""
+        return self.type == "llamacpp"
+
+    @property
+    def label(self) -> str:
+        """`NAME/MODEL`, which `model.provider` understands."""
+        return f"{self.name}/{self.model}" if self.model else self.name
+
+
+def make_provider(name: str, values: Mapping[str, object]) -> Provider:
+    """A checked provider; raises ConfigError that names what is wrong, never a key."""
+    check_name(name)
+    try:
+        return Provider.model_validate({**values, "name": name})
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise ConfigError("\n".join(describe_problem(name, p) for p in problems)) from None
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless `name` can be a provider's."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} can't be a provider's name: use up to 40 small letters, digits, '-' or '_', "
+            "a letter or digit first."
+        )
+    if name in RESERVED:
+        raise ConfigError(f"{name} is a word of the commands; name the provider otherwise.")
+
+
+def describe_problem(name: str, problem: ErrorDetails) -> str:
+    """One of pydantic's problems with a provider, in a sentence."""
+    key = ".".join(str(part) for part in problem["loc"])
+    field = Provider.model_fields.get(str(problem["loc"][0]))
+    if problem["type"] == "extra_forbidden":
+        guess = nearest(key, Provider.model_fields)
+        return f"unknown setting {name}.{key}" + (f"; did you mean {guess}?" if guess else "")
+    if problem["type"] == "missing":
+        return f"{name}.{key} is missing; it is one of {', '.join(PROVIDER_TYPES)}"
+    if problem["type"] == "value_error" or field is None:
+        return f"{name}.{key} " + problem["msg"].removeprefix("Value error, ")
+    wanted = "a table of texts" if key.startswith("headers") else expected(field)
+    return f"{name}.{key} must be {wanted}"
+
+
+class ProviderStore:
+    """The providers in the file at `path`, which need not exist; read anew each time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> list[Provider]:
+        """By priority, then by name; raises ConfigError naming file and line of what is wrong."""
+        try:
+            text = read_text(self.path, LARGEST_FILE)
+        except FileNotFoundError:
+            return []
+        return sorted(self._parse(text), key=lambda p: (p.priority, p.name))
+
+    def get(self, name: str) -> Provider:
+        """The provider called `name`; raises ConfigError naming those that there are."""
+        providers = self.all()
+        found = next((p for p in providers if p.name == name), None)
+        if found is None:
+            raise ConfigError(unknown_provider(name, [p.name for p in providers]))
+        return found
+
+    def save(self, provider: Provider) -> None:
+        """Add the provider or replace the one of its name; comments stay."""
+        from shepherd.config.edit import Document, change_document
+
+        values = provider.model_dump(exclude_defaults=True)
+
+        def change(document: Document) -> None:
+            table = document.setdefault(provider.name, {})
+            for key in [key for key in table if key not in values]:
+                del table[key]
+            for key, value in values.items():
+                if table.get(key) != value:
+                    table[key] = value
+
+        change_document(self.path, change)
+
+    def remove(self, name: str) -> Provider:
+        """Take the provider out of the file and return it; raises ConfigError if there is none."""
+        from shepherd.config.edit import Document, change_document
+
+        provider = self.get(name)
+
+        def change(document: Document) -> None:
+            document.pop(name, None)
+
+        change_document(self.path, change)
+        return provider
+
+    def _parse(self, text: str) -> list[Provider]:
+        try:
+            data = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigError(f"{self.path}: not valid TOML: {error}") from error
+        return [self._one(text, name, values) for name, values in data.items()]
+
+    def _one(self, text: str, name: str, values: object) -> Provider:
+        try:
+            if not isinstance(values, dict):
+                raise ConfigError(f"{name} must be a table: write [{name}] above its settings")
+            return make_provider(name, cast(dict[str, Any], values))
+        except ConfigError as error:
+            where = f"{self.path}:{line_of(text, (name,))}"
+            told = "\n".join(f"{where}: {line}" for line in str(error).splitlines())
+            raise ConfigError(told) from None
+
+
+def unknown_provider(name: str, names: list[str]) -> str:
+    """Say that there is no provider `name`, and what to do."""
+    if not names:
+        return (
+            f"There is no provider {name!r} and no other yet; "
+            "`shepherd provider add --help` tells how to add one."
+        )
+    guess = nearest(name, names)
+    meant = f" Did you mean {guess}?" if guess else ""
+    return f"There is no provider {name!r}; there are {', '.join(names)}.{meant}"

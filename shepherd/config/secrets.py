@@ -1,0 +1,175 @@
+"""Keys of providers: from the environment, a private file or the system's keyring."""
+
+import os
+import stat
+import tomllib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.config.files import read_text
+from shepherd.config.layers import LARGEST_FILE
+from shepherd.config.providers import Provider
+from shepherd.config.vendors import vendor_of
+from shepherd.errors import ConfigError
+
+SERVICE = "shepherd"
+"""Under which name the keyring has our keys."""
+
+ENVIRONMENT = "env:"
+_SHOWN = 4
+_SHORTEST_SHOWN = 16
+"""Of shorter keys nothing is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A key, "" for none, and in words where it came from."""
+
+    value: str = field(default="", repr=False)
+    source: str = ""
+
+    @property
+    def masked(self) -> str:
+        """Enough to tell one's keys apart: `sk-…abcd`."""
+        if not self.value:
+            return ""
+        if len(self.value) < _SHORTEST_SHOWN:
+            return "…"
+        head = self.value[:3] if self.value[2:3] in ("-", "_") else ""
+        return f"{head}…{self.value[-_SHOWN:]}"
+
+
+class Secrets:
+    """Finds and keeps the keys of providers."""
+
+    def __init__(self, path: Path, env: Mapping[str, str]) -> None:
+        self._path = path
+        self._env = env
+
+    def find(self, provider: Provider) -> Secret:
+        """The provider's key; empty if it needs none or none is known.
+
+        Raises ConfigError when the place that the provider names does not hold it.
+        """
+        place = provider.api_key
+        if place == "file":
+            return self._required(provider, self._stored().get(provider.name, ""), str(self._path))
+        if place == "keyring":
+            return self._required(provider, _keyring_get(provider.name), "the system's keyring")
+        if place.startswith(ENVIRONMENT):
+            variable = place.removeprefix(ENVIRONMENT)
+            return self._required(provider, self._env.get(variable, ""), variable)
+        return Secret() if place == "none" else self._usual(provider)
+
+    def store(self, name: str, key: str, place: str) -> None:
+        """Keep the key of the provider `name` in `file` or `keyring`; raises ConfigError."""
+        if place == "keyring":
+            _keyring_set(name, key)
+        else:
+            self._write(name, key)
+
+    def forget(self, provider: Provider) -> None:
+        """Delete the provider's stored key, if there is one."""
+        if provider.api_key == "file":
+            self._write(provider.name, None)
+        elif provider.api_key == "keyring":
+            _keyring_delete(provider.name)
+
+    def _usual(self, provider: Provider) -> Secret:
+        vendor = vendor_of(provider)
+        for variable in vendor.variables if vendor else ():
+            key = self._env.get(variable, "").strip()
+            if key:
+                return Secret(key, variable)
+        return Secret()
+
+    def _required(self, provider: Provider, key: str, place: str) -> Secret:
+        key = key.strip()
+        if not key:
+            name = provider.name
+            raise ConfigError(
+                f"The key of provider {name} is not in {place}, where it should be; "
+                f"`shepherd provider set {name} api-key -` stores it."
+            )
+        return Secret(key, place)
+
+    def _stored(self, *, private: bool = True) -> dict[str, str]:
+        if private:
+            self._check_private()
+        try:
+            data = tomllib.loads(read_text(self._path, LARGEST_FILE))
+        except FileNotFoundError:
+            return {}
+        except (tomllib.TOMLDecodeError, RecursionError):  # its message may quote a key
+            raise ConfigError(
+                f'{self._path}: not valid TOML; it holds one line NAME = "KEY" per provider'
+            ) from None
+        return {name: key for name, key in data.items() if isinstance(key, str)}
+
+    def _check_private(self) -> None:
+        """Raise ConfigError if others may read or change the file."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid != os.getuid() or mode & 0o077:
+            raise ConfigError(
+                f"{self._path} holds keys and must be yours alone, but its mode is {mode:04o}: "
+                f"run `chmod 600 {self._path}`; if others use this machine, renew the keys."
+            )
+
+    def _write(self, name: str, key: str | None) -> None:
+        """Set or delete a key; the file is private afterwards, whatever it was before."""
+        from shepherd.config.edit import Document, change_document
+
+        self._stored(private=False)
+
+        def change(document: Document) -> None:
+            document.pop(name, None)
+            if key is not None:
+                document[name] = key
+
+        if key is None and not self._path.exists():
+            return
+        change_document(self._path, change)
+        self._path.chmod(0o600)
+
+
+def _keyring_get(name: str) -> str:
+    with _keyring_errors():
+        import keyring
+
+        return keyring.get_password(SERVICE, name) or ""
+
+
+def _keyring_set(name: str, key: str) -> None:
+    with _keyring_errors():
+        import keyring
+
+        keyring.set_password(SERVICE, name, key)
+
+
+def _keyring_delete(name: str) -> None:
+    with _keyring_errors():
+        import keyring
+
+        if keyring.get_password(SERVICE, name) is not None:
+            keyring.delete_password(SERVICE, name)
+
+
+@contextmanager
+def _keyring_errors() -> Generator[None]:
+    from keyring.errors import KeyringError, NoKeyringError
+
+    try:
+        yield
+    except NoKeyringError:
+        raise ConfigError(
+            "This system has no keyring that could be used; keep the key in a file "
+            "(`--api-key -`) or in a variable (`--api-key-env NAME`)."
+        ) from None
+    except KeyringError as error:
+        raise ConfigError(f"The system's keyring refuses: {error}") from error

@@ -1,0 +1,78 @@
+"""The services that many people have a key for: where they are, and what their key is called."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from shepherd.config.providers import Provider, ProviderType
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """One service; `variables` are its usual names for the key, the first one first.
+
+    `base_url` is "" where it is the type's own. `model` is one to begin with.
+    """
+
+    name: str
+    type: ProviderType
+    hosts: tuple[str, ...]
+    variables: tuple[str, ...]
+    model: str
+    base_url: str = ""
+
+
+VENDORS = (
+    Vendor("anthropic", "anthropic", ("anthropic.com",), ("ANTHROPIC_API_KEY",),
+           "claude-sonnet-4-5"),
+    Vendor("openai", "openai", ("openai.com",), ("OPENAI_API_KEY",), "gpt-5-mini"),
+    Vendor("gemini", "gemini", ("googleapis.com",), ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+           "gemini-2.5-flash"),
+    Vendor("openrouter", "openai", ("openrouter.ai",), ("OPENROUTER_API_KEY",),
+           "deepseek/deepseek-chat", "https://openrouter.ai/api/v1"),
+    Vendor("grok", "openai", ("x.ai",), ("XAI_API_KEY",), "grok-4", "https://api.x.ai/v1"),
+    Vendor("deepseek", "openai", ("deepseek.com",), ("DEEPSEEK_API_KEY",), "deepseek-chat",
+           "https://api.deepseek.com/v1"),
+    Vendor("mistral", "openai", ("mistral.ai",), ("MISTRAL_API_KEY",), "mistral-large-latest",
+           "https://api.mistral.ai/v1"),
+    Vendor("groq", "openai", ("groq.com",), ("GROQ_API_KEY",), "llama-3.3-70b-versatile",
+           "https://api.groq.com/openai/v1"),
+    Vendor("azure", "openai", ("openai.azure.com", "ai.azure.com", "cognitiveservices.azure.com"),
+           ("AZURE_OPENAI_API_KEY",), ""),
+    Vendor("ollama", "ollama", ("ollama.com",), ("OLLAMA_API_KEY",), ""),
+)  # fmt: skip
+"""In the order in which they are suggested; without a model they are not."""
+
+_OWN_VENDOR = {
+    "openai": "openai",
+    "openai-responses": "openai",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
+"""Whose service a type's own base URL is."""
+
+
+def vendor_of(provider: Provider) -> Vendor | None:
+    """Whose service the provider is; None for a server of one's own.
+
+    A vendor's key goes to that vendor's hosts and nowhere else.
+    """
+    if not provider.base_url:
+        name = _OWN_VENDOR.get(provider.type)
+        return next((vendor for vendor in VENDORS if vendor.name == name), None)
+    host = (urlsplit(provider.base_url).hostname or "").lower()
+    return next((vendor for vendor in VENDORS if _belongs(host, vendor.hosts)), None)
+
+
+def vendors_with_key(env: Mapping[str, str]) -> list[tuple[Vendor, str]]:
+    """The vendors whose key is in the environment, each with the variable that holds it."""
+    return [
+        (vendor, variable)
+        for vendor in VENDORS
+        if vendor.model
+        for variable in [v for v in vendor.variables if env.get(v, "").strip()][:1]
+    ]
+
+
+def _belongs(host: str, domains: tuple[str, ...]) -> bool:
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
