@@ -1,0 +1,118 @@
+"""The words and numbers in an error body, whatever its shape."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import cast
+
+from shepherd.messages import JsonObject
+
+TEXT_MOST = 2_000
+"""An error text longer than this many characters is cut."""
+
+READ_MOST = 20_000
+"""So much of a text is searched, and decoded if it is JSON, in characters."""
+
+DEPTH_MOST = 20
+
+_INNER = ("message", "error", "detail", "errors", "metadata", "raw")
+_LEAVES = ("msg", "errorMessage", "Message")
+_CODES = ("code", "type", "status", "error_type", "error_code", "__type")
+_TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
+
+
+def error_text(body: object) -> str:
+    """What an error body says, for the user: one text, cut to a sane length; "" if nothing."""
+    texts = dict.fromkeys(t for t in _messages(_decoded(body), 0) if t)
+    text = ": ".join(texts) or _whole(body)
+    return text if len(text) <= TEXT_MOST else f"{text[:TEXT_MOST]}…"
+
+
+def searchable(body: object) -> str:
+    """All of the error's own words and codes; nothing that it echoes of the request."""
+    value = _decoded(body)
+    return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:READ_MOST]
+
+
+def field(body: object, name: str) -> int | None:
+    """The number in the field `name`, anywhere in the error."""
+    return next(_fields(_decoded(body), name, 0), None)
+
+
+def _decoded(body: object) -> object:
+    """The body, or what the JSON in it says if it is a text."""
+    if not isinstance(body, str):
+        return body
+    text = body.strip()
+    if text[:1] not in ("{", "[", '"') or len(text) > READ_MOST:
+        return body
+    try:
+        return cast(object, json.loads(text))
+    except (ValueError, RecursionError):
+        return body
+
+
+def _messages(value: object, depth: int) -> Iterator[str]:
+    """The texts in the places where errors have them, the outermost first."""
+    if depth > DEPTH_MOST:
+        return
+    if isinstance(value, str):
+        inner = _decoded(value)
+        if inner is value:
+            yield _plain(value)
+        else:
+            yield from _messages(inner, depth + 1)
+    elif isinstance(value, list):
+        for item in cast(list[object], value)[:20]:
+            yield from _messages(item, depth + 1)
+    elif isinstance(value, dict):
+        known = cast(JsonObject, value)
+        for key in _INNER:
+            yield from _messages(known.get(key), depth + 1)
+        yield from (_plain(t) for t in map(known.get, _LEAVES) if isinstance(t, str))
+
+
+def _codes(value: object, depth: int) -> Iterator[str]:
+    if depth > DEPTH_MOST:
+        return
+    if isinstance(value, str):
+        inner = _decoded(value)
+        if inner is not value:
+            yield from _codes(inner, depth + 1)
+    elif isinstance(value, list):
+        for item in cast(list[object], value)[:20]:
+            yield from _codes(item, depth + 1)
+    elif isinstance(value, dict):
+        known = cast(JsonObject, value)
+        yield from (code for code in map(known.get, _CODES) if isinstance(code, str))
+        for key in _INNER:
+            yield from _codes(known.get(key), depth + 1)
+
+
+def _fields(value: object, name: str, depth: int) -> Iterator[int]:
+    if isinstance(value, str):
+        value = _decoded(value)
+    if isinstance(value, dict) and depth <= DEPTH_MOST:
+        known = cast(JsonObject, value)
+        number: object = known.get(name)
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            yield number
+        for key in _INNER:
+            yield from _fields(known.get(key), name, depth + 1)
+
+
+def _plain(text: str) -> str:
+    """The text, or the title of the page that a proxy sends in its place."""
+    if re.match(r"\s*<(?:!doctype|html)", text, re.IGNORECASE):
+        title = _TITLE.search(text[:READ_MOST])
+        return title[1].strip() if title is not None else ""
+    return text.strip()
+
+
+def _whole(body: object) -> str:
+    if body in (None, "", {}, []):
+        return ""
+    try:
+        return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
+    except RecursionError:
+        return ""
