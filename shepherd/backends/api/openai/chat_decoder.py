@@ -1,0 +1,140 @@
+"""The answer of chat completions, streamed or whole."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.openai.chat_calls import CallSlots
+from shepherd.backends.api.openai.details import ThoughtDetails, detail_text
+from shepherd.backends.api.openai.errors import error_delta
+from shepherd.backends.api.openai.logprobs import token_logprobs
+from shepherd.backends.api.wire import (
+    Delta,
+    ExtraDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    WireDecoder,
+)
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+
+FILTERED = "The provider's content filter ended the answer."
+REFUSED = "The model refused to answer."
+
+_REASONS = {
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "error": FinishReason.ERROR,
+}
+
+
+class ChatDecoder(WireDecoder):
+    """Reads chunks, and whole answers of servers that do not stream; only the first choice."""
+
+    def __init__(self) -> None:
+        self._calls = CallSlots()
+        self._details = ThoughtDetails()
+        self._said = False
+        self._refused = False
+        self._stopped = False
+
+    @property
+    def complete(self) -> bool:
+        return self._stopped
+
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        error = data.get("error")
+        if error or data.get("object") == "error":
+            yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
+            return
+        yield from _usage(data)
+        for choice in as_objects(data.get("choices")):
+            if not as_count(choice.get("index")):
+                yield from self._choice(choice)
+
+    def _choice(self, choice: JsonObject) -> Iterator[Delta]:
+        delta = choice.get("delta")
+        whole = as_object(choice.get("message"))
+        said = as_object(delta) if isinstance(delta, dict) or self._said else whole
+        yield from self._thoughts(said)
+        yield from self._text(said, choice)
+        yield from self._tool_calls(said)
+        yield from _usage(choice)
+        reason = as_text(choice.get("finish_reason"))
+        if reason and not self._stopped:
+            self._stopped = True
+            yield from self._stop(reason)
+
+    def _thoughts(self, said: JsonObject) -> Iterator[Delta]:
+        """The reasoning, which comes in one of several fields, or in two at once."""
+        details = as_objects(said.get("reasoning_details"))
+        self._details.take(details)
+        plain = as_text(said.get("reasoning_content")) or as_text(said.get("reasoning"))
+        thought = plain or "".join(map(detail_text, details))
+        if thought:
+            self._said = True
+            yield ThinkingDelta(thought)
+
+    def _text(self, said: JsonObject, choice: JsonObject) -> Iterator[Delta]:
+        deltas = list(_content(said.get("content")))
+        if deltas and isinstance(deltas[-1], TextDelta):
+            logprobs = token_logprobs(as_object(choice.get("logprobs")))
+            deltas[-1] = replace(deltas[-1], logprobs=logprobs)
+        self._said = self._said or bool(deltas)
+        yield from deltas
+        if refusal := as_text(said.get("refusal")):
+            self._said = self._refused = True
+            yield TextDelta(refusal)
+
+    def _tool_calls(self, said: JsonObject) -> Iterator[Delta]:
+        fragments = as_objects(said.get("tool_calls"))
+        if old_style := as_object(said.get("function_call")):
+            fragments.append({"index": 0, "function": old_style})
+        for fragment in fragments:
+            self._said = True
+            yield from self._calls.take(fragment)
+
+    def _stop(self, reason: str) -> Iterator[Delta]:
+        if self._details:
+            yield ExtraDelta({"reasoning_details": self._details.merged()})
+        note = FILTERED if reason == "content_filter" else REFUSED if self._refused else ""
+        ended = _REASONS.get(reason, FinishReason.STOP)
+        if ended is FinishReason.STOP and self._calls:
+            ended = FinishReason.TOOL_CALLS
+        yield StopDelta(ended, note)
+
+
+def _content(content: object) -> Iterator[Delta]:
+    """The text of a string or of parts; some of Mistral's are thoughts."""
+    if isinstance(content, str):
+        if content:
+            yield TextDelta(content)
+        return
+    for part in as_objects(content):
+        inner = part.get("thinking")
+        thought = as_text(inner) or "".join(as_text(p.get("text")) for p in as_objects(inner))
+        if thought:
+            yield ThinkingDelta(thought)
+        elif said := as_text(part.get("text")) or as_text(part.get("refusal")):
+            yield TextDelta(said)
+
+
+def _usage(holder: JsonObject) -> Iterator[Delta]:
+    """The usage, where it is told: in a chunk, in a choice (Moonshot) or beside it (Groq)."""
+    usage = as_object(holder.get("usage")) or as_object(
+        as_object(holder.get("x_groq")).get("usage")
+    )
+    if not usage:
+        return
+    details = as_object(usage.get("prompt_tokens_details"))
+    cached = as_count(details.get("cached_tokens"))
+    yield UsageDelta(
+        as_count(usage.get("prompt_tokens")),
+        as_count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        as_count(usage.get("completion_tokens")),
+    )

@@ -1,0 +1,138 @@
+"""How servers differ that speak chat completions.
+
+What a strict server does not know it refuses, and what it needs is not told by the protocol: so
+each kind gets what it takes, and one that is not known gets what OpenAI's own API knows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from shepherd.backends.api.normalise import Rules
+from shepherd.sampling import Sampling
+
+
+class Switch(StrEnum):
+    """How a server is told whether the model is to reason."""
+
+    UNSAID = "unsaid"
+    EFFORT = "effort"  # reasoning_effort
+    TEMPLATE = "template"  # the chat template's variables, and reasoning_effort
+    THINKING = "thinking"  # DeepSeek's {"thinking": {"type": …}}
+
+
+STRICT_SAMPLING: Mapping[str, str] = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "seed": "seed",
+    "stop": "stop",
+}
+"""The sampling parameters that OpenAI's API has, and its names for them."""
+
+_EVERY_NAME = {f.name: f.name for f in fields(Sampling)}
+_EXTENDED_SAMPLING: Mapping[str, str] = _EVERY_NAME | {
+    **STRICT_SAMPLING,
+    "penalty_repeat": "repetition_penalty",
+    "penalty_last_n": "repeat_last_n",
+}
+_TENSORRT_SAMPLING: Mapping[str, str] = {
+    **STRICT_SAMPLING,
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+    "ignore_eos": "ignore_eos",
+}
+
+_ANY_NAME = r"(?s).+"
+_STRICT = Rules()
+_LENIENT = Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What one kind of server takes; the defaults are those of a strict server.
+
+    `thoughts`: the fields in which it wants the reasoning of earlier answers back;
+    `every_thought`: also an empty one. `kept`: further fields of answers that it wants back.
+    `usage_option`: it knows `stream_options`. `text_bias`: `logit_bias` may name texts.
+    `grammar`: it takes one. `official`: its models never print calls as text. `probed`: it may be
+    asked for more than the list of models. `stop_texts`: how many it takes.
+    """
+
+    name: str = "openai"
+    sampling: Mapping[str, str] = field(default_factory=lambda: STRICT_SAMPLING)
+    rules: Rules = _STRICT
+    switch: Switch = Switch.EFFORT
+    thoughts: tuple[str, ...] = ()
+    every_thought: bool = False
+    kept: tuple[str, ...] = ()
+    usage_option: bool = True
+    text_bias: bool = False
+    grammar: bool = False
+    official: bool = False
+    probed: bool = False
+    key_header: str = "Authorization"
+    stop_texts: int = 4
+
+
+PLAIN = Dialect()
+OPENAI = Dialect(official=True)
+AZURE = Dialect(name="azure", official=True, key_header="api-key")
+EXTENDED = Dialect(
+    name="extended",
+    sampling=_EXTENDED_SAMPLING,
+    rules=_LENIENT,
+    switch=Switch.TEMPLATE,
+    thoughts=("reasoning_content", "reasoning"),
+    text_bias=True,
+    grammar=True,
+    probed=True,
+    stop_texts=16,
+)
+"""vLLM, SGLang, llama.cpp's server, LM Studio, Shepherd: they pass over what they do not know.
+
+Their templates may insist on a user who begins and on taking turns. llama.cpp and Shepherd read
+`reasoning_content`, vLLM reads `reasoning`.
+"""
+TENSORRT = Dialect(name="tensorrt", sampling=_TENSORRT_SAMPLING, rules=_LENIENT, stop_texts=16)
+DEEPSEEK = Dialect(
+    name="deepseek", switch=Switch.THINKING, thoughts=("reasoning_content",), every_thought=True
+)
+MISTRAL = Dialect(
+    name="mistral",
+    sampling={**STRICT_SAMPLING, "seed": "random_seed"},
+    rules=Rules(user_last=True, call_id="[A-Za-z0-9]{9}", call_id_length=9),
+    switch=Switch.UNSAID,
+    usage_option=False,
+)
+OPENROUTER = Dialect(name="openrouter", kept=("reasoning_details",))
+XAI = Dialect(name="xai", switch=Switch.UNSAID)
+
+_HOSTS = {
+    "api.openai.com": OPENAI,
+    "azure.com": AZURE,
+    "deepseek.com": DEEPSEEK,
+    "mistral.ai": MISTRAL,
+    "openrouter.ai": OPENROUTER,
+    "x.ai": XAI,
+}
+
+
+def dialect_of(base_url: str) -> Dialect:
+    """The dialect of the server at this address; on this machine or network it is `EXTENDED`."""
+    host = urlsplit(base_url).hostname or ""
+    for known, dialect in _HOSTS.items():
+        if host == known or host.endswith("." + known):
+            return dialect
+    return EXTENDED if _is_near(host) else PLAIN
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith((".local", ".lan", ".internal")))

@@ -1,0 +1,30 @@
+"""Errors in the middle of a stream."""
+
+from shepherd.backends.api.lenient import as_count, as_object, as_text
+from shepherd.backends.api.wire import ErrorDelta
+from shepherd.messages import JsonObject
+
+_STATUSES = (
+    (429, ("rate_limit", "insufficient_quota", "too_many_requests")),
+    (401, ("authentication", "invalid_api_key")),
+    (403, ("permission",)),
+    (404, ("not_found",)),
+    (503, ("overloaded", "unavailable")),
+    (400, ("invalid", "bad_request", "badrequest", "context_length", "exceed_context", "too_long")),
+)
+
+
+def error_delta(body: JsonObject) -> ErrorDelta:
+    """The error in an event whose `error` says so, or which is itself one.
+
+    The status is what the error says it is, else what its kind is answered with, else 500.
+    """
+    error = as_object(body.get("error")) or body
+    for name in ("code", "status", "http_code"):
+        code = error.get(name)
+        status = as_count(int(code) if isinstance(code, str) and code.isdecimal() else code)
+        if status is not None and 400 <= status < 600:
+            return ErrorDelta(body, status)
+    kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
+    found = (status for status, words in _STATUSES if any(word in kinds for word in words))
+    return ErrorDelta(body, next(found, 500))

@@ -1,0 +1,119 @@
+"""What OpenAI's models take, told by their names; and what lists of models tell."""
+
+import re
+from collections.abc import Iterable
+
+from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.wire import ModelEntry
+from shepherd.messages import JsonObject
+
+_SERIES_O = re.compile(r"o\d+(?!\w)")
+_GPT = re.compile(r"gpt-(\d)(?:\.(\d+))?(?!\d)")
+_ONLY_RESPONSES = re.compile(r"codex|deep-research|computer-use|-pro(?!\w)")
+
+_TOOLS_FORBID_EFFORT = (5, 2)
+_TOOLS_NEED_RESPONSES = (5, 4)
+
+CONTEXT_FIELDS = (
+    "loaded_context_length",  # LM Studio
+    "meta.n_ctx",  # llama.cpp: what is loaded
+    "max_model_len",  # vLLM, SGLang, Shepherd
+    "context_window",  # Groq
+    "top_provider.context_length",  # OpenRouter: what the provider gives of it
+    "context_length",
+    "max_context_length",  # Mistral
+    "meta.n_ctx_train",  # what the model was made for
+)
+"""Where a list of models may tell the context size, the most exact place first."""
+
+OUTPUT_FIELDS = (
+    "top_provider.max_completion_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+)
+"""Where it may tell how long an answer may be."""
+
+
+def reasons(model: str) -> bool:
+    """Whether it is one of OpenAI's reasoning models, which take no temperature."""
+    name = _own_name(model)
+    if _SERIES_O.match(name) or name.startswith(("codex-mini", "computer-use")):
+        return True
+    return gpt_version(model) >= (5, 0) and "-chat" not in name
+
+
+def gpt_version(model: str) -> tuple[int, int]:
+    """The version of a GPT of OpenAI's, (0, 0) for any other model."""
+    found = _GPT.match(_own_name(model))
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def needs_responses(model: str) -> bool:
+    """Whether one of OpenAI's models calls no tools in chat completions, or is not there at all.
+
+    For other vendors' names it is False: routers translate by themselves.
+    """
+    name = _own_name(model)
+    if "/" in model or not (reasons(model) or "-deep-research" in name):
+        return False
+    return bool(_ONLY_RESPONSES.search(name)) or gpt_version(model) >= _TOOLS_NEED_RESPONSES
+
+
+def chat_effort(model: str, *, thinking: bool, tools: bool) -> str | None:
+    """The `reasoning_effort` for one of OpenAI's models in chat completions, None for no such.
+
+    From GPT-5.2 on, OpenAI takes tools there only without reasoning.
+    """
+    if not reasons(model):
+        return None
+    version = gpt_version(model)
+    if tools and "/" not in model and version >= _TOOLS_FORBID_EFFORT:
+        return "none"
+    return "medium" if thinking else least_effort(model)
+
+
+def least_effort(model: str) -> str:
+    """The least that one of OpenAI's reasoning models can be made to reason."""
+    version, name = gpt_version(model), _own_name(model)
+    if "-pro" in name:
+        return "medium" if version != (5, 0) else "high"
+    if "codex" in name or version < (5, 0):
+        return "low"
+    return "none" if version >= (5, 1) else "minimal"
+
+
+def parse_models(body: JsonObject) -> list[ModelEntry]:
+    """The models of a list in the shape of OpenAI's, with what servers add to it."""
+    entries = [_entry(item) for item in as_objects(body.get("data"))]
+    return [entry for entry in entries if entry.id]
+
+
+def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
+    """What llama.cpp's `/props` tells: the context of one of its slots; None if it does not."""
+    size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
+    return ModelEntry(model, size, source="llama.cpp's /props") if size else None
+
+
+def _own_name(model: str) -> str:
+    """The name without the vendor, if the vendor is OpenAI; else ""."""
+    name = model.lower().removeprefix("openai/")
+    return "" if "/" in name else name
+
+
+def _entry(item: JsonObject) -> ModelEntry:
+    size, field = _first(item, CONTEXT_FIELDS)
+    limit, _ = _first(item, OUTPUT_FIELDS)
+    source = f"the list of models ({field})" if size else ""
+    return ModelEntry(as_text(item.get("id")), size, limit, source)
+
+
+def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
+    """The first of the numbers that is there and not zero, and where; (0, "") if none is."""
+    for field in fields:
+        *way, last = field.split(".")
+        holder = item
+        for step in way:
+            holder = as_object(holder.get(step))
+        if value := as_count(holder.get(last)):
+            return value, field
+    return 0, ""
