@@ -1,0 +1,231 @@
+"""The events of a streamed answer, understood."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shepherd.backends.api.anthropic.replay import CALL, TEXT, THINKING, keepsake
+from shepherd.backends.api.lenient import as_count, as_error_status, as_object, as_text
+from shepherd.backends.api.wire import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    ExtraDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    WireDecoder,
+)
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "gateway_timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+_REASONS = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.STOP,
+    "pause_turn": FinishReason.STOP,
+}
+
+_NOTES = {
+    "model_context_window_exceeded": "The answer ends here because the context is full.",
+    "pause_turn": "The provider paused the answer; say “continue” to go on.",
+    "refusal": "The provider's safety filter ended the answer",
+}
+
+_COUNTS = (
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "output_tokens",
+)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A content block as it grows; `number` is its place among all of the answer.
+
+    `argued`: arguments of the call have been sent on.
+    """
+
+    number: int
+    data: JsonObject
+    argued: bool = False
+
+    @property
+    def kind(self) -> str:
+        return str(self.data.get("type"))
+
+
+@dataclass(slots=True)
+class AnthropicDecoder(WireDecoder):
+    """Deltas of the Messages API's events; also of servers that leave out parts of them."""
+
+    _model: str = ""
+    _blocks: list[_Block] = field(default_factory=list[_Block])
+    _open: dict[tuple[int | None, str], _Block] = field(
+        default_factory=dict[tuple[int | None, str], _Block]
+    )
+    _usage: dict[str, int] = field(default_factory=dict[str, int])
+    _finished: bool = False
+    _complete: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        return list(self._deltas(name or as_text(data.get("type")), data))
+
+    def _deltas(self, kind: str, data: JsonObject) -> Iterable[Delta]:
+        match kind:
+            case "content_block_delta":
+                return self._block_delta(data)
+            case "content_block_start":
+                return self._block_start(data)
+            case "content_block_stop":
+                return self._block_stop(data)
+            case "message_start":
+                return self._message_start(data)
+            case "message_delta":
+                return self._message_delta(data)
+            case "message_stop":
+                return self._message_stop()
+            case "error":
+                return _error(data)
+            case _:
+                return ()
+
+    def _message_start(self, data: JsonObject) -> Iterable[Delta]:
+        message = as_object(data.get("message"))
+        self._model = as_text(message.get("model"))
+        yield from self._count(as_object(message.get("usage")))
+
+    def _block_start(self, data: JsonObject) -> Iterable[Delta]:
+        given = as_object(data.get("content_block"))
+        block = self._opened(as_count(data.get("index")), as_text(given.get("type")))
+        match block.kind:
+            case "text":
+                yield from self._grow(block, "text", as_text(given.get("text")))
+            case "thinking":
+                block.data["signature"] = as_text(given.get("signature"))
+                yield from self._grow(block, "thinking", as_text(given.get("thinking")))
+            case "redacted_thinking":
+                block.data["data"] = as_text(given.get("data"))
+            case "tool_use":
+                block.data |= {
+                    "id": as_text(given.get("id")),
+                    "input": as_object(given.get("input")),
+                }
+                yield CallDelta(block.number, block.data["id"], as_text(given.get("name")))
+            case _:
+                pass
+
+    def _block_delta(self, data: JsonObject) -> Iterable[Delta]:
+        given = as_object(data.get("delta"))
+        index = as_count(data.get("index"))
+        match as_text(given.get("type")):
+            case "text_delta":
+                yield from self._grow(self._at(index, TEXT), "text", as_text(given.get("text")))
+            case "thinking_delta":
+                block = self._at(index, THINKING)
+                yield from self._grow(block, "thinking", as_text(given.get("thinking")))
+            case "signature_delta":
+                self._at(index, THINKING).data["signature"] = as_text(given.get("signature"))
+            case "input_json_delta" if (index, CALL) in self._open:
+                block, piece = self._open[index, CALL], as_text(given.get("partial_json"))
+                block.argued |= bool(piece)
+                yield CallDelta(block.number, arguments=piece)
+            case _:
+                pass
+
+    def _block_stop(self, data: JsonObject) -> Iterable[Delta]:
+        block = self._open.get((as_count(data.get("index")), CALL))
+        if block is not None:
+            yield from _closed(block)
+
+    def _message_delta(self, data: JsonObject) -> Iterable[Delta]:
+        delta = as_object(data.get("delta"))
+        yield from self._count(as_object(data.get("usage")))
+        reason = as_text(delta.get("stop_reason"))
+        if reason:
+            yield from self._finish()
+            yield StopDelta(_REASONS.get(reason, FinishReason.STOP), _note(reason, delta))
+
+    def _message_stop(self) -> Iterable[Delta]:
+        self._complete = True
+        yield from self._finish()
+
+    def _opened(self, index: int | None, kind: str) -> _Block:
+        block = _Block(len(self._blocks), {"type": kind})
+        self._blocks.append(block)
+        self._open[index, kind] = block
+        return block
+
+    def _at(self, index: int | None, kind: str) -> _Block:
+        return self._open.get((index, kind)) or self._opened(index, kind)
+
+    def _grow(self, block: _Block, key: str, piece: str) -> Iterable[Delta]:
+        block.data[key] = block.data.get(key, "") + piece
+        if piece:
+            yield TextDelta(piece) if key == "text" else ThinkingDelta(piece)
+
+    def _count(self, usage: JsonObject) -> Iterable[Delta]:
+        """The usage so far: counts are totals, and what an event leaves out stands."""
+        counted = {key: n for key in _COUNTS if (n := as_count(usage.get(key))) is not None}
+        if not counted:
+            return
+        self._usage |= counted
+        fresh, written, read, completion = (self._usage.get(key) for key in _COUNTS)
+        prompt = None if fresh is None else fresh + (written or 0) + (read or 0)
+        yield UsageDelta(prompt, read, completion)
+
+    def _finish(self) -> Iterable[Delta]:
+        """What is left to say once all blocks have come; nothing the second time."""
+        if self._finished:
+            return
+        self._finished = True
+        for block in self._blocks:
+            if block.kind == CALL:
+                yield from _closed(block)
+        value = keepsake(self._model, [block.data for block in self._blocks])
+        if value is not None:
+            yield ExtraDelta(value)
+
+
+def _closed(block: _Block) -> Iterable[Delta]:
+    """The arguments of a call that had none in pieces."""
+    if not block.argued:
+        block.argued = True
+        yield CallDelta(block.number, arguments=json.dumps(block.data["input"]))
+
+
+def _error(data: JsonObject) -> Iterable[Delta]:
+    error = as_object(data.get("error")) or data
+    status = _STATUS.get(as_text(error.get("type"))) or as_error_status(error.get("code"))
+    yield ErrorDelta(data, status)
+
+
+def _note(reason: str, delta: JsonObject) -> str:
+    details = as_object(delta.get("stop_details"))
+    said = [as_text(details.get("category")), as_text(details.get("explanation"))]
+    reasons = [text for text in said if text] if reason == "refusal" else []
+    end = "." if reason == "refusal" and not reasons else ""
+    return ": ".join([_NOTES.get(reason, "") + end, *reasons])

@@ -1,0 +1,68 @@
+"""The parameters of a request beside its conversation."""
+
+from shepherd.backends.api.anthropic.dialect import Dialect
+from shepherd.backends.api.wire import ModelTraits
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject
+from shepherd.sampling import Sampling
+from shepherd.structure import ToolChoice
+
+SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
+
+
+USUAL_LIMIT = 8192
+"""The `max_tokens`, which the API wants in any case, for a model of which nothing is known."""
+
+
+def output_limit(asked: int, model: ModelTraits, dialect: Dialect) -> int:
+    """The `max_tokens` to send: what is asked for, or the model's most; within the context.
+
+    Without a number, half of a known context stays for the conversation.
+    """
+    most = model.output_limit or dialect.output_limit
+    if asked > 0:
+        return min(asked, most or asked, model.context_size or asked)
+    most = most or USUAL_LIMIT
+    return max(1, min(most, model.context_size // 2)) if model.context_size else most
+
+
+def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> JsonObject:
+    """The sampling parameters that the model takes; settings for others are left out.
+
+    None of them goes with thinking. Raises InvalidRequestError for what is out of range.
+    """
+    found: JsonObject = {}
+    if sampling.stop:
+        found["stop_sequences"] = _stops(sampling.stop)
+    if thinking or not dialect.sampling:
+        return found
+    if sampling.temperature is not None:
+        found["temperature"] = _ranged("temperature", sampling.temperature)
+    if sampling.top_p is not None and not (dialect.one_sampler and "temperature" in found):
+        found["top_p"] = _ranged("top_p", sampling.top_p)
+    if sampling.top_k:
+        found["top_k"] = sampling.top_k
+    return found
+
+
+def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObject:
+    """The `tool_choice` for calls that must be made; raises InvalidRequestError if it can't."""
+    if not dialect.forced_calls:
+        message = f"{model} can't be made to call a tool: leave tool_choice to the model"
+        raise InvalidRequestError(message, "tool_choice")
+    how = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
+    return how | ({"disable_parallel_tool_use": True} if choice.single or choice.name else {})
+
+
+def _stops(stop: tuple[str, ...]) -> list[str]:
+    if not all(text.strip() for text in stop):
+        message = "stop: this API takes no text of blanks only; leave it out for this provider"
+        raise InvalidRequestError(message, "stop")
+    return list(stop)
+
+
+def _ranged(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        message = f"{name} must be between 0.0 and 1.0 for this API, got {value}"
+        raise InvalidRequestError(message, name)
+    return value

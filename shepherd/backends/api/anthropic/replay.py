@@ -1,0 +1,96 @@
+"""What is kept of an answer's thoughts, and the answer as the API wants it back.
+
+Thoughts must come back unchanged and at their place among text and calls, with their signatures.
+`Message.extra["anthropic"]` is a keepsake: the model that thought, and the blocks in order; text
+and calls, which the message has itself, only as places.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from shepherd.messages import JsonObject, Message, ToolCall
+
+WIRE = "anthropic"
+
+TEXT = "text"
+THINKING = "thinking"
+REDACTED = "redacted_thinking"
+CALL = "tool_use"
+
+THOUGHTS = (THINKING, REDACTED)
+
+
+def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
+    """What to keep of the blocks of an answer, None if there is nothing that is signed."""
+    places = [place for block in blocks if (place := _place(block)) is not None]
+    if not any(place["type"] in THOUGHTS for place in places):
+        return None
+    return {"model": model, "blocks": places}
+
+
+def assistant_blocks(message: Message, model: str) -> list[JsonObject]:
+    """The blocks of an answer, never an empty one; `model` "" leaves out the thoughts.
+
+    Only thoughts of this very model go back, others can't be read by it; and only if the message
+    is still what it was, since they would not be valid elsewhere.
+    """
+    replayed = _replayed(message, model) if model else None
+    plain = [_text_block(message.content), *map(_call_block, message.tool_calls)]
+    return [block for block in (plain if replayed is None else replayed) if block is not None]
+
+
+def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
+    """The blocks at their places; None if there are no thoughts, or none that fit."""
+    kept = message.extra.get(WIRE, {})
+    places: Any = kept.get("blocks")
+    if not isinstance(places, list) or not _same_model(str(kept.get("model", "")), model):
+        return None
+    calls, content = list(message.tool_calls), message.content
+    blocks: list[JsonObject | None] = []
+    for place in cast(list[Any], places):
+        match place:
+            case {"type": "text", "length": int(length)} if 0 < length <= len(content):
+                blocks.append(_text_block(content[:length]))
+                content = content[length:]
+            case {"type": "tool_use"} if calls:
+                blocks.append(_call_block(calls.pop(0)))
+            case {"type": str()} if thought := _thought(cast(JsonObject, place)):
+                blocks.append(thought)
+            case _:
+                return None
+    return None if calls or content else blocks
+
+
+def _same_model(one: str, other: str) -> bool:
+    """Whether two names are one model's: as its vendors spell it, with a date or without."""
+    one, other = one.replace("@", "-"), other.replace("@", "-")
+    return one in other or other in one
+
+
+def _place(block: JsonObject) -> JsonObject | None:
+    match block:
+        case {"type": "text", "text": str(text)} if text:
+            return {"type": TEXT, "length": len(text)}
+        case {"type": "tool_use"}:
+            return {"type": CALL}
+        case _:
+            return _thought(block)
+
+
+def _thought(block: JsonObject) -> JsonObject | None:
+    """The block as it goes back, if it is a thought and signed."""
+    match block:
+        case {"type": "thinking", "thinking": str(text), "signature": str(signature)} if signature:
+            return {"type": THINKING, "thinking": text, "signature": signature}
+        case {"type": "redacted_thinking", "data": str(data)} if data:
+            return {"type": REDACTED, "data": data}
+        case _:
+            return None
+
+
+def _text_block(text: str) -> JsonObject | None:
+    return {"type": TEXT, "text": text} if text.strip() else None
+
+
+def _call_block(call: ToolCall) -> JsonObject:
+    return {"type": CALL, "id": call.id, "name": call.name, "input": call.arguments}

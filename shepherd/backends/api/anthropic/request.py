@@ -1,0 +1,105 @@
+"""A session as a request to the Messages API."""
+
+from collections.abc import Sequence
+
+from shepherd.backends.api.anthropic.caching import mark
+from shepherd.backends.api.anthropic.dialect import Dialect, dialect_of
+from shepherd.backends.api.anthropic.formats import enforced, in_words
+from shepherd.backends.api.anthropic.options import output_limit, sampling_of, tool_choice_of
+from shepherd.backends.api.anthropic.replay import assistant_blocks
+from shepherd.backends.api.anthropic.thinking import thinking_of, thinks
+from shepherd.backends.api.normalise import Rules, Turn, normalise, turns
+from shepherd.backends.api.wire import ModelTraits
+from shepherd.messages import JsonObject, Message, Role, ToolSpec
+from shepherd.session import Session
+
+ERROR_PREFIX = "Error:"
+"""What the result of a tool that failed begins with."""
+
+_RULES = Rules(
+    user_first=True,
+    user_last=True,
+    call_id=r"[A-Za-z0-9_-]{1,64}",
+    tool_name=r"[A-Za-z0-9_-]{1,64}",
+)
+
+
+def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+    """The body of the request; raises InvalidRequestError for what the model can't do."""
+    dialect = dialect_of(model.id)
+    conversation = normalise(session.system_message, session.messages, _RULES)
+    said = turns(conversation.messages)
+    limit = output_limit(max_tokens, model, dialect)
+    thinking = thinking_of(session, model, dialect, limit, said)
+    messages = [_message(turn, model.id if thinks(thinking) else "") for turn in said]
+    system = [_text(conversation.system)] if conversation.system else []
+    tools = [_tool(spec) for spec in session.tools or _recalled(conversation.messages)]
+    mark(tools, system, messages)
+    body: JsonObject = {
+        "model": model.id,
+        "max_tokens": limit,
+        "stream": True,
+        "messages": messages,
+        "system": system,
+        "tools": tools,
+        "thinking": thinking,
+        "tool_choice": _choice(session, dialect, model.id) if tools else None,
+        "output_config": _output_config(session, dialect, messages),
+    }
+    body |= sampling_of(session.sampling, dialect, thinking=thinks(thinking))
+    return {key: value for key, value in body.items() if value not in (None, [])}
+
+
+def _message(turn: Turn, thinker: str) -> JsonObject:
+    if turn.role is Role.ASSISTANT:
+        blocks = [block for m in turn.messages for block in assistant_blocks(m, thinker)]
+        return {"role": "assistant", "content": blocks}
+    return {"role": "user", "content": [_user_block(m) for m in turn.messages]}
+
+
+def _user_block(message: Message) -> JsonObject:
+    if message.role is not Role.TOOL:
+        return _text(message.content)
+    result: JsonObject = {
+        "type": "tool_result",
+        "tool_use_id": message.tool_call_id,
+        "content": message.content,
+    }
+    return result | ({"is_error": True} if message.content.startswith(ERROR_PREFIX) else {})
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _tool(spec: ToolSpec) -> JsonObject:
+    tool: JsonObject = {"name": spec.name, "input_schema": {**spec.parameters, "type": "object"}}
+    return tool | ({"description": spec.description} if spec.description else {})
+
+
+def _recalled(messages: Sequence[Message]) -> list[ToolSpec]:
+    """Stand-ins for the tools that were called: the API wants them though none is on offer."""
+    names = dict.fromkeys(call.name for message in messages for call in message.tool_calls)
+    return [ToolSpec(name, "No longer on offer.") for name in names]
+
+
+def _choice(session: Session, dialect: Dialect, model: str) -> JsonObject | None:
+    if not session.tools:
+        return {"type": "none"}
+    if session.tool_choice is None:
+        return None
+    return tool_choice_of(session.tool_choice, dialect, model)
+
+
+def _output_config(
+    session: Session, dialect: Dialect, messages: Sequence[JsonObject]
+) -> JsonObject | None:
+    """What holds the answer to a format; where nothing can, the last message asks for it."""
+    asked = session.output_format
+    if asked is None:
+        return None
+    enforceable = enforced(asked, formats=dialect.formats)
+    if enforceable is not None:
+        return {"format": enforceable}
+    messages[-1]["content"].append(_text(in_words(asked)))
+    return None

@@ -1,0 +1,202 @@
+"""Events of a stream become the deltas that they mean."""
+
+from typing import Any
+
+import pytest
+
+from shepherd.backends.api.anthropic.wire import AnthropicWire
+from shepherd.backends.api.wire import (
+    CallDelta,
+    ErrorDelta,
+    ExtraDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+from tests.backends.api.anthropic.schema import check_event
+from tests.backends.api.anthropic.streams import (
+    MODEL,
+    answer,
+    call,
+    deltas_of,
+    ended,
+    redacted,
+    started,
+    text,
+    thought,
+)
+
+
+def test_an_answer_with_thoughts_text_and_parallel_calls() -> None:
+    events = answer(
+        thought(0, "sig-1", "Two ", "files."),
+        redacted(1, "opaque"),
+        text(2, "I read ", "both."),
+        call(3, "toolu_1", "read", '{"path"', ': "a"}'),
+        thought(4, "sig-2"),
+        call(5, "toolu_2", "read", "", '{"path": "b"}'),
+    )
+    kept = [
+        {"type": "thinking", "thinking": "Two files.", "signature": "sig-1"},
+        {"type": "redacted_thinking", "data": "opaque"},
+        {"type": "text", "length": 12},
+        {"type": "tool_use"},
+        {"type": "thinking", "thinking": "", "signature": "sig-2"},
+        {"type": "tool_use"},
+    ]
+    deltas = deltas_of(events)
+    assert deltas_of(events, names=False) == deltas
+    assert deltas == [
+        UsageDelta(10, None, 1),
+        ThinkingDelta("Two "),
+        ThinkingDelta("files."),
+        TextDelta("I read "),
+        TextDelta("both."),
+        CallDelta(3, "toolu_1", "read"),
+        CallDelta(3, arguments='{"path"'),
+        CallDelta(3, arguments=': "a"}'),
+        CallDelta(5, "toolu_2", "read"),
+        CallDelta(5, arguments=""),
+        CallDelta(5, arguments='{"path": "b"}'),
+        UsageDelta(10, None, 7),
+        ExtraDelta({"model": MODEL, "blocks": kept}),
+        StopDelta(FinishReason.TOOL_CALLS),
+    ]
+
+
+def test_prompt_tokens_are_those_read_from_and_written_to_the_cache_too() -> None:
+    usage = {"cache_read_input_tokens": 300, "cache_creation_input_tokens": 20}
+    events = [check_event(e) for e in [started(**usage), *text(0, "Hi"), *ended()]]
+    counts = [delta for delta in deltas_of(events) if isinstance(delta, UsageDelta)]
+    assert counts == [UsageDelta(330, 300, 1), UsageDelta(330, 300, 7)]
+
+
+def test_a_call_without_arguments_and_one_whose_arguments_come_at_once() -> None:
+    whole = call(1, "toolu_2", "sum")
+    whole[0]["content_block"]["input"] = {"a": 1}
+    deltas = deltas_of(answer(call(0, "toolu_1", "now"), whole))
+    assert [delta for delta in deltas if isinstance(delta, CallDelta)] == [
+        CallDelta(0, "toolu_1", "now"),
+        CallDelta(0, arguments="{}"),
+        CallDelta(1, "toolu_2", "sum"),
+        CallDelta(1, arguments='{"a": 1}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish", "note"),
+    [
+        ("end_turn", FinishReason.STOP, ""),
+        ("stop_sequence", FinishReason.STOP, ""),
+        ("max_tokens", FinishReason.LENGTH, ""),
+        ("tool_use", FinishReason.TOOL_CALLS, ""),
+        ("model_context_window_exceeded", FinishReason.LENGTH, "context is full"),
+        ("pause_turn", FinishReason.STOP, "paused"),
+        ("refusal", FinishReason.STOP, "safety filter ended the answer."),
+    ],
+)
+def test_every_reason_to_stop(reason: str, finish: FinishReason, note: str) -> None:
+    events = [check_event(event) for event in [started(), *ended(reason)]]
+    stop = deltas_of(events)[-1]
+    assert isinstance(stop, StopDelta)
+    assert stop.reason is finish
+    assert bool(stop.note) == bool(note)
+    assert note in stop.note
+
+
+def test_a_refusal_says_why() -> None:
+    details = {"type": "refusal", "category": "cyber", "explanation": "It may do harm."}
+    events = [check_event(event) for event in [started(), *ended("refusal", details)]]
+    stop = deltas_of(events)[-1]
+    assert isinstance(stop, StopDelta)
+    assert stop.note == "The provider's safety filter ended the answer: cyber: It may do harm."
+
+
+def test_it_is_complete_after_its_last_event_and_not_before() -> None:
+    decoder = AnthropicWire().decoder()
+    *events, last = answer(text(0, "Hi"))
+    for event in events:
+        decoder.feed(event["type"], event)
+        assert not decoder.complete
+    decoder.feed(last["type"], last)
+    assert decoder.complete
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, 529),
+        ({"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}, 429),
+        ({"type": "error", "error": {"type": "something_new", "message": "?"}}, 500),
+        ({"code": 400, "message": "too long", "type": "exceed_context_size_error"}, 400),
+    ],
+)
+def test_an_error_in_the_stream_comes_as_it_is(error: JsonObject, status: int) -> None:
+    decoder = AnthropicWire().decoder()
+    assert decoder.feed("error", error) == [ErrorDelta(error, status)]
+    assert not decoder.complete
+
+
+def test_blocks_and_events_of_other_kinds_say_nothing() -> None:
+    server = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": server},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": '{"query":'},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "ping"},
+        {"type": "a_new_event", "index": 0},
+    ]
+    assert deltas_of(events) == []
+
+
+def test_a_server_that_leaves_out_starts_and_signatures() -> None:
+    """As llama.cpp's server streams: no signature, no `input`, one index for two blocks."""
+    events: list[JsonObject] = [
+        started("local.gguf"),
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "thinking_delta", "thinking": "Hm."},
+        },
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hi"}},
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": "a", "name": "now"},
+        },
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "!"}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "signature_delta", "signature": ""},
+        },
+        *ended("tool_use"),
+    ]
+    assert deltas_of(events) == [
+        UsageDelta(10, None, 1),
+        ThinkingDelta("Hm."),
+        TextDelta("Hi"),
+        CallDelta(2, "a", "now"),
+        TextDelta("!"),
+        UsageDelta(10, None, 7),
+        CallDelta(2, arguments="{}"),
+        StopDelta(FinishReason.TOOL_CALLS),
+    ]
+
+
+WRONG: list[Any] = [None, 7, "text", [], {"type": 3}, {"type": "text_delta", "text": 9}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_fields_of_a_wrong_type_give_nothing(wrong: Any) -> None:
+    decoder = AnthropicWire().decoder()
+    names = ("message", "content_block", "delta", "usage", "index", "type")
+    for kind in ("message_start", "content_block_start", "content_block_delta", "message_delta"):
+        assert decoder.feed(kind, dict.fromkeys(names, wrong)) == []
