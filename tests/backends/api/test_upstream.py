@@ -30,13 +30,15 @@ async def test_replies_come_in_order_and_requests_are_kept() -> None:
 
 async def test_a_body_can_be_cut() -> None:
     for reply in (Reply("0123456789", cut_after=4), Reply(["0123", "456"], cut_after=4)):
-        got = b""
-        async with Upstream([reply]) as up, httpx.AsyncClient() as client:
-            async with client.stream("GET", up.url) as response:
-                with pytest.raises(httpx.RemoteProtocolError):
-                    async for data in response.aiter_raw():
-                        got += data
-        assert got == b"0123"
+        async with (
+            Upstream([reply]) as up,
+            httpx.AsyncClient() as client,
+            client.stream("GET", up.url) as response,
+        ):
+            body = response.aiter_raw()
+            assert await anext(body) == b"0123"
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(body)
 
 
 async def test_a_client_that_hangs_up_is_noticed() -> None:

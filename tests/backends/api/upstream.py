@@ -78,8 +78,7 @@ class Upstream:
         self.requests: list[Received] = []
         self.connections = 0
         self.url = ""
-        queue = None if callable(replies) else list(replies)
-        self._answer = replies if callable(replies) else lambda _: _next(queue)
+        self._answer = replies if callable(replies) else _in_order(list(replies))
         self._open: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -136,10 +135,9 @@ class Upstream:
                 await asyncio.gather(playing, following, return_exceptions=True)
 
 
-def _next(replies: list[Reply] | None) -> Reply:
-    if not replies:
-        return Reply({"error": {"message": "the script is over"}}, status=404)
-    return replies.pop(0)
+def _in_order(replies: list[Reply]) -> Callable[[Received], Reply]:
+    over = Reply({"error": {"message": "the script is over"}}, status=404)
+    return lambda _: replies.pop(0) if replies else over
 
 
 async def _request(head: bytes, reader: asyncio.StreamReader) -> Received:
@@ -168,7 +166,7 @@ async def _play(reply: Reply, writer: asyncio.StreamWriter) -> bool:
     for piece in pieces:
         if isinstance(piece, asyncio.Event):
             await piece.wait()
-        elif isinstance(piece, float):
+        elif isinstance(piece, float | int):
             await asyncio.sleep(piece)
         else:
             data = piece if left is None else piece[:left]
