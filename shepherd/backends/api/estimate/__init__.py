@@ -1,0 +1,6 @@
+"""How many tokens a prompt takes where nobody but the provider has the tokenizer."""
+
+from shepherd.backends.api.estimate.estimator import TokenEstimator
+from shepherd.backends.api.estimate.priors import FamilyPrior, ImageRule, prior_for
+
+__all__ = ["FamilyPrior", "ImageRule", "TokenEstimator", "prior_for"]

@@ -1,0 +1,92 @@
+"""What of a text tokens are made of: characters by kind, and the frames around texts."""
+
+import json
+import re
+import string
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from shepherd.backends.api.estimate.priors import FamilyPrior
+from shepherd.messages import Message, ToolSpec
+
+Features: TypeAlias = tuple[float, ...]
+"""Tokens by the prior, apart for each of `KINDS`."""
+
+KINDS = ("letters", "digits", "signs", "spaces", "cjk", "other", "reasoning", "frames")
+NOTHING: Features = (0.0,) * len(KINDS)
+
+_LETTERS, _DIGITS, _SPACES = (
+    s.encode() for s in (string.ascii_letters, string.digits, string.whitespace)
+)
+_ASCII = re.compile(r"[\x00-\x7f]+")
+_LATIN = re.compile(r"[\u00c0-\u024f]+")
+_CJK = re.compile(
+    r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef"
+    r"\U00020000-\U0003ffff]+"
+)
+
+
+def count_kinds(text: str) -> tuple[int, int, int, int, int, int]:
+    """Characters of `text` by kind: letters, digits, signs, spaces, CJK, other."""
+    data = text.encode("ascii", "ignore")
+    letters = len(data) - len(data.translate(None, _LETTERS))
+    digits = len(data) - len(data.translate(None, _DIGITS))
+    spaces = len(data) - len(data.translate(None, _SPACES))
+    signs = len(data) - letters - digits - spaces
+    if len(data) == len(text):
+        return letters, digits, signs, spaces, 0, 0
+    wide = _ASCII.sub("", text)
+    beyond = _LATIN.sub("", wide)
+    other = len(_CJK.sub("", beyond))
+    letters += len(wide) - len(beyond)
+    return letters, digits, signs, spaces, len(beyond) - other, other
+
+
+class Measure:
+    """Turns messages into features; `looked_at` counts the characters that it had to read."""
+
+    def __init__(self, prior: FamilyPrior) -> None:
+        self._prior = prior
+        self._weights = (
+            prior.letters,
+            prior.digits,
+            prior.signs,
+            prior.spaces,
+            prior.cjk,
+            prior.other,
+        )
+        self.looked_at = 0
+
+    def message(self, message: Message) -> Features:
+        """The message with its calls and its reasoning."""
+        texts = [message.content]
+        for call in message.tool_calls:
+            texts += (call.name, call.arguments_json)
+        frames = self._prior.message + self._prior.call * len(message.tool_calls)
+        reasoning = sum(self._text(message.reasoning)) if message.reasoning else 0.0
+        return (*self._sum(texts), reasoning, float(frames))
+
+    def prompt(self, system_message: str, tools: Sequence[ToolSpec]) -> Features:
+        """What stands before the messages: the system message and the tools with their schemas."""
+        texts = [system_message]
+        for tool in tools:
+            schema = json.dumps(tool.parameters, ensure_ascii=False)
+            texts += (tool.name, tool.description, schema)
+        frames = self._prior.prompt + (self._prior.message if system_message else 0)
+        frames += self._prior.tools + self._prior.tool * len(tools) if tools else 0
+        return (*self._sum(texts), 0.0, float(frames))
+
+    def _sum(self, texts: Iterable[str]) -> tuple[float, ...]:
+        return tuple(sum(kind) for kind in zip(*map(self._text, texts), strict=True))
+
+    def _text(self, text: str) -> tuple[float, ...]:
+        self.looked_at += len(text)
+        return tuple(
+            count * weight for count, weight in zip(count_kinds(text), self._weights, strict=True)
+        )
+
+
+def added(parts: Iterable[Features]) -> Features:
+    """The sum of features."""
+    rows = list(parts)
+    return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else NOTHING

@@ -1,0 +1,93 @@
+"""How far the prior is off, kind by kind, learned from what providers counted."""
+
+from collections.abc import Sequence
+
+from shepherd.backends.api.estimate.features import KINDS, Features
+
+FORGETTING = 0.97
+"""The weight of an observation shrinks by this factor with each new one."""
+
+SPREAD = 0.5
+"""How much the kinds' ratios are expected to differ from their common one: its variance."""
+
+EXACT = 1e-4
+"""No tokenizer is taken to be more regular than this: the least variance of its ratio."""
+
+ROUGH = 32
+"""Texts of so many tokens count half, as a token more or less matters much in them."""
+
+BELIEVABLE = 200.0
+"""An observation that is off by more than this factor is none."""
+
+
+class Ratios:
+    """A moving least-squares fit of true tokens to the prior's, one ratio per kind.
+
+    What the observations leave open is taken to be as far off as the whole is on average, the more
+    so the noisier they are. One observation is enough to correct the average from any start.
+    """
+
+    def __init__(self) -> None:
+        size = len(KINDS)
+        self._square = [[0.0] * size for _ in KINDS]
+        self._mean = [0.0] * size
+        self._weight = 0.0
+        self._ratios = [1.0] * size
+
+    def predict(self, features: Features) -> float:
+        """The tokens of a text with these features."""
+        return sum(r * f for r, f in zip(self._ratios, features, strict=True))
+
+    def learn(self, features: Features, tokens: float) -> None:
+        """Take in that a text with these features has so many tokens."""
+        if not 1 / BELIEVABLE < tokens / max(1e-9, sum(features)) < BELIEVABLE:
+            return
+        weight = tokens / (tokens + ROUGH)
+        shares = [f / tokens for f in features]
+        for row, share in zip(self._square, shares, strict=True):
+            row[:] = [FORGETTING * a + weight * share * s for a, s in zip(row, shares, strict=True)]
+        self._mean = [FORGETTING * b + weight * s for b, s in zip(self._mean, shares, strict=True)]
+        self._weight = FORGETTING * self._weight + weight
+        self._ratios = self._fit()
+
+    def _fit(self) -> list[float]:
+        common = sum(self._mean) / sum(map(sum, self._square))
+        ratios = self._ridge(common, EXACT)
+        noise = self._residual(ratios)
+        return [max(0.0, r) for r in self._ridge(common, EXACT + noise / SPREAD)]
+
+    def _ridge(self, common: float, pull: float) -> list[float]:
+        """The fit that is drawn towards `common` with the strength `pull`."""
+        rows = [
+            [*row, mean + pull / common] for row, mean in zip(self._square, self._mean, strict=True)
+        ]
+        for i, row in enumerate(rows):
+            row[i] += pull / common**2
+        return solve(rows)
+
+    def _residual(self, ratios: Sequence[float]) -> float:
+        """The mean squared relative error of `ratios` for what was observed."""
+        seen = sum(r * m for r, m in zip(ratios, self._mean, strict=True))
+        squares = [
+            r * sum(q * a for q, a in zip(ratios, row, strict=True))
+            for r, row in zip(ratios, self._square, strict=True)
+        ]
+        return max(0.0, self._weight - 2 * seen + sum(squares)) / self._weight
+
+
+def solve(rows: list[list[float]]) -> list[float]:
+    """The solution of linear equations; each row is its coefficients and its right side.
+
+    Needs a positive definite matrix. Changes `rows`.
+    """
+    size = len(rows)
+    for i, pivot in enumerate(rows):
+        for row in rows[i + 1 :]:
+            factor = row[i] / pivot[i]
+            for k in range(i, size + 1):
+                row[k] -= factor * pivot[k]
+    values = [0.0] * size
+    for i in reversed(range(size)):
+        known = sum(rows[i][k] * values[k] for k in range(i + 1, size))
+        values[i] = (rows[i][size] - known) / rows[i][i]
+    return values
