@@ -10,12 +10,15 @@ from starlette.responses import Response
 
 from shepherd import __version__
 from shepherd.backends.base import Backend
+from shepherd.backends.cliclient.vocabulary import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ShepherdError
 from shepherd.server.connection import ClientDisconnectedError
 from shepherd.server.context import ServerContext
+from shepherd.server.conversation.shared import SharedConversation
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
+from shepherd.server.routes.cli import cli_router
 from shepherd.server.routes.health import health_router
 from shepherd.server.routes.models import models_router
 from shepherd.server.routes.openai_chat import chat_router
@@ -39,25 +42,52 @@ def create_app(
     """
     settings = settings or ServerSettings()
     context = ServerContext(backend, settings, int(time.time()))
-    app = FastAPI(
-        title="Shepherd", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
-    )
+    app = _bare_app()
     app.include_router(health_router(context))
     app.include_router(models_router(context))
     app.include_router(chat_router(context))
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
+    _finish(app, backend, settings, keys)
+    return app
+
+
+def create_conversation_app(
+    conversation: SharedConversation,
+    settings: ServerSettings | None = None,
+    keys: KeyStore | None = None,
+) -> FastAPI:
+    """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`."""
+    settings = settings or ServerSettings()
+    context = ServerContext(conversation.backend, settings, int(time.time()))
+    app = _bare_app()
+    app.include_router(health_router(context))
+    app.include_router(cli_router(conversation, settings))
+    _finish(app, conversation.backend, settings, keys)
+    return app
+
+
+def _bare_app() -> FastAPI:
+    return FastAPI(
+        title="Shepherd", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+    )
+
+
+def _finish(
+    app: FastAPI, backend: Backend, settings: ServerSettings, keys: KeyStore | None
+) -> None:
+    """Add what all APIs have in common: errors, who may come in, CORS."""
     _handle_errors(app, backend)
     app.add_middleware(Guard, settings=settings, keys=keys)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
+            expose_headers=[CLIENT_HEADER, REQUEST_HEADER],
         )
-    return app
 
 
 def _handle_errors(app: FastAPI, backend: Backend) -> None:

@@ -39,10 +39,10 @@ def start_listening(sock: socket.socket, settings: ServerSettings) -> None:
         raise ConfigError(_problem(settings, error)) from error
 
 
-def url_of(host: str, sock: socket.socket) -> str:
+def url_of(host: str, sock: socket.socket, path: str = "/v1") -> str:
     """The base URL for clients of the server that listens on `sock`."""
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{sock.getsockname()[1]}/v1"
+    return f"http://{name}:{sock.getsockname()[1]}{path}"
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:

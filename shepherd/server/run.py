@@ -6,8 +6,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -28,6 +29,29 @@ _LOGGERS = ("shepherd", "uvicorn")
 _KEEP_ALIVE_SECONDS = 65
 
 
+TOOLS_ARE_OPEN = (
+    "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
+    "use --auth-mode json"
+)
+
+
+def _nothing() -> None:
+    """What most services do at the first signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is served: an application, what it is called, and the path of its base URL.
+
+    `drain` is called at the first signal: what would never end by itself is to end now.
+    """
+
+    app: ASGIApp
+    name: str
+    path: str = "/v1"
+    drain: Callable[[], None] = _nothing
+
+
 async def serve(
     open_backend: Callable[[], Awaitable[Backend]],
     settings: ServerSettings,
@@ -40,27 +64,47 @@ async def serve(
     before the backend is opened when the address is taken or must not be served, or when the
     key file can't be used.
     """
-    with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
-        _warn_or_refuse(settings, keys, tools)
+
+    @asynccontextmanager
+    async def open_service() -> AsyncGenerator[Service]:
         backend = await open_backend()
         try:
-            app = AccessLog(create_app(backend, settings, keys, tools))
+            yield Service(create_app(backend, settings, keys, tools), backend.info.id)
+        finally:
+            await backend.aclose()
+
+    danger = TOOLS_ARE_OPEN if tools is not None else ""
+    await serve_service(open_service, settings, keys, danger)
+
+
+async def serve_service(
+    open_service: Callable[[], AbstractAsyncContextManager[Service]],
+    settings: ServerSettings,
+    keys: KeyStore | None,
+    danger: str = "",
+) -> None:
+    """`serve` for any application; `danger` is told to who serves it without keys."""
+    with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
+        _warn_or_refuse(settings, keys, danger)
+        async with open_service() as service:
+            url = url_of(settings.host, sock, service.path)
             server = DrainingServer(
-                app, f"Serving {backend.info.id} at {url_of(settings.host, sock)}"
+                AccessLog(service.app), f"Serving {service.name} at {url}", service.drain
             )
             start_listening(sock, settings)
             await server.serve(sockets=[sock])
             await server.end_requests()
-        finally:
-            await backend.aclose()
 
 
 class DrainingServer(uvicorn.Server):
     """Uvicorn that waits for running requests at the first signal and not at the second."""
 
-    def __init__(self, app: ASGIApp, announcement: str) -> None:
+    def __init__(
+        self, app: ASGIApp, announcement: str, drain: Callable[[], None] = _nothing
+    ) -> None:
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
+        self._drain = drain
         super().__init__(
             uvicorn.Config(
                 app,
@@ -106,11 +150,10 @@ class DrainingServer(uvicorn.Server):
         running = len(self.server_state.tasks)
         if running and not self.force_exit:
             logger.info("Waiting for %d running requests; a second signal ends them", running)
+        self._drain()
 
 
-def _warn_or_refuse(
-    settings: ServerSettings, keys: KeyStore | None, tools: ToolRunner | None
-) -> None:
+def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str) -> None:
     if keys is not None:
         if not keys.keys():
             logger.warning(
@@ -119,11 +162,8 @@ def _warn_or_refuse(
         return
     if settings.insecure:
         logger.warning("Anybody who reaches this address may use the model: no key is asked for")
-    if tools is not None:
-        logger.warning(
-            "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
-            "use --auth-mode json"
-        )
+    if danger:
+        logger.warning("%s", danger)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""One session that many clients share: its requests, its updates, its approvals."""

@@ -1,0 +1,106 @@
+"""Prompts that wait for their turn, the one that is answered, and those that were."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shepherd.errors import BusyError
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+
+MOST_WAITING = 32
+MOST_REMEMBERED = 200
+RETRY_SECONDS = 5.0
+
+
+class State(StrEnum):
+    """Where a request is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class PromptRequest:
+    """A prompt of a client and what became of it.
+
+    `answer` is the text of the last message of the model. `error` is what ended the turn, if it
+    failed.
+    """
+
+    prompt: str
+    client: str
+    id: str = field(default_factory=lambda: f"request_{secrets.token_hex(8)}")
+    state: State = State.QUEUED
+    answer: str = ""
+    finish_reason: FinishReason | None = None
+    error: BaseException | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
+        """The request has ended; those who wait for it go on."""
+        self.state, self.finish_reason, self.error = State.DONE, reason, error
+        self.done.set()
+
+    def to_json(self) -> JsonObject:
+        """The request as its client is told it."""
+        data: JsonObject = {"request": self.id, "state": self.state.value}
+        if self.state is State.DONE:
+            data["finish_reason"] = self.finish_reason
+            data["content"] = self.answer
+            data["usage"] = {
+                "prompt_tokens": self.prompt_tokens,
+                "completion_tokens": self.completion_tokens,
+            }
+        return data
+
+
+class RequestQueue:
+    """Requests in their order; remembers the last ones that have ended."""
+
+    def __init__(self) -> None:
+        self.waiting: list[PromptRequest] = []
+        self.running: PromptRequest | None = None
+        self._known: OrderedDict[str, PromptRequest] = OrderedDict()
+        self._arrived = asyncio.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request runs or waits."""
+        return self.running is not None or bool(self.waiting)
+
+    def add(self, request: PromptRequest) -> int:
+        """Put a request at the end; its position. Raises BusyError when too many wait."""
+        if len(self.waiting) >= MOST_WAITING:
+            message = f"{MOST_WAITING} requests wait already; try again later."
+            raise BusyError(message, RETRY_SECONDS)
+        self.waiting.append(request)
+        self._known[request.id] = request
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        self._arrived.set()
+        return self.position(request)
+
+    def position(self, request: PromptRequest) -> int:
+        """How many requests go before; 0 for the one that runs or is the next to."""
+        if request not in self.waiting:
+            return 0
+        return self.waiting.index(request) + (self.running is not None)
+
+    def find(self, id: str) -> PromptRequest | None:
+        """A request by its id, if it is remembered."""
+        return self._known.get(id)
+
+    async def next(self) -> PromptRequest:
+        """Wait for a request and make it the one that runs."""
+        while not self.waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        self.running = self.waiting.pop(0)
+        self.running.state = State.RUNNING
+        return self.running

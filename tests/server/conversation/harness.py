@@ -1,0 +1,225 @@
+"""A shared session behind real HTTP, on the loop of the test."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from shepherd.backends.base import Backend
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.access import AccessLog
+from shepherd.server.app import create_conversation_app
+from shepherd.server.conversation.log import UpdateLog
+from shepherd.server.conversation.shared import SharedConversation
+from shepherd.server.keys import KeyStore
+from shepherd.server.listen import bind
+from shepherd.server.run import DrainingServer
+from shepherd.server.settings import ServerSettings
+from shepherd.session import Session, SessionJournal
+from shepherd.tools.base import ToolContext
+from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.registry import default_registry
+from shepherd.tools.runner import ToolRunner
+
+PATIENCE = 10
+
+
+class ManualClock:
+    """A clock that a test winds on."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait for a time that has not come."""
+        return sum(not woken.done() for _, woken in self._sleepers)
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.time + seconds, woken))
+        await woken
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        due = [woken for at, woken in self._sleepers if at <= self.time]
+        self._sleepers = [(at, woken) for at, woken in self._sleepers if at > self.time]
+        for woken in due:
+            if not woken.done():
+                woken.set_result(None)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An update as it came over the wire."""
+
+    id: str
+    kind: str
+    data: dict[str, Any]
+
+
+class Stream:
+    """A stream of updates that is read as far as a test wants."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.seen: list[Seen] = []
+        self._updates = parse_events(response.aiter_lines())
+
+    async def next(self) -> Seen:
+        async with asyncio.timeout(PATIENCE):
+            update = await anext(self._updates)
+        self.seen.append(update)
+        return update
+
+    async def until(self, kind: str, count: int = 1) -> Seen:
+        """Read up to the next update of this kind, or the `count`-th from here."""
+        update = await self.next()
+        while update.kind != kind or (count := count - 1):
+            update = await self.next()
+        return update
+
+    async def rest(self) -> list[Seen]:
+        """Read to the end of the stream."""
+        with suppress(StopAsyncIteration):
+            while True:
+                await self.next()
+        return self.seen
+
+    @property
+    def kinds(self) -> list[str]:
+        return [update.kind for update in self.seen]
+
+
+async def parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[Seen]:
+    fields: dict[str, str] = {}
+    async for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            assert name not in fields
+            fields[name] = value
+        elif fields:
+            yield Seen(fields.get("id", ""), fields["event"], json.loads(fields["data"]))
+            fields = {}
+
+
+@dataclass
+class Served:
+    """A running conversation and a way to talk to it."""
+
+    conversation: SharedConversation
+    url: str
+    http: httpx.AsyncClient
+    server: DrainingServer
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def port(self) -> int:
+        port = self.http.base_url.port
+        assert port is not None
+        return port
+
+    async def post(self, path: str, body: Any = None, client: str = "") -> httpx.Response:
+        return await self.http.post(path, json=body, headers=self._as(client))
+
+    async def ask(self, prompt: str, client: str = "", **options: Any) -> httpx.Response:
+        return await self.post("/request", {"prompt": prompt, **options}, client)
+
+    async def in_background(self, prompt: str, client: str = "") -> str:
+        """Send a prompt and return the request's id."""
+        answer = await self.ask(prompt, client, **{"async": True})
+        assert answer.status_code == 202
+        return answer.json()["request"]
+
+    async def session(self, client: str = "") -> dict[str, Any]:
+        return (await self.http.get("/session", headers=self._as(client))).json()
+
+    @asynccontextmanager
+    async def updates(self, client: str = "", after: str = "") -> AsyncGenerator[Stream]:
+        headers = self._as(client) | ({"Last-Event-ID": after} if after else {})
+        async with self.http.stream("GET", "/updates", headers=headers) as response:
+            assert response.status_code == 200
+            stream = Stream(response)
+            assert (await stream.next()).kind == "connected"
+            stream.seen.clear()
+            yield stream
+
+    @asynccontextmanager
+    async def streamed(self, prompt: str, client: str = "") -> AsyncGenerator[Stream]:
+        body = {"prompt": prompt, "stream": True}
+        headers = self._as(client)
+        async with self.http.stream("POST", "/request", json=body, headers=headers) as response:
+            assert response.status_code == 200
+            yield Stream(response)
+
+    def _as(self, client: str) -> dict[str, str]:
+        return self.headers | ({"X-Client-ID": client} if client else {})
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def serving(
+    backend: Backend | str,
+    directory: Path,
+    *,
+    session: Session | None = None,
+    journal: SessionJournal | None = None,
+    log: UpdateLog | None = None,
+    clock: ManualClock | None = None,
+    settings: ServerSettings | None = None,
+    keys: KeyStore | None = None,
+) -> AsyncGenerator[Served]:
+    """Serve a session in `directory`, with real tools under the usual rules."""
+    if isinstance(backend, str):
+        backend = ScriptedBackend(parse_script(backend))
+    session = session or Session("You are a shepherd.", id="s1")
+    session.journal = journal or session.journal
+    settings = settings or ServerSettings(port=0)
+    conversation = SharedConversation(
+        session, backend, lambda approver: runner(directory, approver), log=log, clock=clock
+    )
+    app = create_conversation_app(conversation, settings, keys)
+    server = DrainingServer(AccessLog(app), "started", conversation.drain)
+    sock = bind(settings)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(conversation)
+        task = asyncio.create_task(server.serve(sockets=[sock]))
+        stack.push_async_callback(_end, server, conversation, task)
+        await until(lambda: server.started)
+        http = httpx.AsyncClient(base_url=url, timeout=PATIENCE)
+        await stack.enter_async_context(http)
+        yield Served(conversation, url, http, server)
+
+
+def runner(directory: Path, approver: Approver) -> ToolRunner:
+    store = PermissionStore(directory.parent / "permissions.toml")
+    policy = PermissionPolicy(directory, store=store)
+    context = ToolContext(cwd=directory, spill_dir=directory.parent / "spill")
+    return ToolRunner(default_registry(), policy, approver, context)
+
+
+async def _end(
+    server: DrainingServer, conversation: SharedConversation, task: "asyncio.Task[None]"
+) -> None:
+    conversation.drain()
+    server.should_exit = server.force_exit = True
+    await task
+    await server.end_requests()
