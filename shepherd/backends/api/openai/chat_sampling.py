@@ -29,8 +29,7 @@ def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObjec
         raise InvalidRequestError(message, "stop")
     rest = replace(sampling, logit_bias=None, logprobs=None)
     body = sampling_parameters(rest, dialect.sampling, dialect.name)
-    if "repetition_penalty" in body:
-        body["repeat_penalty"] = body["repetition_penalty"]  # llama.cpp's name
+    body |= {other: body[name] for name, other in dialect.aliases.items() if name in body}
     if sampling.samplers and "samplers" in body:
         body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
     return body | _biases(sampling, dialect) | _logprobs(sampling)

@@ -56,6 +56,7 @@ _LENIENT = Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_
 class Dialect:
     """What one kind of server takes; the defaults are those of a strict server.
 
+    `aliases`: parameters that are told once more, under the name that some servers know.
     `thoughts`: the fields in which it wants the reasoning of earlier answers back;
     `every_thought`: also an empty one. `kept`: further fields of answers that it wants back.
     `usage_option`: it knows `stream_options`. `text_bias`: `logit_bias` may name texts.
@@ -65,6 +66,7 @@ class Dialect:
 
     name: str = "openai"
     sampling: Mapping[str, str] = field(default_factory=lambda: STRICT_SAMPLING)
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     rules: Rules = _STRICT
     switch: Switch = Switch.EFFORT
     thoughts: tuple[str, ...] = ()
@@ -85,6 +87,7 @@ AZURE = Dialect(name="azure", official=True, key_header="api-key")
 EXTENDED = Dialect(
     name="extended",
     sampling=_EXTENDED_SAMPLING,
+    aliases={"repetition_penalty": "repeat_penalty"},  # llama.cpp's name
     rules=_LENIENT,
     switch=Switch.TEMPLATE,
     thoughts=("reasoning_content", "reasoning"),
