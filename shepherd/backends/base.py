@@ -91,6 +91,9 @@ class Parallel:
     most: int = 1
 
 
+ONE = Parallel()
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown.

@@ -1,64 +1,38 @@
 """Which backend answers, by the settings."""
 
-import asyncio
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from functools import partial
 
-from shepherd.backends.base import Backend, Parallel
-from shepherd.config.paths import Paths
+from shepherd.backends.base import ONE, Backend, Parallel
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.models import BUILTIN_NAME, builtin_model
-
-if TYPE_CHECKING:
-    from shepherd.backends.llamacpp import LlamaCppBackend
 
 
-SCRIPT_PREFIX = "script:"
-"""`script:FILE` as a model's name plays a script."""
+async def open_backend(
+    config: Config, *, parallel: Parallel = ONE, providers: ProviderBook | None = None
+) -> Backend:
+    """Load the configured model, or connect to the configured provider.
 
-ONE = Parallel()
-
-
-async def open_backend(config: Config, *, parallel: Parallel = ONE) -> Backend:
-    """Load the configured model; `parallel` is for settings that leave it open.
-
-    Raises ModelLoadError when the model can't be found or loaded, ConfigError for a bad setting.
+    `parallel` is for settings that leave it open; `providers` are the user's if not given. Raises
+    ModelLoadError when a model can't be loaded, ConfigError for a bad setting, AccessError,
+    UnreachableError and InvalidRequestError for a provider that does not answer as it should.
     """
-    name = config.model.name
-    if name.startswith(SCRIPT_PREFIX):
-        return await asyncio.to_thread(_open_script, name)
-    engine = await asyncio.to_thread(_import_llamacpp)
-    if name in ("", BUILTIN_NAME):
-        path, name = builtin_model(), BUILTIN_NAME
-    else:
-        path = await asyncio.to_thread(_locate, name, config.llamacpp.models_dir)
-        name = path.stem
-    return await engine.load(
-        path,
-        config.llamacpp,
-        config.sampling.to_sampling(),
-        parallel=config.llamacpp.parallel or parallel,
-        name=name,
-        cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
+    if not config.model.provider:
+        from shepherd.backends.local import open_local
+
+        return await open_local(config, parallel=parallel)
+    from shepherd.backends.providers import open_provider
+
+    book = providers or ProviderBook.from_env(os.environ)
+    chosen = book.pick(config.model.provider)
+    if not config.model.fallback:
+        return await open_provider(chosen, book, config, parallel=parallel)
+    from shepherd.backends.fallback import Candidate, FallbackBackend
+
+    order = [chosen, *(p for p in book.all() if p.name != chosen.name)]
+    return await FallbackBackend.open(
+        [
+            Candidate(p.label, partial(open_provider, p, book, config, parallel=parallel))
+            for p in order
+        ]
     )
-
-
-def _import_llamacpp() -> "type[LlamaCppBackend]":
-    from shepherd.backends.llamacpp import LlamaCppBackend
-
-    return LlamaCppBackend
-
-
-def _open_script(name: str) -> Backend:
-    from shepherd.backends.scripted import ScriptedBackend, load_script
-
-    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
-    return ScriptedBackend(load_script(path), name=path.stem)
-
-
-def _locate(name: str, models_dir: str) -> Path:
-    from shepherd.backends.llamacpp import locate_model
-
-    directory = Path(models_dir).expanduser()
-    return locate_model(name, directory, cwd=directory)

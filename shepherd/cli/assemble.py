@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.base import Backend
-from shepherd.cli.models import model_from_user
+from shepherd.cli.models import model_from_user, with_model, with_provider
 from shepherd.cli.notices import Notices
 from shepherd.cli.permissions import build_policy
 from shepherd.cli.remember import add_memory_tools, build_memory, offered_tools
 from shepherd.cli.request import SessionStart
 from shepherd.cli.resume import begin_session
 from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import LOCAL
 from shepherd.config.settings import Config
-from shepherd.errors import SessionError, ShepherdError
+from shepherd.errors import ConfigError, SessionError, ShepherdError
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
@@ -45,6 +47,7 @@ class Assembly:
     transcript: Transcript | None
     open_backend: BackendOpener
     notices: Notices
+    providers: ProviderBook
     memory: Memory | None = None
     _loading: asyncio.Task[Backend] | None = None
 
@@ -52,7 +55,7 @@ class Assembly:
     def model_name(self) -> str:
         """The model as its backend calls it, or as configured until it is loaded."""
         backend = self.loaded_backend
-        return self.config.model.name if backend is None else backend.info.id
+        return self.config.model.label if backend is None else backend.info.id
 
     @property
     def loaded_backend(self) -> Backend | None:
@@ -79,30 +82,54 @@ class Assembly:
         return await asyncio.shield(self.start_backend())
 
     async def switch_model(self, name: str) -> Backend:
-        """Load another model in place of this one and go on with the same conversation.
+        """Go on with another model: of the provider that answers now, or a local one.
 
-        `name` as on the command line: see `model_from_user`.
-
-        The old one is closed first: two may not fit into memory. When the new one can't be
-        loaded the old one loads again and the error is raised.
+        `name` as on the command line: see `model_from_user`. Otherwise as `switch_provider`.
         """
-        before = self.config
-        await self._close_backend()
-        name = model_from_user(name, self.cwd)
-        model = before.model.model_copy(update={"name": name})
-        self.config = before.model_copy(update={"model": model})
+        return await self._switch(with_model(self.config, model_from_user(name, self.cwd)))
+
+    async def switch_provider(self, selector: str) -> Backend:
+        """Go on with the same conversation at another provider, or locally for LOCAL.
+
+        Where both models are local the old one is closed first: two may not fit into memory. When
+        the new one can't be opened the old one goes on and the error is raised.
+        """
+        name = "" if selector == LOCAL else selector
+        if name:
+            self.providers.pick(name)
+        return await self._switch(with_provider(self.config, name))
+
+    async def reload(self) -> Backend:
+        """Open the same model again, after it has failed for good."""
+        return await self._switch(self.config)
+
+    async def _switch(self, config: Config) -> Backend:
+        before, loading = self.config, self._loading
+        if self._is_local(before) and self._is_local(config):
+            await _end(loading)
+            loading = None
+        self.config, self._loading = config, None
         try:
             backend = await self.backend()
-        except ShepherdError:
-            self.config = before
-            self.start_backend()
+        except (ShepherdError, asyncio.CancelledError):
+            failed, self.config, self._loading = self._loading, before, loading
+            await _end(failed)
+            if loading is None:
+                self.start_backend()
             raise
+        await _end(loading)
         ledger = self.session.ledger
         ledger.counts[:] = [None] * len(self.session.messages)
         ledger.context_used, ledger.context_size = 0, backend.info.context_size
         if self.transcript is not None:
-            self.transcript.model_changed(name)
+            self.transcript.model_changed(config.model.label)
         return backend
+
+    def _is_local(self, config: Config) -> bool:
+        try:
+            return self.providers.is_local(config.model.provider)
+        except ConfigError:  # it was removed meanwhile
+            return False
 
     def resume(self, id: str) -> None:
         """Go on with a saved session in place of this one; what was allowed for this one ends.
@@ -153,12 +180,7 @@ class Assembly:
 
     async def _close_backend(self) -> None:
         task, self._loading = self._loading, None
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            await task.result().aclose()
+        await _end(task)
 
 
 def assemble(
@@ -167,6 +189,7 @@ def assemble(
     cwd: Path,
     start: SessionStart,
     open_backend: BackendOpener,
+    providers: ProviderBook | None = None,
 ) -> Assembly:
     """Build the conversation that `start` names; raises SessionError, ConfigError."""
     paths = Paths.from_env(env)
@@ -192,6 +215,7 @@ def assemble(
         transcript=transcript,
         open_backend=open_backend,
         notices=notices,
+        providers=providers or ProviderBook(paths, env),
         memory=memory,
     )
 
@@ -219,6 +243,16 @@ def tool_context(config: Config, paths: Paths, cwd: Path) -> ToolContext:
         output_bytes=config.tools.output_bytes,
         allow_private_hosts=config.tools.allow_private_hosts,
     )
+
+
+async def _end(task: asyncio.Task[Backend] | None) -> None:
+    """Stop loading a backend, or close it if it is there."""
+    if task is None:
+        return
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None:
+        await task.result().aclose()
 
 
 def _retrieve(task: asyncio.Task[Backend]) -> None:

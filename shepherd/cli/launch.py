@@ -12,8 +12,10 @@ from pathlib import Path
 from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.errors import UsageError
+from shepherd.cli.models import model_of_flags
 from shepherd.cli.request import Launch
 from shepherd.config.load import load_config
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 
@@ -24,11 +26,12 @@ CONVERSATION = Parallel(1, most=8)
 def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
-    config = load_config(cwd, os.environ, request.overrides)
+    config = model_of_flags(load_config(cwd, os.environ, request.overrides))
     if request.server:
         from shepherd.cli.serve import serve_config
 
-        return asyncio.run(serve_config(config, cwd, insecure=request.insecure))
+        providers = ProviderBook.from_env(os.environ, request.given)
+        return asyncio.run(serve_config(config, cwd, providers, insecure=request.insecure))
     return asyncio.run(_converse(config, cwd, request))
 
 
@@ -40,7 +43,14 @@ def _working_directory() -> Path:
 
 
 async def _converse(config: Config, cwd: Path, request: Launch) -> int:
-    assembly = assemble(config, os.environ, cwd, request.start, _open_backend)
+    providers = ProviderBook.from_env(os.environ, request.given)
+
+    async def open_backend(config: Config) -> Backend:
+        from shepherd.backends import registry
+
+        return await registry.open_backend(config, parallel=CONVERSATION, providers=providers)
+
+    assembly = assemble(config, os.environ, cwd, request.start, open_backend, providers)
     try:
         with _signals_cancel() as received:
             try:
@@ -72,12 +82,6 @@ async def _answer(assembly: Assembly, question: str) -> int:
     if not prompt:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
     return await run_oneshot(assembly, prompt)
-
-
-async def _open_backend(config: Config) -> Backend:
-    from shepherd.backends.registry import open_backend
-
-    return await open_backend(config, parallel=CONVERSATION)
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from shepherd.config.settings import Config, LayerName
+from shepherd.models import BUILTIN_NAME
+
 
 def model_from_user(name: str, cwd: Path) -> str:
     """A model's name as settings hold it: what is plainly a file here becomes its absolute path.
@@ -12,3 +15,32 @@ def model_from_user(name: str, cwd: Path) -> str:
     path = Path(name).expanduser()
     is_path = path.suffix == ".gguf" or "/" in name
     return str((cwd / path).resolve()) if is_path and (cwd / path).is_file() else name
+
+
+def with_model(config: Config, name: str) -> Config:
+    """The settings with another model: of the provider that answers, or plainly a local one."""
+    provider = config.model.provider.partition("/")[0]
+    if not provider or _is_local(name):
+        return with_provider(config, "", name)
+    return with_provider(config, f"{provider}/{name}")
+
+
+def with_provider(config: Config, selector: str, name: str = "") -> Config:
+    """The settings with another provider, "" for the local model, which `name` may change."""
+    update = {"provider": selector, "name": name or config.model.name}
+    return config.model_copy(update={"model": config.model.model_copy(update=update)})
+
+
+def model_of_flags(config: Config) -> Config:
+    """The settings, `--model` meaning a model of the provider where a provider answers."""
+    from_flag = config.source("model.name").layer is LayerName.FLAG
+    if not from_flag or not config.model.provider:
+        return config
+    changed = with_model(config, config.model.name)
+    if not changed.model.provider:
+        return changed
+    return with_provider(changed, changed.model.provider, BUILTIN_NAME)
+
+
+def _is_local(name: str) -> bool:
+    return name == BUILTIN_NAME or name.startswith("script:") or name.endswith(".gguf")

@@ -26,6 +26,8 @@ def _own_files(paths: Paths) -> list[Rule]:
     """Shepherd's settings and keys, wherever the environment puts them."""
     return [
         Rule("read", str(paths.keys_file), Decision.DENY),
+        Rule("read", str(paths.credentials_file), Decision.DENY),
+        Rule("read", str(paths.providers_file), Decision.DENY),
         Rule("write", f"{paths.config}/**", Decision.DENY),
     ]
 

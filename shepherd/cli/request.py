@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shepherd.config.provider_book import Ephemeral
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,10 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Which frontend to start and how; `overrides` are settings by `section.key`."""
+    """Which frontend to start and how; `overrides` are settings by `section.key`.
+
+    `given` is a provider that only this run knows.
+    """
 
     overrides: Mapping[str, object] = field(default_factory=dict[str, object])
     prompt: str | None = None
@@ -22,3 +29,4 @@ class Launch:
     start: SessionStart = field(default_factory=SessionStart)
     server: bool = False
     insecure: bool = False
+    given: "Ephemeral | None" = None

@@ -46,7 +46,7 @@ def _new(
     text = default_system_message(config, cwd)
     if not config.terminal.save_sessions:
         return Session(text, id=secrets.token_hex(6)), None
-    transcript = store.create(cwd, config.model.name, text, notices.tell)
+    transcript = store.create(cwd, config.model.label, text, notices.tell)
     return _session(text, [], transcript), transcript
 
 

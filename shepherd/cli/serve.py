@@ -8,6 +8,7 @@ from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import build_registry, tool_context
 from shepherd.cli.permissions import build_policy
 from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.server.keys import KeyStore
 from shepherd.server.run import serve
@@ -19,7 +20,9 @@ PARALLEL = Parallel(4)
 """Requests at once where the settings leave it open."""
 
 
-async def serve_config(config: Config, cwd: Path, *, insecure: bool) -> int:
+async def serve_config(
+    config: Config, cwd: Path, providers: ProviderBook, *, insecure: bool
+) -> int:
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
     paths = Paths.from_env(os.environ)
     for warning in config.warnings:
@@ -28,7 +31,7 @@ async def serve_config(config: Config, cwd: Path, *, insecure: bool) -> int:
     async def open_backend() -> Backend:
         from shepherd.backends import registry
 
-        return await registry.open_backend(config, parallel=PARALLEL)
+        return await registry.open_backend(config, parallel=PARALLEL, providers=providers)
 
     keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None

@@ -33,6 +33,20 @@ class ModelSection(Section):
             "relative path, or an absolute path to a GGUF file.",
         ),
     ] = "pup"
+    provider: Annotated[
+        str,
+        Field(
+            description="Provider that answers in place of the local model: `NAME`, or "
+            '`NAME/MODEL` for another of its models; "" = none.'
+        ),
+    ] = ""
+    fallback: Annotated[
+        bool,
+        Field(
+            description="When the provider can't be reached, ask the next one by priority and say "
+            "so; conversations then go to it too."
+        ),
+    ] = False
     thinking: Annotated[bool, Field(description="Let the model reason before it answers.")] = False
     tools: Annotated[bool, Field(description="Offer the model the built-in tools.")] = True
     system_message: Annotated[
@@ -53,6 +67,11 @@ class ModelSection(Section):
             description="Times in one turn that the model is told why its call was not understood.",
         ),
     ] = 2
+
+    @property
+    def label(self) -> str:
+        """What answers, in short: the provider and its model, or the local model."""
+        return self.provider or self.name
 
 
 class LlamaCppSection(Section):

@@ -74,7 +74,7 @@ class Turns:
         try:
             backend = await self._assembly.backend()
             if not backend.alive:
-                backend = await self._assembly.switch_model(self._assembly.config.model.name)
+                backend = await self._assembly.reload()
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
         if self._status.state:

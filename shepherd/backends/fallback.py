@@ -1,0 +1,185 @@
+"""The next backend when one can't be reached."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
+from shepherd.errors import ShepherdError, UnreachableError
+from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
+from shepherd.messages import Message
+from shepherd.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A backend that may be opened; `label` is what the user calls it."""
+
+    label: str
+    open: Callable[[], Awaitable[Backend]]
+
+
+class FallbackBackend(Backend):
+    """Answers with the first of several backends that can be reached, and stays with it.
+
+    When it can't be reached before it has answered anything, the next one takes the request and
+    all that follow; a SYSTEM warning tells it. Other errors are raised as they are.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], backend: Backend, told: str) -> None:
+        """`backend` is the opened first candidate; `told` is a warning for the next request."""
+        self._waiting = list(candidates[1:])
+        self._current = backend
+        self._left: list[Backend] = []
+        self._told = told
+        self._moving = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, candidates: Sequence[Candidate]) -> "FallbackBackend":
+        """Open the first candidate that can be reached.
+
+        Raises the first one's UnreachableError if none can, and what else keeps it from opening.
+        """
+        first: UnreachableError | None = None
+        told = ""
+        for place, candidate in enumerate(candidates):
+            try:
+                backend = await candidate.open()
+            except UnreachableError as error:
+                first = first or error
+                told = _moved(error, candidates[place + 1 : place + 2])
+                continue
+            except ShepherdError:
+                if first is None:
+                    raise
+                continue  # a fallback that is set up wrongly; the first one's trouble is told
+            return cls(candidates[place:], backend, told if place else "")
+        raise first or UnreachableError("There is no provider to ask.")
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._current.info
+
+    @property
+    def alive(self) -> bool:
+        return self._current.alive
+
+    @property
+    def cache_tiers(self) -> tuple[CacheTier, ...]:
+        return self._current.cache_tiers
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        told, self._told = self._told, ""
+        if told:
+            callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
+        held = _Held(session)
+        while True:
+            backend = self._current
+            try:
+                await held.hold(backend, callback)
+            except UnreachableError as error:
+                await self._move_on(backend, error, callback)
+            else:
+                return held
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        if not isinstance(prefilled, _Held):
+            raise TypeError("this prompt was not accepted here")
+        while True:
+            watched = _Watched(callback)
+            backend = self._current
+            try:
+                inner = await prefilled.hold(backend, callback)
+                return await backend.generate_from_prefilled(inner, watched, max_tokens)
+            except UnreachableError as error:
+                if watched.answered:
+                    raise
+                await self._move_on(backend, error, callback)
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        return await self._current.count_message_tokens(session, message)
+
+    async def count_session_tokens(self, session: Session) -> int:
+        return await self._current.count_session_tokens(session)
+
+    async def aclose(self) -> None:
+        for backend in [*self._left, self._current]:
+            await backend.aclose()
+
+    async def _move_on(
+        self, failed: Backend, error: UnreachableError, callback: EventCallback
+    ) -> None:
+        """Make another backend than `failed` the current one; raises `error` if there is none."""
+        async with self._moving:
+            if self._current is not failed:  # another request was faster
+                return
+            while self._waiting:
+                candidate = self._waiting.pop(0)
+                try:
+                    backend = await candidate.open()
+                except ShepherdError as problem:
+                    callback(
+                        CallbackEvent.SYSTEM, f"{candidate.label}: {problem}", Topic.WARNING, ""
+                    )
+                    continue
+                self._left.append(failed)
+                self._current = backend
+                callback(CallbackEvent.SYSTEM, _moved(error, [candidate]), Topic.WARNING, "")
+                return
+        raise error
+
+
+class _Held(Prefilled):
+    """The prompt as the backend that is asked holds it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._backend: Backend | None = None
+        self._inner: Prefilled | None = None
+        self._stack = AsyncExitStack()
+
+    async def hold(self, backend: Backend, callback: EventCallback) -> Prefilled:
+        """The prompt as `backend` has it, which gets it now unless it has it already."""
+        if self._inner is not None and self._backend is backend:
+            return self._inner
+        await self._stack.aclose()
+        self._inner = None
+        inner = await backend.prefill_session(self._session, callback)
+        await self._stack.enter_async_context(inner)
+        self._backend, self._inner = backend, inner
+        self.prompt_tokens, self.cached_tokens = inner.prompt_tokens, inner.cached_tokens
+        self.logprobs = inner.logprobs
+        return inner
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(exc_type, exc, traceback)
+
+
+class _Watched:
+    """Passes events on and remembers whether any of them was part of an answer."""
+
+    def __init__(self, callback: EventCallback) -> None:
+        self._callback = callback
+        self.answered = False
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        self.answered = self.answered or event in TEXT_EVENTS
+        return self._callback(event, content, name, id)
+
+
+def _moved(error: UnreachableError, following: Sequence[Candidate]) -> str:
+    onwards = f" Going on with {following[0].label}." if following else ""
+    return f"{error}{onwards}"
