@@ -9,6 +9,7 @@ import typer
 from shepherd import __version__
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
+from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.errors import UsageError
 from shepherd.cli.models import model_from_user
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (config, sessions, apikey):
+for _command in (config, sessions, memory, apikey):
     app.add_typer(_command)
 
 

@@ -84,6 +84,7 @@ def path() -> None:
         "permissions": paths.permissions_file,
         "keys": paths.keys_file,
         "sessions": paths.sessions,
+        "memory": paths.memory_file,
         "models": paths.models,
         "spill": paths.spill,
     }

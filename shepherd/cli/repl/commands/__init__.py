@@ -2,6 +2,7 @@
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
+from shepherd.cli.repl.commands.memory import memory_commands
 from shepherd.cli.repl.commands.model import model_commands
 from shepherd.cli.repl.commands.resume import resume_commands
 from shepherd.cli.repl.commands.view import view_commands
@@ -15,3 +16,4 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(model_commands(context))
     table.extend(conversation_commands(context))
     table.extend(resume_commands(context))
+    table.extend(memory_commands(context))

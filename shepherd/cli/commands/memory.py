@@ -1,0 +1,74 @@
+"""`shepherd memory`: messages that left full contexts, and facts."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from shepherd.config.paths import Paths
+from shepherd.memory import Memory, Place
+
+T = TypeVar("T")
+
+memory = typer.Typer(
+    name="memory", help="Messages that left full contexts, and facts.", no_args_is_help=True
+)
+
+
+@memory.command("search")
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
+) -> None:
+    """What `search_memory` finds for the model here, the best first."""
+    from shepherd.cli.memory_view import hit_lines  # loads the tools
+
+    project = _place().project
+    for line in _with_memory(lambda memory: hit_lines(memory, " ".join(words), project)):
+        typer.echo(line)
+
+
+@memory.command("facts")
+def facts() -> None:
+    """The facts that hold in this project."""
+    from shepherd.cli.memory_view import fact_lines
+
+    project = _place().project
+    for line in fact_lines(_with_memory(lambda memory: memory.facts(project))):
+        typer.echo(line)
+
+
+@memory.command("clear")
+def clear(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Forget everything, of all projects, for good."""
+    from shepherd.cli.memory_view import counts_line
+
+    if not yes:
+        typer.echo(counts_line(_with_memory(lambda memory: memory.counts())))
+        typer.confirm("Forget all of it?", abort=True)
+    _with_memory(lambda memory: memory.clear())
+    sys.stderr.write("The memory is empty.\n")
+
+
+def _place() -> Place:
+    return Place.of(Path.cwd())
+
+
+def _with_memory(work: Callable[[Memory], Awaitable[T]]) -> T:
+    async def do() -> T:
+        memory = Memory(Paths.from_env(os.environ).memory_file, _warn)
+        try:
+            return await work(memory)
+        finally:
+            await memory.aclose()
+
+    return asyncio.run(do())
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"shepherd: {text}\n")
