@@ -10,7 +10,7 @@ from tests.e2e.terminal import CTRL_C, CTRL_D
 READY = r"approve: ask"
 NAMES = [
     *("help", "clear", "tools", "model", "provider", "system", "context", "stats", "thinking"),
-    *("save", "exit", "resume", "approve"),
+    *("save", "exit", "resume", "approve", "memory"),
 ]
 
 
