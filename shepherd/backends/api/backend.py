@@ -1,0 +1,214 @@
+"""The backend of every model behind an HTTP API."""
+
+from dataclasses import replace
+from typing import Self
+
+import httpx
+
+from shepherd.backends.api.assemble import Answer
+from shepherd.backends.api.client import ApiClient, ClientOptions
+from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.estimate import TokenEstimator, prior_for
+from shepherd.backends.api.failures import Failure, refused, unreachable
+from shepherd.backends.api.gate import Gate
+from shepherd.backends.api.overflow import Overflow
+from shepherd.backends.api.prefilled import ApiPrefilled
+from shepherd.backends.api.reading import Reading
+from shepherd.backends.api.window import Window, ask_window
+from shepherd.backends.api.wire import ModelTraits, Wire, WireRequest
+from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.errors import ContextFullError
+from shepherd.events import EventCallback
+from shepherd.messages import Message
+from shepherd.session import Session
+
+LEAST_ANSWER = 256
+"""Rather than an answer shorter than this many tokens, something of the conversation should go."""
+
+
+class ApiBackend(Backend):
+    """One model of one provider; serves any number of requests at once.
+
+    `estimator` counts its prompts, `window` is what is known of its context.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        traits: ModelTraits,
+        *,
+        client: httpx.AsyncClient | None = None,
+        options: ClientOptions | None = None,
+        window_source: str = "",
+    ) -> None:
+        """`client` is shared and stays open; `window_source` says who told the context size."""
+        self.endpoint = endpoint
+        self.wire = wire
+        self.client = ApiClient(endpoint, wire, options, http=client)
+        self.estimator = TokenEstimator(prior_for(traits.id))
+        self.window = Window(traits.context_size, traits.output_limit, window_source)
+        self._traits = traits
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoint: Endpoint,
+        wire: Wire,
+        traits: ModelTraits,
+        *,
+        context_size: int = 0,
+        traits_source: str = "the model database",
+        client: httpx.AsyncClient | None = None,
+        options: ClientOptions | None = None,
+    ) -> Self:
+        """A backend that has asked the provider for the model and its context size.
+
+        `context_size` is the user's setting and goes before what the server says, which goes before
+        `traits`, which are from `traits_source`. Without a `traits.id` the only model on offer is taken. Raises AccessError,
+        UnreachableError, and InvalidRequestError where the model must be chosen.
+        """
+        backend = cls(endpoint, wire, traits, client=client, options=options)
+        try:
+            model, window = await ask_window(
+                backend.client, wire, traits, context_size, traits_source
+            )
+        except BaseException:
+            await backend.aclose()
+            raise
+        backend._adopt(replace(traits, id=model), window)
+        return backend
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo(self._traits.id, self.wire.name, self.window.size, self.endpoint.label)
+
+    @property
+    def traits(self) -> ModelTraits:
+        """The model as requests are built for it."""
+        return self._traits
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        """Builds the request; raises InvalidRequestError for what the API does not have."""
+        request = self.wire.chat(session, self._traits, 0)
+        return ApiPrefilled(session, request, self.estimator.estimate(session))
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        """Asks the provider; an answer that is cut off ends as ERROR, with what had come.
+
+        Raises AccessError, InvalidRequestError, ContextFullError, BusyError and UnreachableError,
+        all before anything of the answer was sent to the callback.
+        """
+        if not isinstance(prefilled, ApiPrefilled):
+            raise TypeError("the handle is another backend's")
+        request = prefilled.request
+        if max_tokens:
+            request = self.wire.chat(prefilled.session, self._traits, max_tokens)
+        gate = Gate(callback)
+        try:
+            return await self._generate(prefilled, request, gate)
+        except ContextFullError as full:
+            overflow = _overflow(full)
+            if overflow is None:
+                raise
+            self._learn(prefilled.session, overflow)
+            room = overflow.fits_with or 0
+            if room < LEAST_ANSWER or 0 < max_tokens <= room:
+                raise
+        shorter = self.wire.chat(prefilled.session, self._traits, room)
+        return await self._generate(prefilled, shorter, gate)
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        return self.estimator.estimate_message(session, message)
+
+    async def count_session_tokens(self, session: Session) -> int:
+        """An estimate, exact for what the provider has counted already."""
+        return self.estimator.estimate(session)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self.client.aclose()
+
+    async def _generate(
+        self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate
+    ) -> Generation:
+        return await self.client.retrying(
+            lambda: self._attempt(prefilled, request, gate), gate.tell_pause
+        )
+
+    async def _attempt(
+        self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate
+    ) -> Generation:
+        """One request; Failure if nothing of the answer came."""
+        await self.client.limiter.admit(prefilled.prompt_tokens)
+        answer = Answer(self.wire, prefilled.session, gate, prefilled.logprobs)
+        reading = Reading(self.wire.decoder(), answer, self.client.clock)
+        answer.cancelled = gate.closed
+        if not answer.cancelled:
+            async with self.client.opened(request, self._traits.id) as response:
+                await reading.run(response, self.wire.framing)
+        broken = self._broken(answer, reading)
+        stats = self._stats(prefilled, answer, reading)
+        return answer.complete(stats, broken)
+
+    def _broken(self, answer: Answer, reading: Reading) -> str:
+        """Why the answer ended too early, "" if it did not; Failure if nothing had come."""
+        asked, error = self.client.asked(self._traits.id), answer.got.error
+        if answer.cancelled or not (error or reading.broken):
+            return ""
+        if error is None:
+            if not answer.started:
+                raise unreachable(asked, reading.broken)
+            return reading.broken
+        failure = refused(asked, error.status, error.body)
+        if not answer.started:
+            raise failure
+        return asked.words(error.body) or str(failure.error)
+
+    def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> GenerationStats:
+        """The measures, by the API's own count where it gives one; the estimator learns from it."""
+        usage = answer.usage
+        if usage.prompt:
+            self.estimator.learn(prefilled.session, usage.prompt)
+        prompt = usage.prompt or prefilled.prompt_tokens
+        completion = usage.completion
+        if completion is None:
+            message = answer.message()
+            completion = self.estimator.estimate_message(prefilled.session, message)
+        prefilled.cached_tokens = usage.cached or 0
+        self.client.limiter.spent(completion)
+        return GenerationStats(
+            prompt_tokens=prompt,
+            cached_tokens=prefilled.cached_tokens,
+            completion_tokens=completion,
+            prefill_seconds=reading.waited,
+            decode_seconds=reading.spoken,
+            context_used=prompt + completion,
+            context_size=self.window.size,
+        )
+
+    def _learn(self, session: Session, overflow: Overflow) -> None:
+        """Take in what an overflow says of the prompt and of the context."""
+        if overflow.prompt_tokens:
+            self.estimator.learn(session, overflow.prompt_tokens)
+        window = self.window.corrected(overflow.limit)
+        if window is not self.window:
+            self._adopt(self._traits, window)
+
+    def _adopt(self, traits: ModelTraits, window: Window) -> None:
+        if traits.id != self._traits.id:
+            self.estimator = TokenEstimator(prior_for(traits.id))
+        self.window = window
+        self._traits = replace(traits, context_size=window.size, output_limit=window.output_limit)
+
+
+def _overflow(full: ContextFullError) -> Overflow | None:
+    cause = full.__cause__
+    return cause.overflow if isinstance(cause, Failure) else None

@@ -1,0 +1,132 @@
+"""From the pieces of native tool calls to calls that may be run."""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from shepherd.backends.api.wire import CallDelta
+from shepherd.backends.output import new_call_id
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of_arguments
+from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.schema import fits
+from shepherd.messages import JsonObject, ToolCall, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCalls:
+    """What the pieces add up to; `rest` are those that are no call, as text, and `problems` why.
+
+    `cut` names the tools whose calls were not complete when the answer ended.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    rest: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Pieces:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: JsonObject = field(default_factory=dict[str, Any])
+
+
+class CallCollector:
+    """Collects one answer's calls."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int | str, _Pieces] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def take(self, delta: CallDelta) -> None:
+        """Add a piece to the call with its key; the first id and name count."""
+        call = self._pieces.setdefault(delta.key, _Pieces())
+        call.id = call.id or delta.id
+        call.name = call.name or delta.name
+        if delta.arguments:
+            call.arguments.append(delta.arguments)
+        if delta.extra:
+            call.extra |= delta.extra
+
+    def finish(
+        self,
+        wire: str,
+        tools: Sequence[ToolSpec],
+        taken: Collection[str],
+        *,
+        truncated: bool,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> FoundCalls:
+        """The calls with ids of their own, which none in `taken` has.
+
+        `truncated`: the answer did not end by itself, so that only arguments which are whole and
+        right as they are make a call.
+        """
+        catalog = ToolCatalog(tools)
+        ids = set(taken)
+        found, rest, problems, cut = [list[Any]() for _ in range(4)]
+        for call in self._pieces.values():
+            text = "".join(call.arguments)
+            name = catalog.known(call.name) or call.name
+            arguments = _arguments(name, text, catalog, truncated=truncated) if tools else None
+            if arguments is None or not name:
+                rest.append(as_text(call.name, text, whole=not truncated))
+                if truncated:
+                    cut.append(call.name)
+                elif tools:
+                    problems.append(_problem(call.name, text, catalog))
+                continue
+            own = call.id if call.id and call.id not in ids else new_id()
+            ids.add(own)
+            extra = {wire: call.extra} if call.extra else {}
+            found.append(ToolCall(own, name, arguments, extra))
+        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut))
+
+
+def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
+    """A call that is not to be run, as the text that most models would write it as."""
+    end = "}</tool_call>" if whole else ""
+    named = json.dumps(name, ensure_ascii=False)
+    return f'<tool_call>{{"name": {named}, "arguments": {arguments or "{}"}{end}'
+
+
+def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -> JsonObject | None:
+    """The arguments, None if they can't be understood; what had to be mended must fit."""
+    if not text.strip():
+        return None if truncated else {}
+    try:
+        return _object(loads(text))
+    except ValueError:
+        pass
+    if truncated:
+        return None
+    try:
+        mended = _object(loads_lenient(text))
+    except ValueError:
+        return None
+    known = mended is not None and name in catalog.names
+    return (
+        mended if mended is not None and known and fits(mended, catalog.parameters(name)) else None
+    )
+
+
+def _object(value: Any) -> JsonObject | None:
+    """The object; some servers wrap its JSON in a text, or send null for no arguments."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        value = loads(value)
+    return cast(JsonObject, value) if isinstance(value, dict) else None
+
+
+def _problem(name: str, text: str, catalog: ToolCatalog) -> str:
+    if not name:
+        return f"A call names no tool; the tools are {', '.join(catalog.names[:40])}."
+    problem = problem_of_arguments(name, text, catalog)
+    return problem or f"The arguments of {name} are not a JSON object."

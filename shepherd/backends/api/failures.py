@@ -1,0 +1,125 @@
+"""What a provider's refusals mean for us and for the user."""
+
+import re
+from dataclasses import dataclass, field
+
+from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
+from shepherd.backends.api.overflow.body import searchable
+from shepherd.errors import (
+    AccessError,
+    BackendError,
+    BusyError,
+    ContextFullError,
+    InvalidRequestError,
+    UnreachableError,
+)
+
+TRANSIENT = frozenset({408, 409, 425})
+TEXT_MOST = 600
+"""Characters of a provider's own words that the user is shown."""
+
+_QUOTA = re.compile(
+    r"insufficient_quota|insufficient_balance|insufficient balance|billing_hard_limit"
+    r"|billing_not_active|credit balance is too low|insufficient credits",
+    re.IGNORECASE,
+)
+
+
+class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
+    """An attempt that gave nothing.
+
+    `error` is what the user is told if it is not made again, which may help if it is `transient`.
+    """
+
+    def __init__(
+        self,
+        error: BackendError,
+        *,
+        transient: bool = False,
+        retry_after: float | None = None,
+        overflow: Overflow | None = None,
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.transient = transient
+        self.retry_after = retry_after
+        self.overflow = overflow
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whom and what a request is for, in words; `model` is "" where it is for none.
+
+    `secrets` are taken out of what a provider says.
+    """
+
+    provider: str
+    model: str = ""
+    url: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.provider} ({self.model})" if self.model else self.provider
+
+    def words(self, body: object) -> str:
+        """The error's text, for the user."""
+        text = error_text(body)
+        for secret in self.secrets:
+            text = text.replace(secret, "…")
+        return text[:TEXT_MOST]
+
+
+def refused(asked: Asked, status: int, body: object, retry_after: float | None = None) -> Failure:
+    """What an answer that is no success means."""
+    text = asked.words(body)
+    said = f"{status}: {text}" if text else str(status)
+    overflow = None if status in (401, 403) else parse_overflow(body)
+    if overflow is not None:
+        full = ContextFullError(
+            f"The conversation is too long for {asked}: {text or status}",
+            overflow.tokens_over,
+            overflow.prompt_tokens,
+        )
+        return Failure(full, overflow=overflow)
+    if status in (401, 402, 403) or _QUOTA.search(searchable(body)):
+        return Failure(_no_access(asked, status, said))
+    if is_rate_limit(status, body):
+        busy = BusyError(f"{asked} limits the rate of requests ({said}); try again later.")
+        busy.retry_after = busy.retry_after if retry_after is None else retry_after
+        return Failure(busy, transient=True, retry_after=retry_after)
+    if status in TRANSIENT or status >= 500:
+        failed = UnreachableError(f"{asked} fails again and again ({said}); try again later.")
+        return Failure(failed, transient=status != 501, retry_after=retry_after)
+    return Failure(_invalid(asked, status, text))
+
+
+def unreachable(asked: Asked, why: str) -> Failure:
+    """A connection that failed or ended before anything had come."""
+    where = f" at {asked.url}" if asked.url else ""
+    text = f"{asked} can't be reached{where}: {why}. Is it running, and is the address right?"
+    return Failure(UnreachableError(text), transient=True)
+
+
+def _no_access(asked: Asked, status: int, said: str) -> AccessError:
+    if status == 401:
+        return AccessError(
+            f"{asked} refuses the API key ({said}). Store a valid one with "
+            f"`shepherd provider set {asked.provider} api-key -`."
+        )
+    return AccessError(
+        f"{asked} does not allow this ({said}). Check the account's rights, plan and credit."
+    )
+
+
+def _invalid(asked: Asked, status: int, text: str) -> BackendError:
+    if status == 404:
+        return InvalidRequestError(
+            f"{asked} does not know the model or the address {asked.url}: {text or status}. "
+            f"`shepherd provider test {asked.provider}` lists its models.",
+            "model",
+        )
+    if 300 <= status < 400:
+        return InvalidRequestError(
+            f"{asked} answers that it is elsewhere ({status}): correct the base URL {asked.url}."
+        )
+    return InvalidRequestError(f"{asked} refuses the request: {text or status}")

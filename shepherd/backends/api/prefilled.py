@@ -1,0 +1,33 @@
+"""The handle of a request that is ready to be sent."""
+
+from types import TracebackType
+from typing import Self
+
+from shepherd.backends.api.wire import WireRequest
+from shepherd.backends.base import Prefilled
+from shepherd.logprobs import TokenLogprob
+from shepherd.session import Session
+
+
+class ApiPrefilled(Prefilled):
+    """Holds nothing: the connection is made for the answer."""
+
+    def __init__(self, session: Session, request: WireRequest, prompt_tokens: int) -> None:
+        self.session = session
+        self.request = request
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = 0
+        self.logprobs: list[TokenLogprob] | None = None
+        if session.sampling.logprobs is not None:
+            self.logprobs = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Nothing to give back."""

@@ -1,0 +1,64 @@
+"""Limits that we keep ourselves, so that the provider need not refuse."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import monotonic
+
+WINDOW = 60.0
+"""Seconds over which both limits count."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What a provider allows in a minute; 0 = no limit of ours."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+
+
+class RateLimiter:
+    """Lets requests through in the order in which they came, none before the limits allow it."""
+
+    def __init__(
+        self,
+        limits: RateLimits,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`clock` and `sleep` are in seconds."""
+        self._limits = limits
+        self._clock = clock
+        self._sleep = sleep
+        self._sent: deque[tuple[float, int]] = deque()
+        self._turn = asyncio.Lock()
+
+    async def admit(self, tokens: int) -> None:
+        """Wait until a request of so many tokens may go; one that is too large for any minute may
+        go when nothing else went."""
+        if not (self._limits.requests_per_minute or self._limits.tokens_per_minute):
+            return
+        async with self._turn:
+            while (wait := self._wait(tokens)) > 0:
+                await self._sleep(wait)
+            self._sent.append((self._clock(), tokens))
+
+    def spent(self, tokens: int) -> None:
+        """Tokens that were used beyond those that were announced: the answer's."""
+        if self._limits.tokens_per_minute and tokens > 0:
+            self._sent.append((self._clock(), tokens))
+
+    def _wait(self, tokens: int) -> float:
+        """Seconds until the next look."""
+        now = self._clock()
+        while self._sent and self._sent[0][0] <= now - WINDOW:
+            self._sent.popleft()
+        if not self._sent:
+            return 0.0
+        per_minute, most = self._limits.requests_per_minute, self._limits.tokens_per_minute
+        used = sum(t for _, t in self._sent)
+        full = bool(per_minute) and len(self._sent) >= per_minute
+        if full or (most and used + tokens > most):
+            return max(0.001, self._sent[0][0] + WINDOW - now)
+        return 0.0

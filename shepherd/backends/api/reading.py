@@ -1,0 +1,92 @@
+"""Reads one streamed answer from an open connection."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from typing import cast
+
+import httpx
+
+from shepherd.backends.api.assemble import Answer
+from shepherd.backends.api.client import reason
+from shepherd.backends.api.framing import StreamEvent, decoder_for
+from shepherd.backends.api.wire import Delta, Framing, WireDecoder
+from shepherd.errors import UnreachableError
+from shepherd.messages import JsonObject
+
+_DONE = "[DONE]"
+CUT = "the connection ended before the answer did"
+
+GRACE = 2.0
+"""Seconds for what follows a complete answer: the usage, and the end, so that the connection can
+be used again."""
+
+
+class Reading:
+    """Feeds one response to an answer, event by event.
+
+    `broken` says why it ended too early, "" if it did not. `waited` are the seconds until the
+    answer began, `spoken` those since.
+    """
+
+    def __init__(self, decoder: WireDecoder, answer: Answer, clock: Callable[[], float]) -> None:
+        self._decoder = decoder
+        self._answer = answer
+        self._clock = clock
+        self._done = False
+        self._asked = clock()
+        self._began: float | None = None
+        self.broken = ""
+
+    @property
+    def waited(self) -> float:
+        return (self._clock() if self._began is None else self._began) - self._asked
+
+    @property
+    def spoken(self) -> float:
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    async def run(self, response: httpx.Response, framing: Framing) -> None:
+        """Read until the answer or the connection ends, or the callback has said False."""
+        stream = decoder_for(framing, response.headers.get("content-type", ""))
+        try:
+            async with asyncio.timeout(None) as limit, aclosing(response.aiter_bytes()) as body:
+                async for data in body:
+                    self._take(stream.feed(data))
+                    if self._answer.ended:
+                        return
+                    if self._complete and limit.when() is None:
+                        limit.reschedule(asyncio.get_running_loop().time() + GRACE)
+            self._take(stream.finish())
+        except TimeoutError:
+            return  # the answer is complete, only the connection's end is missing
+        except (httpx.RequestError, UnreachableError) as error:
+            self.broken = "" if self._complete else reason(error)
+            return
+        if not (self._complete or self._answer.ended):
+            self.broken = CUT
+
+    @property
+    def _complete(self) -> bool:
+        return self._done or self._decoder.complete
+
+    def _take(self, events: Iterable[StreamEvent]) -> None:
+        deltas: list[Delta] = []
+        for event in events:
+            self._done = self._done or event.data.strip() == _DONE
+            if self._done:
+                break
+            deltas += self._decoder.feed(event.name, _object(event.data))
+        self._answer.take(deltas)
+        if self._began is None and self._answer.started:
+            self._began = self._clock()
+
+
+def _object(data: str) -> JsonObject:
+    """The event's object; {} for what is none."""
+    try:
+        value = cast(object, json.loads(data))
+    except (ValueError, RecursionError):
+        return {}
+    return cast(JsonObject, value) if isinstance(value, dict) else {}

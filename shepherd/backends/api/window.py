@@ -1,0 +1,87 @@
+"""How large a model's context is, and who says so."""
+
+from dataclasses import dataclass
+
+from shepherd.backends.api.client import ApiClient
+from shepherd.backends.api.wire import ModelEntry, ModelTraits, Wire
+from shepherd.errors import BackendError, InvalidRequestError
+
+LEAST = 256
+"""A smaller context in tokens is nobody's: the number means something else."""
+
+NAMES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Context and longest answer in tokens, 0 = unknown; `source` is for the user."""
+
+    size: int = 0
+    output_limit: int = 0
+    source: str = ""
+
+    def corrected(self, limit: int | None) -> "Window":
+        """The window after the provider has refused a prompt with `limit` as its size."""
+        if limit is None or limit < LEAST or 0 < self.size <= limit:
+            return self
+        return Window(limit, self.output_limit, "an answer of the provider: the context was full")
+
+
+async def list_models(client: ApiClient, wire: Wire) -> list[ModelEntry]:
+    """The models that the provider offers; raises BackendError."""
+    return wire.parse_models(await client.fetch(wire.models()))
+
+
+async def ask_window(
+    client: ApiClient, wire: Wire, traits: ModelTraits, setting: int, traits_source: str
+) -> tuple[str, Window]:
+    """The model's id and window: `setting`, else what the server says, else the model's traits.
+
+    A server without a list of models is believed to have the one that `traits` names. Raises
+    AccessError, UnreachableError and, if the model must be chosen, InvalidRequestError.
+    """
+    try:
+        models = await list_models(client, wire)
+    except InvalidRequestError:
+        models = []
+    model = traits.id or _only(models, client)
+    listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
+    told = await _probed(client, wire, listed) if not setting else listed
+    output = told.output_limit or listed.output_limit or traits.output_limit
+    if setting:
+        return model, Window(setting, output, "the provider's setting context_size")
+    if told.context_size:
+        return model, Window(told.context_size, output, told.source or "the server")
+    if traits.context_size:
+        return model, Window(traits.context_size, output, traits_source)
+    return model, Window(0, output)
+
+
+async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEntry:
+    """What the most reliable probe tells that tells anything, else the list's entry."""
+    for probe in wire.probes(listed.id):
+        try:
+            found = wire.parse_probe(probe, await client.fetch(probe, tries=1), listed.id)
+        except BackendError:
+            continue  # a server need not have it; the list has shown that it can be reached
+        if found is not None and found.context_size:
+            return found
+    return listed
+
+
+def _only(models: list[ModelEntry], client: ApiClient) -> str:
+    if len(models) == 1:
+        return models[0].id
+    asked = client.asked()
+    if not models:
+        raise InvalidRequestError(
+            f"{asked} does not list its models; name one with "
+            f"`shepherd provider set {asked.provider} model NAME`.",
+            "model",
+        )
+    names = ", ".join(sorted(m.id for m in models)[:NAMES_SHOWN])
+    raise InvalidRequestError(
+        f"{asked} offers {len(models)} models; choose one with "
+        f"`shepherd provider set {asked.provider} model NAME`: {names}",
+        "model",
+    )

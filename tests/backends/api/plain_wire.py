@@ -1,0 +1,99 @@
+"""The smallest wire there can be, for tests of what is the same for all wires.
+
+An event holds any of: text, thought, call (a CallDelta's fields), extra, usage (a UsageDelta's
+fields), stop (with note), error (with status).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from shepherd.backends.api.wire import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    ExtraDelta,
+    Framing,
+    ModelEntry,
+    ModelTraits,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    Wire,
+    WireDecoder,
+    WireRequest,
+)
+from shepherd.errors import InvalidRequestError
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+
+
+class PlainDecoder(WireDecoder):
+    def __init__(self) -> None:
+        self._complete = False
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        if "error" in data:
+            yield ErrorDelta(data, data.get("status", 500))
+        if "text" in data:
+            yield TextDelta(data["text"])
+        if "thought" in data:
+            yield ThinkingDelta(data["thought"])
+        if "call" in data:
+            yield CallDelta(**data["call"])
+        yield from self._rest(data)
+
+    def _rest(self, data: JsonObject) -> Iterator[Delta]:
+        if "extra" in data:
+            yield ExtraDelta(data["extra"])
+        if "usage" in data:
+            yield UsageDelta(**data["usage"])
+        if "stop" in data:
+            self._complete = True
+            yield StopDelta(FinishReason(data["stop"]), data.get("note", ""))
+
+
+class PlainWire(Wire):
+    """`/chat` with the messages as they are, `/models` with ids and sizes, `/props` with a size."""
+
+    name: ClassVar[str] = "plain"
+
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        return {"x-key": api_key} if api_key else {}
+
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+        if session.sampling.mirostat:
+            raise InvalidRequestError("plain has no mirostat", "mirostat")
+        messages = [{"role": m.role.value, "content": m.content} for m in session.messages]
+        body: dict[str, Any] = {"model": model.id, "messages": messages}
+        return WireRequest("/chat", body | ({"max_tokens": max_tokens} if max_tokens else {}))
+
+    def decoder(self) -> WireDecoder:
+        return PlainDecoder()
+
+    def models(self) -> WireRequest:
+        return WireRequest("/models", method="GET", stream=False)
+
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        return [ModelEntry(m["id"], m.get("size", 0), source="the list") for m in body["models"]]
+
+    def probes(self, model: str) -> list[WireRequest]:
+        return [WireRequest(path, method="GET", stream=False) for path in ("../other", "/props")]
+
+    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        return ModelEntry(model, body.get("size", 0), source="the probe")
+
+
+class SilentWire(PlainWire):
+    """Its models never print a call."""
+
+    prints_calls: ClassVar[bool] = False
+
+
+class LinesWire(PlainWire):
+    framing: ClassVar[Framing] = Framing.NDJSON
