@@ -20,16 +20,19 @@ def as_object(value: Any) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
+def as_list(value: Any) -> list[Any]:
+    """The list, [] if it is none."""
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
 def as_objects(value: Any) -> list[JsonObject]:
     """The objects in a list."""
-    items = cast(list[Any], value) if isinstance(value, list) else []
-    return [cast(JsonObject, item) for item in items if isinstance(item, dict)]
+    return [cast(JsonObject, item) for item in as_list(value) if isinstance(item, dict)]
 
 
 def as_texts(value: Any) -> list[str]:
     """The texts in a list."""
-    items = cast(list[Any], value) if isinstance(value, list) else []
-    return [item for item in items if isinstance(item, str)]
+    return [item for item in as_list(value) if isinstance(item, str)]
 
 
 def as_error_status(value: Any) -> int:

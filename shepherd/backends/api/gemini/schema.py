@@ -6,6 +6,7 @@ They are those that the API's reference names at `responseJsonSchema`; function 
 
 from typing import Any, cast
 
+from shepherd.backends.api.lenient import as_list, as_object, as_objects, as_texts
 from shepherd.backends.api.schemas import without_references
 from shepherd.messages import JsonObject
 
@@ -38,7 +39,7 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
         elif (name := {"oneOf": "anyOf"}.get(key, key)) in _PARTS:
             found[name] = _PARTS[name](value, lost)
         elif key in ("enum", "const"):
-            found |= _choices(value if key == "enum" else [value], lost)
+            found |= _choices(as_list(value) if key == "enum" else [value], lost)
         elif key not in _SAY_NOTHING:
             lost.add(key)
     if given.get("nullable") is True and isinstance(found.get("type"), str):
@@ -47,11 +48,11 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
 
 
 def _cut_named(value: Any, lost: set[str]) -> JsonObject:
-    return {name: _cut(part, lost) for name, part in cast(JsonObject, value).items()}
+    return {name: _cut(part, lost) for name, part in as_object(value).items()}
 
 
 def _cut_each(value: Any, lost: set[str]) -> list[JsonObject]:
-    return [_cut(part, lost) for part in cast(list[Any], value)]
+    return [_cut(part, lost) for part in as_list(value)]
 
 
 def _cut_unless_bool(value: Any, lost: set[str]) -> JsonObject | bool:
@@ -70,14 +71,13 @@ _PARTS = {
 def _merged(given: JsonObject, lost: set[str]) -> JsonObject:
     """`given` with the parts of its `allOf` put into it; of two that differ the outer one holds."""
     whole = {key: value for key, value in given.items() if key != "allOf"}
-    for part in cast(list[Any], given.get("allOf", [])):
-        if not isinstance(part, dict):
-            continue
-        for key, value in _merged(cast(JsonObject, part), lost).items():
+    for part in as_objects(given.get("allOf")):
+        for key, value in _merged(part, lost).items():
             if key == "properties":
-                whole[key] = value | whole.get(key, {})
+                whole[key] = as_object(value) | as_object(whole.get(key))
             elif key == "required":
-                whole[key] = list(dict.fromkeys([*whole.get(key, []), *value]))
+                both = [*as_texts(whole.get(key)), *as_texts(value)]
+                whole[key] = list(dict.fromkeys(both))
             elif whole.setdefault(key, value) != value:
                 lost.add("allOf")
     return whole

@@ -1,0 +1,114 @@
+"""Streamed answers of Ollama as deltas."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.api.ollama.decoder import OllamaDecoder
+from shepherd.backends.api.wire import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
+from tests.backends.api.ollama.official import line
+
+
+def decoded(*lines: JsonObject) -> tuple[list[Delta], bool]:
+    decoder = OllamaDecoder()
+    deltas = [delta for data in lines for delta in decoder.feed("", data)]
+    return deltas, decoder.complete
+
+
+def call(name: str, **arguments: object) -> JsonObject:
+    return {"function": {"name": name, "arguments": arguments}}
+
+
+def test_thoughts_text_and_usage() -> None:
+    deltas, complete = decoded(
+        line(thinking="Hm"),
+        line("Hel"),
+        line("lo"),
+        line(done=True, done_reason="stop", prompt_eval_count=26, eval_count=9),
+    )
+    assert deltas == [
+        ThinkingDelta("Hm"),
+        TextDelta("Hel"),
+        TextDelta("lo"),
+        UsageDelta(26, completion_tokens=9),
+        StopDelta(FinishReason.STOP),
+    ]
+    assert complete
+
+
+def test_parallel_calls_in_one_line_and_in_two() -> None:
+    deltas, _ = decoded(
+        line(tool_calls=[call("a", n=1), call("b")]),
+        line(tool_calls=[{"id": "call_x"} | call("a", s="Köln")]),
+        line(done=True, done_reason="stop", eval_count=9),
+    )
+    assert deltas == [
+        CallDelta(0, "", "a", '{"n": 1}'),
+        CallDelta(1, "", "b", "{}"),
+        CallDelta(2, "call_x", "a", '{"s": "Köln"}'),
+        UsageDelta(completion_tokens=9),
+        StopDelta(FinishReason.TOOL_CALLS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended", "noted"),
+    [
+        ("stop", FinishReason.STOP, False),
+        ("length", FinishReason.LENGTH, False),
+        ("load", FinishReason.STOP, True),
+        ("unload", FinishReason.STOP, True),
+        (None, FinishReason.STOP, False),
+    ],
+)
+def test_reasons_to_end(reason: str | None, ended: FinishReason, noted: object) -> None:
+    (stop,), complete = decoded(line(done=True, done_reason=reason))
+    assert isinstance(stop, StopDelta)
+    assert (stop.reason, stop.note != "", complete) == (ended, noted, True)
+
+
+def test_an_error_line_is_handed_on() -> None:
+    error: JsonObject = {"error": "model runner has unexpectedly stopped"}
+    deltas, complete = decoded(line("a"), error)
+    assert deltas == [TextDelta("a"), ErrorDelta(error, 500)]
+    assert complete
+    assert decoded({"error": "no", "status_code": 429})[0] == [
+        ErrorDelta({"error": "no", "status_code": 429}, 429)
+    ]
+
+
+def test_an_answer_without_an_end_is_not_complete() -> None:
+    assert not decoded(line("a"), line(""))[1]
+
+
+FIELDS = ["message", "content", "thinking", "tool_calls", "function", "name", "arguments"]
+ENDS = ["done", "done_reason", "error", "eval_count", "prompt_eval_count", "id"]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 600) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(FIELDS + ENDS), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(FIELDS + ENDS), anything, max_size=4), max_size=3))
+def test_nothing_that_comes_breaks_it(lines: list[dict[str, Any]]) -> None:
+    deltas, complete = decoded(*lines)
+    stops = [delta for delta in deltas if isinstance(delta, StopDelta)]
+    assert len(stops) <= complete
+    json.dumps([delta.text for delta in deltas if isinstance(delta, TextDelta | ThinkingDelta)])

@@ -1,0 +1,78 @@
+"""How large a model's context is, as Ollama tells it."""
+
+import pytest
+from ollama import ListResponse, ProcessResponse, ShowResponse
+
+from shepherd.backends.api.ollama.window import LARGEST_UNASKED
+from shepherd.backends.api.ollama.wire import OllamaWire
+from shepherd.backends.api.wire import ModelEntry, WireRequest
+from shepherd.messages import JsonObject
+
+WIRE = OllamaWire()
+LOADED, SHOWN = WIRE.probes("qwen3")
+
+
+def shown(info: JsonObject, parameters: str = "") -> JsonObject:
+    body: JsonObject = {"model_info": info, "parameters": parameters, "capabilities": ["tools"]}
+    ShowResponse.model_validate(body)
+    return body
+
+
+def test_what_is_asked() -> None:
+    assert WireRequest("/api/ps", None, "GET", stream=False) == LOADED
+    assert WireRequest("/api/show", {"model": "qwen3"}, stream=False) == SHOWN
+
+
+def test_the_models_are_listed() -> None:
+    body: JsonObject = {"models": [{"name": "a:latest", "model": "a:latest"}, {"model": "b:7b"}]}
+    ListResponse.model_validate(body)
+    assert WIRE.parse_models(body) == [ModelEntry("a:latest"), ModelEntry("b:7b")]
+    assert WIRE.parse_models({"models": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("qwen3", 4096), ("qwen3:latest", 4096), ("qwen3:8b", 16384), ("llama3", 0), ("hf.co/a/b", 1)],
+)
+def test_the_window_of_a_loaded_model(name: str, size: int) -> None:
+    body: JsonObject = {
+        "models": [
+            {"name": "qwen3:latest", "model": "qwen3:latest", "context_length": 4096},
+            {"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 16384},
+            {"name": "hf.co/a/b:latest", "context_length": 1},
+            {"name": "llama3:latest"},
+        ]
+    }
+    ProcessResponse.model_validate(body)
+    entry = WIRE.parse_probe(LOADED, body, name)
+    source = "the model in Ollama's memory"
+    assert entry == (ModelEntry(name, size, source=source) if size else None)
+
+
+def test_the_parameter_goes_before_the_training() -> None:
+    info: JsonObject = {"general.architecture": "qwen3", "qwen3.context_length": 40960}
+    body = shown(info, 'stop  "<|im_end|>"\nnum_ctx                        12288\ntop_k 20')
+    entry = WIRE.parse_probe(SHOWN, body, "qwen3")
+    assert entry == ModelEntry("qwen3", 12288, source="num_ctx in the model's parameters")
+
+
+def test_a_trained_context_is_asked_for_as_far_as_machines_go() -> None:
+    small = WIRE.parse_probe(SHOWN, shown({"gemma.context_length": 8192}), "m")
+    assert small == ModelEntry("m", 8192, source="context_length of the model")
+    info: JsonObject = {"general.architecture": "llama", "llama.context_length": 131072}
+    info |= {"clip.vision.context_length": 999999}
+    large = WIRE.parse_probe(SHOWN, shown(info), "m")
+    assert large is not None
+    assert large.context_size == LARGEST_UNASKED
+    assert "131072" in large.source
+    cloud = WIRE.parse_probe(SHOWN, shown(info) | {"remote_host": "https://ollama.com"}, "m")
+    assert cloud is not None
+    assert cloud.context_size == 131072
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"error": "no"}, {"model_info": [], "parameters": 3}, shown({"a.b": 1})]
+)
+def test_nothing_is_known_from_what_says_nothing(body: JsonObject) -> None:
+    assert WIRE.parse_probe(SHOWN, body, "m") is None
+    assert WIRE.parse_probe(LOADED, body, "m") is None
