@@ -143,6 +143,14 @@ class Backend(ABC):
         """Where prompts are kept between requests, the fastest place first; () if nobody knows."""
         return ()
 
+    @property
+    def count_error(self) -> float | None:
+        """The mean relative error of its token counts; None where they are exact.
+
+        1.0 for estimates that were not compared with the truth yet.
+        """
+        return None
+
     @abstractmethod
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Bring the session's prompt into the context (a no-op for API backends).

@@ -71,6 +71,10 @@ class FallbackBackend(Backend):
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._current.cache_tiers
 
+    @property
+    def count_error(self) -> float | None:
+        return self._current.count_error
+
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         told, self._told = self._told, ""
         if told:

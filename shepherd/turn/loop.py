@@ -11,13 +11,16 @@ from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn.evicted import eviction_notice
-from shepherd.turn.fitting import evict_oldest, fit_result, make_room, result_bytes
+from shepherd.turn.fitting import (
+    fit_result,
+    has_room,
+    make_room,
+    result_bytes,
+    room_for_answer,
+)
 from shepherd.turn.hints import ASKED_AGAIN, GIVEN_UP, HintGuard, hint
 from shepherd.turn.repetition import RepetitionGuard
 from shepherd.turn.stream import TurnStream
-
-ANSWER_SHARE = 8
-"""An eighth of the context is kept free for the answer, as long as something can be evicted."""
 
 INTERRUPTED = "Error: interrupted by the user"
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
@@ -132,32 +135,38 @@ class _Turn:
         return generation
 
     async def _generate_evicting(self) -> Generation:
-        reserve = self.backend.info.context_size // ANSWER_SHARE
+        """Generate as soon as the prompt fits.
+
+        Each round generates, makes the conversation shorter, or finds that nothing more can go.
+        """
+        failures, roomy = 0, False
         while True:
             try:
                 async with await self.backend.prefill_session(
                     self.session, self.stream.send
                 ) as prefilled:
-                    short = prefilled.prompt_tokens + reserve - self.backend.info.context_size
-                    if short <= 0 or self.stream.cancelled:
+                    tokens = prefilled.prompt_tokens
+                    if roomy or self.stream.cancelled or has_room(self.backend, tokens):
                         return await self.backend.generate_from_prefilled(
                             prefilled, self.stream.send, self.limits.max_tokens
                         )
             except ContextFullError as full:
-                await self._make_room(full)
+                if self.stream.partial_message() is not None:
+                    raise
+                await self._make_room(full, failures)
+                failures, roomy = failures + 1, False
                 continue
-            if not self._tell_evicted(await evict_oldest(self.session, self.backend, short)):
-                reserve = 0
+            gone = await room_for_answer(self.session, self.backend, tokens)
+            roomy = not self._tell_evicted(gone)
 
-    async def _make_room(self, full: ContextFullError) -> None:
+    async def _make_room(self, full: ContextFullError, failures: int) -> None:
         try:
-            gone = await make_room(self.session, self.backend, full)
+            gone = await make_room(self.session, self.backend, full, failures)
         except ContextFullError:
             if not self.stats:
                 self.session.take_back()
             raise
-        if not self._tell_evicted(gone):
-            raise full
+        self._tell_evicted(gone)
 
     def _tell_evicted(self, gone: list[Message]) -> bool:
         """Tell the user what went; False if nothing did."""

@@ -14,7 +14,7 @@ from shepherd.turn.fitting import message_counts
 class ContextShares:
     """Tokens by what they are for; `size` 0 if unknown, `measured` False while it is a guess.
 
-    `tools` takes in what the template adds around everything.
+    `tools` takes in what the template adds around everything. `error`: see `Backend.count_error`.
     """
 
     system: int
@@ -24,6 +24,7 @@ class ContextShares:
     results: int
     size: int
     measured: bool
+    error: float | None = None
 
     @property
     def used(self) -> int:
@@ -53,6 +54,7 @@ async def measure_context(session: Session, backend: Backend) -> ContextShares:
         results=by_role[Role.TOOL],
         size=backend.info.context_size,
         measured=bool(used and rest >= 0),
+        error=backend.count_error,
     )
 
 
@@ -70,6 +72,9 @@ def context_rows(shares: ContextShares) -> list[tuple[str, str]]:
     rows.append(("used", about + _line(shares.used, shares.size)))
     if shares.size:
         rows.append(("free", f"{about}{_line(shares.free, shares.size)} of {shares.size:,}"))
+    if shares.error is not None:
+        known = f", ±{max(1, round(100 * shares.error))}%" if shares.error < 1 else ""
+        rows.append(("counts", f"estimated{known}"))
     return rows
 
 

@@ -7,10 +7,10 @@ from shepherd.backends.api.estimate.features import KINDS, Features
 FORGETTING = 0.97
 """The weight of an observation shrinks by this factor with each new one."""
 
-SPREAD = 0.5
+SPREAD = 2.0
 """How much the kinds' ratios are expected to differ from their common one: its variance."""
 
-EXACT = 1e-4
+EXACT = 1e-5
 """No tokenizer is taken to be more regular than this: the least variance of its ratio."""
 
 ROUGH = 32
