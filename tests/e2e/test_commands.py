@@ -164,3 +164,24 @@ def test_an_earlier_session_is_taken_up_by_number_or_id(start: Start, home: Path
     terminal.wait_for(f"--resume {pears}")
     assert terminal.wait_exit() == 0
     assert "more of them" in (home / f".local/state/shepherd/sessions/{apples}.jsonl").read_text()
+
+
+def test_what_left_the_context_is_shown_and_forgotten(start: Start) -> None:
+    script = "context: 120\ntext: one two three four five six seven eight nine ten\n"
+    terminal = start(script, "--system", "", columns=100, rows=50)
+    terminal.wait_for(READY)
+    terminal.say("the staging database is heron-7")
+    for number in range(9):
+        terminal.wait_count("nine ten", number + 1)
+        terminal.say(f"filler {number}")
+    terminal.wait_for("Kept: search_memory finds them")
+    terminal.say("/memory search staging")
+    terminal.wait_for(r"user\] the staging database is heron-7")
+    terminal.say("/memory find staging")
+    terminal.wait_for("Error: /memory takes")
+    terminal.say("/memory clear")
+    terminal.wait_for("from 1 session")
+    terminal.say("/memory clear all")
+    terminal.wait_for("The memory is empty")
+    terminal.say("/memory search staging")
+    terminal.wait_for(r"\(no matches\)")
