@@ -9,6 +9,9 @@ from shepherd.server.conversation.prompts import PromptRequest, State
 from shepherd.server.conversation.shared import SharedConversation
 from shepherd.server.sse import Frames
 
+BATCH = 64
+"""How many updates are sent in one go to a watcher that lags behind."""
+
 MISSED = "Some updates are not kept any more; fetch GET /session."
 
 
@@ -53,8 +56,8 @@ async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> F
 async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update], str]]:
     """What has happened behind `at`, as often as something has; with a frame if some is lost."""
     while await log.beyond(at):
-        updates = log.since(at)
-        at = log.last
+        updates = log.since(at, BATCH)
+        at = log.last if updates is None else updates[-1].number
         yield (updates, "") if updates is not None else ([], _missed(log))
 
 

@@ -74,12 +74,13 @@ class UpdateLog:
         self._wake()
         return update
 
-    def since(self, number: int) -> list[Update] | None:
-        """The updates behind `number`; None if some of them are not kept any more."""
+    def since(self, number: int, most: int = MOST_UPDATES) -> list[Update] | None:
+        """The first `most` updates behind `number`; None if some of them are not kept any more."""
         missed = self.last - number
         if not 0 <= missed <= len(self._kept) - self._begin:
             return None
-        return self._kept[len(self._kept) - missed :]
+        first = len(self._kept) - missed
+        return self._kept[first : first + most]
 
     async def beyond(self, number: int) -> bool:
         """Wait for an update behind `number`; False if none will come."""
