@@ -1,12 +1,33 @@
 """Connecting to a provider's API."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.api.client import ApiClient, ClientOptions
 from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.retry import RetryPolicy
+from shepherd.backends.api.window import Window, ask_window, list_models
+from shepherd.backends.api.wire import ModelTraits, Wire
 from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
+from shepherd.config.vendors import vendor_of
+from shepherd.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What a provider says of itself.
+
+    `problem` says why there is no `model`, "" if there is one.
+    """
+
+    models: Sequence[str]
+    model: str = ""
+    window: Window = field(default_factory=Window)
+    problem: str = ""
 
 
 async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
@@ -14,14 +35,49 @@ async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
 
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
-    wire = wire_for(provider.type, provider.base_url, provider.dialect)
-    endpoint = Endpoint(
-        base_url=base_url_for(provider.type, provider.base_url, wire),
+    wire, endpoint = _wire(provider), endpoint_of(provider, book)
+    return await ApiBackend.connect(
+        endpoint, wire, _traits(book.facts(provider)), context_size=provider.context_size
+    )
+
+
+async def examine(provider: Provider, book: ProviderBook) -> Examination:
+    """Ask the provider for its models and its context size, once and without trying again.
+
+    Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
+    """
+    wire, endpoint = _wire(provider), endpoint_of(provider, book)
+    client = ApiClient(endpoint, wire, ClientOptions(retry=RetryPolicy(tries=1)))
+    try:
+        models = sorted(entry.id for entry in await list_models(client, wire))
+        traits = _traits(book.facts(provider))
+        try:
+            model, window = await ask_window(client, wire, traits, provider.context_size)
+        except InvalidRequestError as error:
+            return Examination(models, problem=str(error))
+        return Examination(models, model, window)
+    finally:
+        await client.aclose()
+
+
+def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
+    """Where the provider is, with its key; raises ConfigError."""
+    return Endpoint(
+        base_url=address_of(provider),
         api_key=book.key(provider).value,
         headers=provider.headers,
         name=provider.name,
+        http2=vendor_of(provider) is not None,
     )
-    return await ApiBackend.connect(endpoint, wire, _traits(book.facts(provider)))
+
+
+def address_of(provider: Provider) -> str:
+    """The provider's base URL, the type's own if it has none; raises ConfigError."""
+    return base_url_for(provider.type, provider.base_url, _wire(provider))
+
+
+def _wire(provider: Provider) -> Wire:
+    return wire_for(provider.type, provider.base_url, provider.dialect)
 
 
 def _traits(facts: ModelFacts) -> ModelTraits:

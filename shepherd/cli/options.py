@@ -10,7 +10,9 @@ from shepherd import __version__
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.memory import memory
+from shepherd.cli.commands.provider import provider as provider_commands
 from shepherd.cli.commands.sessions import sessions
+from shepherd.cli.ephemeral import given_provider, model_overrides
 from shepherd.cli.errors import UsageError
 from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
@@ -31,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (config, sessions, memory, apikey):
+for _command in (provider_commands, config, sessions, memory, apikey):
     app.add_typer(_command)
 
 
@@ -58,6 +60,35 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="Model by name or path.", rich_help_panel=MODEL),
+    ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            "--provider",
+            "-p",
+            metavar="NAME[/MODEL]",
+            help="Provider that answers; local = none.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            metavar="TYPE",
+            help="Provider for this run alone, of this type, with --model.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    api_base: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Its address.", rich_help_panel=MODEL),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Its key; - asks for it or reads stdin.", rich_help_panel=MODEL
+        ),
     ] = None,
     system: Annotated[
         str | None, typer.Option("--system", help="System message.", rich_help_panel=MODEL)
@@ -171,8 +202,10 @@ def _main(  # noqa: PLR0913 - each option is a parameter
         ),
     ] = False,
 ) -> None:
+    name = None if model is None else model_from_user(model, Path.cwd())
+    temporary = given_provider(backend, api_base, api_key, name if backend == "llamacpp" else model)
     given = {
-        "model.name": None if model is None else model_from_user(model, Path.cwd()),
+        **model_overrides(provider, temporary, name),
         "model.system_message": system,
         "model.thinking": thinking,
         "model.tools": False if notools else None,
@@ -195,7 +228,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
         _check_not_blank("--resume", resume, "`shepherd sessions list` shows the ids")
         _check_not_blank("--execute", execute, "write the question behind it")
         start = SessionStart(latest, resume or "")
-        request = Launch(overrides, execute, json_lines, start, server, insecure)
+        request = Launch(overrides, execute, json_lines, start, server, insecure, temporary)
         _check(request)
         raise typer.Exit(_launch(request))
 

@@ -1,0 +1,68 @@
+"""Changes of one provider as the command line gives them: `KEY VALUE`."""
+
+from collections.abc import Mapping
+
+from shepherd.cli.ask_key import STDIN, read_key
+from shepherd.cli.errors import UsageError
+from shepherd.config.fields import bare_type, nearest
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider, make_provider
+from shepherd.config.secrets import ENVIRONMENT
+from shepherd.errors import ConfigError
+
+_PLACES = ("", "none", "file", "keyring")
+_HEADER = "headers."
+
+
+def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
+    """The provider with `key` set to the text `value`; a key that is given is stored.
+
+    Raises UsageError.
+    """
+    key = key if key.startswith(_HEADER) else key.replace("-", "_")
+    values = provider.model_dump(exclude_defaults=True)
+    if key.startswith(_HEADER):
+        values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
+    elif key == "api_key":
+        values["api_key"] = _key_place(provider, value, book)
+    else:
+        values[key] = _parsed(key, value)
+    return checked(provider.name, values)
+
+
+def checked(name: str, values: Mapping[str, object]) -> Provider:
+    """The provider; raises UsageError, for what is wrong was typed."""
+    try:
+        return make_provider(name, values)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
+    headers = {**provider.headers, header: value}
+    return {name: text for name, text in headers.items() if text}
+
+
+def _key_place(provider: Provider, value: str, book: ProviderBook) -> str:
+    """Where the key is, after storing it where the text is the key itself."""
+    if value in _PLACES or value.startswith(ENVIRONMENT):
+        return value
+    key = read_key(f"Key of {provider.name}: ") if value == STDIN else value
+    place = provider.api_key if provider.api_key == "keyring" else "file"
+    book.secrets.store(provider.name, key, place)
+    return place
+
+
+def _parsed(key: str, value: str) -> object:
+    field = Provider.model_fields.get(key)
+    if field is None or key in ("name", "headers"):
+        known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
+        guess = nearest(key.replace("_", "-"), known)
+        meant = f"; did you mean {guess}?" if guess else f"; there are {', '.join(known)}"
+        raise UsageError(f"a provider has no setting {key}{meant}")
+    if bare_type(field) is not int:
+        return value
+    try:
+        return int(value.replace("_", ""))
+    except ValueError:
+        return value

@@ -1,0 +1,62 @@
+"""Trying a provider and telling what came of it."""
+
+import asyncio
+import sys
+from time import perf_counter
+
+from shepherd.backends.connect import Examination, address_of, examine
+from shepherd.backends.providers import open_provider
+from shepherd.cli.repl.clean import clean
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider
+from shepherd.config.settings import Config
+
+MODELS_SHOWN = 30
+
+
+def run_test(provider: Provider, book: ProviderBook) -> int:
+    """Tell on stdout how the provider does; the exit code. Raises ShepherdError."""
+    if provider.is_local:
+        return asyncio.run(_test_local(provider, book))
+    secret = book.key(provider)
+    key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
+    _say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
+    started = perf_counter()
+    found = asyncio.run(examine(provider, book))
+    _say(f"connected in {1000 * (perf_counter() - started):.0f} ms")
+    for line in _findings(provider, found):
+        _say(line)
+    return 1 if found.problem else 0
+
+
+def _findings(provider: Provider, found: Examination) -> list[str]:
+    names = ", ".join(found.models[:MODELS_SHOWN])
+    more = (
+        f" and {len(found.models) - MODELS_SHOWN} more" if len(found.models) > MODELS_SHOWN else ""
+    )
+    lines = [f"models ({len(found.models)}): {names}{more}" if names else "models: none are listed"]
+    if found.problem:
+        return [*lines, found.problem]
+    listed = found.model in found.models or not found.models
+    lines.append(f"model: {found.model}" + ("" if listed else " (not in the list)"))
+    if not found.window.size:
+        how = f"`shepherd provider set {provider.name} context-size TOKENS`"
+        return [*lines, f"context: unknown; set it with {how}"]
+    lines.append(f"context: {found.window.size:,} tokens, from {found.window.source}")
+    limit = found.window.output_limit
+    return [*lines, f"output limit: {limit:,} tokens"] if limit else lines
+
+
+async def _test_local(provider: Provider, book: ProviderBook) -> int:
+    backend = await open_provider(provider, book, Config())
+    try:
+        _say(f"{provider.name}: {backend.info.id} runs in this process")
+        _say(f"context: {backend.info.context_size:,} tokens")
+    finally:
+        await backend.aclose()
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{clean(text)}\n")
+    sys.stdout.flush()
