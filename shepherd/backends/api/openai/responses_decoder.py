@@ -1,5 +1,6 @@
 """The answer of the responses API, streamed or whole."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ class ResponsesDecoder(WireDecoder):
     def __init__(self) -> None:
         self._items: dict[int | str, _Item] = {}
         self._done: set[int | str] = set()
-        self._kept: list[JsonObject] = []
+        self._kept: dict[int | str, JsonObject] = {}
         self._called = False
         self._refused = False
         self._stopped = False
@@ -133,7 +134,7 @@ class ResponsesDecoder(WireDecoder):
                 pass
         kept = kept_item(content, item.said)
         if kept is not None:
-            self._kept.append(kept)
+            self._kept[item.key] = kept
 
     def _message(self, item: _Item, content: JsonObject) -> Iterator[Delta]:
         parts = as_objects(content.get("content"))
@@ -165,7 +166,7 @@ class ResponsesDecoder(WireDecoder):
             yield error_delta({"error": error or {"message": "the response failed"}})
             return
         if self._kept:
-            yield ExtraDelta({"items": self._kept})
+            yield ExtraDelta({"items": [self._kept[key] for key in sorted(self._kept, key=_place)]})
         self._stopped = True
         why = as_text(as_object(response.get("incomplete_details")).get("reason"))
         yield self._stop(why)
@@ -185,6 +186,11 @@ class ResponsesDecoder(WireDecoder):
         named = as_text(event.get("item_id")) or as_text(as_object(event.get("item")).get("id"))
         key = named if index is None else index
         return self._items.setdefault(key, _Item(key))
+
+
+def _place(key: int | str) -> int:
+    """Where an item stands; one that is known by its id only comes last."""
+    return key if isinstance(key, int) else sys.maxsize
 
 
 def _reasoning(content: JsonObject) -> str:
