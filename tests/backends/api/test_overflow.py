@@ -17,10 +17,9 @@ CORPUS = json.loads(Path(__file__).with_name("overflow_corpus.json").read_text("
 """What servers really say, from their sources, their documentation and their users' reports."""
 
 BODIES = [case["body"] for cases in CORPUS.values() for case in cases]
-WORDS = st.sampled_from(
-    ["context", "length", "size", "window", "limit", "maximum", "tokens", "prompt", "is", "of"]
-    + ["exceeds", "too", "long", "requested", "resulted in", ">", "+", "(", ")", "4096", "8,192"]
-)
+WORDS = st.sampled_from(sorted({w for body in BODIES for w in json.dumps(body).split()}))
+"""The words of the errors, one by one."""
+
 Case: TypeAlias = dict[str, Any]
 
 

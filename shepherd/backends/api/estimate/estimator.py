@@ -14,8 +14,8 @@ from shepherd.session import Session
 K = TypeVar("K")
 V = TypeVar("V")
 
-PARTS_MOST = 16_384
-"""Messages that are remembered, in numbers; their texts are not kept."""
+PARTS_MOST = 4096
+"""Messages that are remembered, unless one conversation has more; their texts are not kept."""
 
 PROMPTS_MOST = 512
 """Prompts whose exact size is remembered."""
@@ -53,6 +53,7 @@ class TokenEstimator:
         self._prompts: OrderedDict[int, int] = OrderedDict()
         self._tools: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], int]] = OrderedDict()
         self._errors: deque[float] = deque(maxlen=RECENT)
+        self._most = PARTS_MOST
 
     @property
     def error(self) -> float | None:
@@ -123,6 +124,7 @@ class TokenEstimator:
 
     def _walk(self, session: Session) -> tuple[list[_Part], list[int]]:
         """The prompt's parts, and for each a mark of the prompt up to it."""
+        self._most = max(PARTS_MOST, 2 * len(session.messages))
         mark, part = self._beginning(session)
         parts, marks = [part], [mark]
         for message in session.messages:
@@ -137,7 +139,7 @@ class TokenEstimator:
         part = self._parts.get(key)
         if part is None:
             part = _Part(self._measure.message(message))
-        _keep(self._parts, key, part, PARTS_MOST)
+        _keep(self._parts, key, part, self._most)
         return key, part
 
     def _beginning(self, session: Session) -> tuple[int, _Part]:
@@ -145,7 +147,7 @@ class TokenEstimator:
         part = self._parts.get(key)
         if part is None:
             part = _Part(self._measure.prompt(session.system_message, session.tools))
-        _keep(self._parts, key, part, PARTS_MOST)
+        _keep(self._parts, key, part, self._most)
         return key, part
 
     def _tool_key(self, tools: Sequence[ToolSpec]) -> int:

@@ -31,7 +31,7 @@ class Ratios:
         size = len(KINDS)
         self._square = [[0.0] * size for _ in KINDS]
         self._mean = [0.0] * size
-        self._weight = 0.0
+        self._truth = self._weight = 0.0
         self._ratios = [1.0] * size
 
     def predict(self, features: Features) -> float:
@@ -43,10 +43,14 @@ class Ratios:
         if not 1 / BELIEVABLE < tokens / max(1e-9, sum(features)) < BELIEVABLE:
             return
         weight = tokens / (tokens + ROUGH)
-        shares = [f / tokens for f in features]
-        for row, share in zip(self._square, shares, strict=True):
-            row[:] = [FORGETTING * a + weight * share * s for a, s in zip(row, shares, strict=True)]
-        self._mean = [FORGETTING * b + weight * s for b, s in zip(self._mean, shares, strict=True)]
+        scale = max(tokens, self.predict(features)) if self._weight else tokens
+        shares, share = [f / scale for f in features], tokens / scale
+        for row, own in zip(self._square, shares, strict=True):
+            row[:] = [FORGETTING * a + weight * own * s for a, s in zip(row, shares, strict=True)]
+        self._mean = [
+            FORGETTING * b + weight * share * s for b, s in zip(self._mean, shares, strict=True)
+        ]
+        self._truth = FORGETTING * self._truth + weight * share**2
         self._weight = FORGETTING * self._weight + weight
         self._ratios = self._fit()
 
@@ -72,7 +76,7 @@ class Ratios:
             r * sum(q * a for q, a in zip(ratios, row, strict=True))
             for r, row in zip(ratios, self._square, strict=True)
         ]
-        return max(0.0, self._weight - 2 * seen + sum(squares)) / self._weight
+        return max(0.0, self._truth - 2 * seen + sum(squares)) / self._weight
 
 
 def solve(rows: list[list[float]]) -> list[float]:
