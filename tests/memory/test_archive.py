@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shepherd.eviction import message_groups
-from shepherd.memory import ConversationArchive, KeptMessage, Memory
-from shepherd.memory.text import RESULT_CHARACTERS
+from shepherd.memory import ConversationArchive
+from shepherd.memory.text import RESULT_CHARACTERS, kept_text
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from tests.memory.stores import HERE, opened
@@ -23,21 +24,9 @@ VALUES = st.recursive(
 )
 
 
-class Listening(Memory):
-    """Remembers what it was given, in memory alone."""
-
-    def __init__(self) -> None:
-        self.kept: list[KeptMessage] = []
-
-    def keep(self, messages: list[KeptMessage]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self.kept += messages
-
-
 def archived(messages: list[Message]) -> list[str]:
     """The texts that are kept of `messages`."""
-    memory = Listening()
-    ConversationArchive(memory, "s", HERE).keep(messages, [None] * len(messages))
-    return [entry.text for entry in memory.kept]
+    return [text for text in map(kept_text, messages) if text]
 
 
 @settings(
@@ -125,13 +114,15 @@ def test_what_no_file_can_hold_is_made_fit() -> None:
     assert archived([Message.user("a\0b \ud800 c")]) == ["ab ? c"]
 
 
-async def test_a_prompt_that_is_taken_back_is_not_kept() -> None:
-    memory = Listening()
-    session = Session(archive=ConversationArchive(memory, "s", HERE))
-    session.add(Message.user("too long"))
-    assert session.take_back() == Message.user("too long")
-    assert (session.messages, session.times, session.ledger.counts) == ([], [], [])
-    assert memory.kept == []
+async def test_only_what_has_words_and_was_said_is_kept(path: Path) -> None:
+    async with opened(path) as memory:
+        session = Session(archive=ConversationArchive(memory, "s", HERE))
+        session.add(Message.assistant("", "only thoughts"))
+        session.evict([range(1)])
+        session.add(Message.user("too long"))
+        assert session.take_back() == Message.user("too long")
+        assert (session.messages, session.times, session.ledger.counts) == ([], [], [])
+        assert (await memory.counts()).messages == 0
 
 
 def test_times_run_parallel_to_the_messages() -> None:

@@ -130,6 +130,20 @@ asyncio.run(write())
 """
 
 
+async def test_a_writer_waits_for_another_without_holding_up_the_loop(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.counts()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        memory.keep([said("patient")])
+        waiting = asyncio.create_task(memory.counts())
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await waiting).messages == 1
+
+
 async def test_several_processes_write_at_once(path: Path) -> None:
     root = Path(__file__).parents[2]
     command = (sys.executable, "-c", WRITER, str(path))
