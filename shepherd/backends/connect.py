@@ -7,7 +7,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.client import ApiClient, ClientOptions
 from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.retry import RetryPolicy
-from shepherd.backends.api.window import Window, ask_window, list_models
+from shepherd.backends.api.window import Window, list_models
 from shepherd.backends.api.wire import ModelTraits, Wire
 from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.config.modeldb import ModelFacts
@@ -35,10 +35,7 @@ async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
 
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
-    wire, endpoint = _wire(provider), endpoint_of(provider, book)
-    return await ApiBackend.connect(
-        endpoint, wire, _traits(book.facts(provider)), context_size=provider.context_size
-    )
+    return await _connect(provider, book, None)
 
 
 async def examine(provider: Provider, book: ProviderBook) -> Examination:
@@ -46,18 +43,37 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
 
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
-    wire, endpoint = _wire(provider), endpoint_of(provider, book)
-    client = ApiClient(endpoint, wire, ClientOptions(retry=RetryPolicy(tries=1)))
+    options = ClientOptions(retry=RetryPolicy(tries=1))
+    models = await _models(provider, book, options)
     try:
-        models = sorted(entry.id for entry in await list_models(client, wire))
-        traits = _traits(book.facts(provider))
-        try:
-            model, window = await ask_window(client, wire, traits, provider.context_size)
-        except InvalidRequestError as error:
-            return Examination(models, problem=str(error))
-        return Examination(models, model, window)
+        backend = await _connect(provider, book, options)
+    except InvalidRequestError as error:
+        return Examination(models, problem=str(error))
+    await backend.aclose()
+    return Examination(models, backend.info.id, backend.window)
+
+
+async def _models(provider: Provider, book: ProviderBook, options: ClientOptions) -> Sequence[str]:
+    wire = _wire(provider)
+    client = ApiClient(endpoint_of(provider, book), wire, options)
+    try:
+        return sorted(entry.id for entry in await list_models(client, wire))
     finally:
         await client.aclose()
+
+
+async def _connect(
+    provider: Provider, book: ProviderBook, options: ClientOptions | None
+) -> ApiBackend:
+    facts = book.facts(provider)
+    return await ApiBackend.connect(
+        endpoint_of(provider, book),
+        _wire(provider),
+        _traits(facts),
+        context_size=provider.context_size,
+        traits_source=facts.context_source,
+        options=options,
+    )
 
 
 def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:

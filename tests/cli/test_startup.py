@@ -7,8 +7,10 @@ import pytest
 
 HEAVY = {
     "fastapi",
+    "huggingface_hub",
     "httpx",
     "jinja2",
+    "keyring",
     "llama_cpp",
     "numpy",
     "prompt_toolkit",

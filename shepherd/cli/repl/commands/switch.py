@@ -1,0 +1,32 @@
+"""Going on with another model, whatever it was chosen by."""
+
+from collections.abc import Awaitable, Callable
+
+from rich.text import Text
+
+from shepherd.backends.base import Backend
+from shepherd.cli.repl.clean import one_line
+from shepherd.cli.repl.commands.base import CommandContext
+from shepherd.errors import ShepherdError
+
+
+async def switch(
+    context: CommandContext, name: str, opening: Callable[[], Awaitable[Backend]]
+) -> None:
+    """Show what `opening` does, which goes on with the conversation at the model `name`."""
+    assembly, status, renderer = context.assembly, context.status, context.renderer
+    renderer.activity.start(f"loading {one_line(name, 80)}")
+    status.state = "switching"
+    try:
+        backend = await opening()
+    except ShepherdError as error:
+        renderer.error(str(error))
+        renderer.notice(f"going on with {assembly.config.model.label}")
+    else:
+        await status.loaded(backend, assembly.session)
+        note = "; the conversation is read again" if assembly.session.messages else ""
+        context.say(Text(one_line(f"Now talking to {backend.info.id}{note}.", 400)))
+    finally:
+        status.state = ""
+        status.model = assembly.model_name
+        renderer.activity.stop()

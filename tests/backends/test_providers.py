@@ -1,0 +1,211 @@
+"""Providers opened from the settings: connecting, local ones, falling back."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.api.wires import base_url_for, wire_for
+from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.registry import open_backend
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.load import load_config
+from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import PROVIDER_TYPES, make_provider
+from shepherd.config.settings import Config
+from shepherd.errors import BackendError, ConfigError, UnreachableError
+from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.messages import Message
+from shepherd.session import Session
+from tests.backends.openai_server import openai_server
+
+Heard = list[tuple[CallbackEvent, str, str]]
+
+
+def book(tmp_path: Path, **providers: dict[str, object]) -> ProviderBook:
+    made = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {})
+    for name, values in providers.items():
+        made.store.save(make_provider(name, values))
+    return made
+
+
+def settings(tmp_path: Path, **model: object) -> Config:
+    overrides = {f"model.{key}": value for key, value in model.items()}
+    return load_config(tmp_path, {"HOME": str(tmp_path)}, overrides)
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def ask(backend: Backend, heard: Heard | None = None) -> str:
+    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        if heard is not None:
+            heard.append((event, content, name))
+        return True
+
+    session = Session(messages=[Message.user("hello")])
+    return (await backend.generate_from_session(session, listen)).message.content
+
+
+async def test_a_provider_answers_with_its_key_and_context(tmp_path: Path) -> None:
+    async with openai_server("Good day.", context=4096) as server:
+        work = {"type": "openai", "base_url": server.url, "api_key": "file"}
+        providers = book(tmp_path, work={**work, "headers": {"X-Team": "blue"}})
+        providers.secrets.store("work", "sk-1234567890", "file")
+        backend = await open_backend(settings(tmp_path, provider="work"), providers=providers)
+        assert (backend.info.id, backend.info.context_size) == ("small", 4096)
+        assert await ask(backend) == "Good day."
+        await backend.aclose()
+        assert {r.headers["authorization"] for r in server.requests} == {"Bearer sk-1234567890"}
+        assert {r.headers["x-team"] for r in server.requests} == {"blue"}
+
+
+async def test_the_setting_goes_before_what_the_server_says(tmp_path: Path) -> None:
+    async with openai_server("x") as server:
+        work = {"type": "openai", "base_url": server.url, "context_size": 1000}
+        providers = book(tmp_path, work=work)
+        backend = await open_backend(settings(tmp_path, provider="work/m"), providers=providers)
+        assert (backend.info.id, backend.info.context_size) == ("m", 1000)
+        await backend.aclose()
+        flag = {"model.provider": "work", "llamacpp.context_size": 2000}
+        config = load_config(tmp_path, {"HOME": str(tmp_path)}, flag)
+        backend = await open_backend(config, providers=providers)
+        assert backend.info.context_size == 2000
+        await backend.aclose()
+
+
+async def test_a_local_file_is_a_provider_too(tmp_path: Path) -> None:
+    (tmp_path / "s.txt").write_text("text: from the file")
+    providers = book(tmp_path, file={"type": "llamacpp", "model": f"script:{tmp_path / 's.txt'}"})
+    backend = await open_backend(settings(tmp_path, provider="file"), providers=providers)
+    assert await ask(backend) == "from the file"
+
+
+async def test_a_provider_that_is_gone_is_unreachable(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    providers = book(tmp_path, work={"type": "openai", "base_url": url, "model": "m"})
+    with pytest.raises(UnreachableError, match="work can't be reached"):
+        await open_backend(settings(tmp_path, provider="work"), providers=providers)
+
+
+async def test_the_next_provider_answers_when_asked_for(tmp_path: Path) -> None:
+    async with openai_server("from the second") as server:
+        gone = f"http://127.0.0.1:{closed_port()}"
+        providers = book(
+            tmp_path,
+            last={"type": "openai", "base_url": gone, "priority": 9},
+            second={"type": "openai", "base_url": server.url, "priority": 5},
+            work={"type": "openai", "base_url": gone, "model": "m", "priority": 7},
+        )
+        config = settings(tmp_path, provider="work", fallback=True)
+        backend = await open_backend(config, providers=providers)
+        heard: Heard = []
+        assert await ask(backend, heard) == "from the second"
+        assert backend.info.id == "small"
+        kind, told, topic = heard[0]
+        assert (kind, topic) == (CallbackEvent.SYSTEM, Topic.WARNING)
+        assert "work can't be reached" in told
+        assert told.endswith("Going on with second.")
+        heard.clear()
+        await ask(backend, heard)
+        assert all(event is not CallbackEvent.SYSTEM for event, _, _ in heard)
+        await backend.aclose()
+
+
+class Unsteady(ScriptedBackend):
+    """Can't be reached, before it has said anything or after."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__(parse_script("text: half an answer" if late else "text: never"), "first")
+        self.late = late
+        self.closed = False
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        if self.late:
+            callback(CallbackEvent.CONTENT, "half", "", "")
+        raise UnreachableError("first can't be reached.")
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def candidates(*backends: Backend | BackendError) -> list[Candidate]:
+    async def open_one(which: Backend | BackendError) -> Backend:
+        if isinstance(which, BackendError):
+            raise which
+        return which
+
+    return [
+        Candidate(f"number {n}", lambda which=which: open_one(which))
+        for n, which in enumerate(backends, start=1)
+    ]
+
+
+async def test_what_fails_at_the_question_is_asked_elsewhere() -> None:
+    first, second = Unsteady(), ScriptedBackend(parse_script("text: second"), "second")
+    backend = await FallbackBackend.open(candidates(first, BackendError("wrong key"), second))
+    heard: Heard = []
+    answers = await asyncio.gather(ask(backend, heard), ask(backend))
+    assert answers == ["second", "second"]
+    assert [text for event, text, _ in heard if event is CallbackEvent.SYSTEM] == [
+        "number 2: wrong key",
+        "first can't be reached. Going on with number 3.",
+    ]
+    assert (first.active, second.active) == (0, 0)
+    assert backend.info.id == "second"
+    await backend.aclose()
+    assert first.closed
+
+
+async def test_half_an_answer_is_not_begun_again() -> None:
+    second = ScriptedBackend(parse_script("text: second"), "second")
+    backend = await FallbackBackend.open(candidates(Unsteady(late=True), second))
+    with pytest.raises(UnreachableError):
+        await ask(backend)
+    assert second.requests == []
+
+
+async def test_without_another_the_first_ones_trouble_is_told() -> None:
+    backend = await FallbackBackend.open(candidates(Unsteady()))
+    with pytest.raises(UnreachableError, match="first can't be reached"):
+        await ask(backend)
+    one, two = UnreachableError("one"), UnreachableError("two")
+    with pytest.raises(UnreachableError, match="one"):
+        await FallbackBackend.open(candidates(one, BackendError("x"), two))
+    with pytest.raises(BackendError, match="wrong key"):
+        await FallbackBackend.open(candidates(BackendError("wrong key"), Unsteady()))
+
+
+@pytest.mark.parametrize("type", [t for t in PROVIDER_TYPES if t != "llamacpp"])
+def test_every_type_has_a_wire_and_an_address(type: str) -> None:
+    wire = wire_for(type)
+    if type in ("shepherd", "tensorrt"):
+        with pytest.raises(ConfigError, match="--base-url"):
+            base_url_for(type, "", wire)
+    else:
+        assert base_url_for(type, "", wire).startswith("http")
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "used"),
+    [
+        ("openai", "http://host:1", "http://host:1/v1"),
+        ("openai", "https://openrouter.ai/api/v1/", "https://openrouter.ai/api/v1"),
+        ("shepherd", "http://host:8000/", "http://host:8000/v1"),
+        ("anthropic", "http://host:1/v1", "http://host:1"),
+        ("gemini", "https://h/v1beta", "https://h"),
+        ("ollama", "http://host:11434/api", "http://host:11434"),
+        ("openai", "https://x.openai.azure.com/openai/v1?api-version=1",
+         "https://x.openai.azure.com/openai/v1"),
+    ],
+)  # fmt: skip
+def test_addresses_as_users_write_them(type: str, given: str, used: str) -> None:
+    assert base_url_for(type, given, wire_for(type, given)) == used
