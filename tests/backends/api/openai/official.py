@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from types import GenericAlias
 from typing import Any, cast
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -17,7 +18,7 @@ from shepherd.messages import JsonObject
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     # in a list, so that the settings hold for the typed dictionaries inside
-    return TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))
+    return TypeAdapter(GenericAlias(list, (kind,)), config=ConfigDict(extra="forbid"))
 
 
 def valid_chat(body: JsonObject) -> JsonObject:

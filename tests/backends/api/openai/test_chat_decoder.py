@@ -311,14 +311,17 @@ values: st.SearchStrategy[Any] = st.recursive(
     ),
     max_leaves=30,
 )
-objects = st.lists(
-    st.dictionaries(st.sampled_from(["choices", "usage", "error", "object"]), values, max_size=3)
-    | st.builds(lambda delta: {"choices": [{"delta": delta}]}, values)
-    | st.builds(lambda choice: {"choices": [choice]}, values),
-    max_size=4,
-)
 
 
-@given(objects)
+def chunk_with(key: str, value: Any) -> JsonObject:
+    return {"choices": [{key: value}] if key == "delta" else [value]}
+
+
+tops = st.sampled_from(["choices", "usage", "error", "object"])
+wild_chunks: st.SearchStrategy[JsonObject] = st.dictionaries(tops, values, max_size=3)
+wild_choices = st.builds(chunk_with, st.sampled_from(["delta", "choice"]), values)
+
+
+@given(st.lists(wild_chunks | wild_choices, max_size=4))
 def test_nothing_that_comes_is_a_failure(events: list[JsonObject]) -> None:
     answer(*events)

@@ -258,7 +258,9 @@ values: st.SearchStrategy[Any] = st.recursive(
 kinds = st.sampled_from(sorted({e["type"] for e in STREAM}))
 
 
-@given(st.lists(st.tuples(kinds, values), max_size=4))
-def test_nothing_that_comes_is_a_failure(events: list[tuple[str, Any]]) -> None:
-    wild = [({**v} if isinstance(v, dict) else {"item": v, "delta": v}) for _, v in events]
-    answer(*({**v, "type": kind} for v, (kind, _) in zip(wild, events, strict=True)))
+fields = st.sampled_from(["item", "delta", "output_index", "item_id", "response", "arguments"])
+
+
+@given(st.lists(st.tuples(kinds, st.dictionaries(fields, values, max_size=4)), max_size=4))
+def test_nothing_that_comes_is_a_failure(events: list[tuple[str, JsonObject]]) -> None:
+    answer(*({**fields, "type": kind} for kind, fields in events))

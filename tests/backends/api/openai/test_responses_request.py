@@ -17,7 +17,12 @@ from tests.backends.api.openai.test_chat_request import CALL, HISTORY, SPEC
 from tests.backends.api.test_normalise import histories
 
 WIRE = OpenAIResponsesWire()
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+REASONING: JsonObject = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [],
+    "encrypted_content": "gAAA",
+}
 CALL_ITEM = {
     "type": "function_call",
     "call_id": "call_1",
@@ -128,8 +133,8 @@ def test_the_answer_s_form_is_told() -> None:
 
 
 def test_items_go_back_in_their_order() -> None:
-    second = {**REASONING, "id": "rs_2"}
-    kept = [
+    second: JsonObject = {**REASONING, "id": "rs_2"}
+    kept: list[JsonObject] = [
         REASONING,
         {"type": "message", "length": 4, "phase": "commentary"},
         {"type": "function_call"},
@@ -146,12 +151,16 @@ def test_items_go_back_in_their_order() -> None:
 
 
 def test_what_is_no_longer_what_came_goes_back_plainly() -> None:
-    kept = [{"type": "message", "length": 9}, REASONING, {"type": "function_call"}]
+    kept: list[JsonObject] = [
+        {"type": "message", "length": 9},
+        REASONING,
+        {"type": "function_call"},
+    ]
     assert answer(kept, "short", CALL) == [REASONING, said("short"), CALL_ITEM]
 
 
 def test_reasoning_that_only_the_server_could_know_stays_away() -> None:
-    unreadable = {"type": "reasoning", "id": "rs_1", "summary": []}
+    unreadable: JsonObject = {"type": "reasoning", "id": "rs_1", "summary": []}
     assert answer([unreadable, {"type": "message", "length": 2}], "ok") == [said("ok")]
 
 
