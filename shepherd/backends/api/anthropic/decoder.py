@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shepherd.backends.api.anthropic.replay import CALL, TEXT, THINKING, keepsake
-from shepherd.backends.api.lenient import as_count, as_error_status, as_object, as_text
+from shepherd.backends.api.lenient import as_count, as_error_status, as_object, as_objects, as_text
 from shepherd.backends.api.wire import (
     CallDelta,
     Delta,
@@ -97,21 +97,31 @@ class AnthropicDecoder(WireDecoder):
     def _deltas(self, kind: str, data: JsonObject) -> Iterable[Delta]:
         match kind:
             case "content_block_delta":
-                return self._block_delta(data)
+                yield from self._block_delta(data)
             case "content_block_start":
-                return self._block_start(data)
+                yield from self._block_start(data)
             case "content_block_stop":
-                return self._block_stop(data)
+                yield from self._block_stop(data)
             case "message_start":
-                return self._message_start(data)
+                yield from self._message_start(data)
             case "message_delta":
-                return self._message_delta(data)
+                yield from self._message_delta(data)
             case "message_stop":
-                return self._message_stop()
+                yield from self._message_stop()
+            case "message":
+                yield from self._whole(data)
             case "error":
-                return _error(data)
+                yield _error(data)
             case _:
-                return ()
+                pass
+
+    def _whole(self, message: JsonObject) -> Iterable[Delta]:
+        """An answer that was not streamed."""
+        yield from self._message_start({"message": message})
+        for index, content in enumerate(as_objects(message.get("content"))):
+            yield from self._block_start({"index": index, "content_block": content})
+        yield from self._message_delta({"delta": message})
+        yield from self._message_stop()
 
     def _message_start(self, data: JsonObject) -> Iterable[Delta]:
         message = as_object(data.get("message"))
@@ -217,10 +227,10 @@ def _closed(block: _Block) -> Iterable[Delta]:
         yield CallDelta(block.number, arguments=json.dumps(block.data["input"]))
 
 
-def _error(data: JsonObject) -> Iterable[Delta]:
+def _error(data: JsonObject) -> ErrorDelta:
     error = as_object(data.get("error")) or data
     status = _STATUS.get(as_text(error.get("type"))) or as_error_status(error.get("code"))
-    yield ErrorDelta(data, status)
+    return ErrorDelta(data, status)
 
 
 def _note(reason: str, delta: JsonObject) -> str:

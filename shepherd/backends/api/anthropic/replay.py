@@ -5,6 +5,7 @@ Thoughts must come back unchanged and at their place among text and calls, with 
 and calls, which the message has itself, only as places.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ REDACTED = "redacted_thinking"
 CALL = "tool_use"
 
 THOUGHTS = (THINKING, REDACTED)
+
+_DATE = re.compile(r"([-@](\d{8}|latest|default))?(-v\d+(:\d+)?)?$")
 
 
 def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
@@ -62,9 +65,13 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
 
 
 def _same_model(one: str, other: str) -> bool:
-    """Whether two names are one model's: as its vendors spell it, with a date or without."""
-    one, other = one.replace("@", "-"), other.replace("@", "-")
-    return one in other or other in one
+    """Whether two names are one model's, as any vendor spells it, with a date or without."""
+    return _plain_name(one) == _plain_name(other)
+
+
+def _plain_name(model: str) -> str:
+    name = _DATE.sub("", model)
+    return name[name.find("claude") :].replace(".", "-") if "claude" in name else name
 
 
 def _place(block: JsonObject) -> JsonObject | None:

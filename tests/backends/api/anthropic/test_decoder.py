@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from anthropic.types import Message
 
 from shepherd.backends.api.anthropic.wire import AnthropicWire
 from shepherd.backends.api.wire import (
@@ -189,6 +190,23 @@ def test_a_server_that_leaves_out_starts_and_signatures() -> None:
         CallDelta(2, arguments="{}"),
         StopDelta(FinishReason.TOOL_CALLS),
     ]
+
+
+def test_a_server_that_does_not_stream() -> None:
+    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
+    blocks = [{"type": "text", "text": "I read a."}, use]
+    more = {"content": blocks, "stop_reason": "tool_use"}
+    message = started()["message"] | more
+    Message.model_validate(message)
+    decoder = AnthropicWire().decoder()
+    assert decoder.feed("", message) == [
+        UsageDelta(10, None, 1),
+        TextDelta("I read a."),
+        CallDelta(1, "toolu_1", "read"),
+        CallDelta(1, arguments='{"path": "a"}'),
+        StopDelta(FinishReason.TOOL_CALLS),
+    ]
+    assert decoder.complete
 
 
 WRONG: list[Any] = [None, 7, "text", [], {"type": 3}, {"type": "text_delta", "text": 9}]

@@ -128,6 +128,8 @@ PLAIN = [{"type": "text", "text": "I read a"}, USE]
     "extra",
     [
         {"anthropic": kept("claude-opus-4-5")},
+        {"anthropic": kept("claude-sonnet-4")},
+        {"anthropic": kept("")},
         {"openai": kept(OLD.id)},
         {"anthropic": {"model": OLD.id, "blocks": "none"}},
         {"anthropic": {"model": OLD.id, "blocks": [{"type": "thinking", "thinking": "?"}]}},
