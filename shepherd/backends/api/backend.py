@@ -60,16 +60,16 @@ class ApiBackend(Backend):
         *,
         context_size: int = 0,
         traits_source: str = "the model database",
-        client: httpx.AsyncClient | None = None,
         options: ClientOptions | None = None,
     ) -> Self:
         """A backend that has asked the provider for the model and its context size.
 
-        `context_size` is the user's setting and goes before what the server says, which goes before
-        `traits`, which are from `traits_source`. Without a `traits.id` the only model on offer is taken. Raises AccessError,
-        UnreachableError, and InvalidRequestError where the model must be chosen.
+        `context_size` is the user's setting; it goes before what the server says, and that before
+        `traits`, which `traits_source` knows. Without a `traits.id` the only model on offer is
+        taken. Raises AccessError, UnreachableError, and InvalidRequestError where the model must be
+        chosen.
         """
-        backend = cls(endpoint, wire, traits, client=client, options=options)
+        backend = cls(endpoint, wire, traits, options=options)
         try:
             model, window = await ask_window(
                 backend.client, wire, traits, context_size, traits_source
@@ -92,6 +92,11 @@ class ApiBackend(Backend):
     @property
     def alive(self) -> bool:
         return not self._closed
+
+    @property
+    def count_error(self) -> float | None:
+        error = self.estimator.error
+        return 1.0 if error is None else error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for what the API does not have."""

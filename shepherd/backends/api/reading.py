@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing, suppress
 from typing import cast
 
 import httpx
 
 from shepherd.backends.api.assemble import Answer
 from shepherd.backends.api.client import reason
-from shepherd.backends.api.framing import StreamEvent, decoder_for
+from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
 from shepherd.backends.api.wire import Delta, Framing, WireDecoder
 from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
@@ -50,28 +50,36 @@ class Reading:
     async def run(self, response: httpx.Response, framing: Framing) -> None:
         """Read until the answer or the connection ends, or the callback has said False."""
         stream = decoder_for(framing, response.headers.get("content-type", ""))
+        why = CUT
         try:
-            async with asyncio.timeout(None) as limit, aclosing(response.aiter_bytes()) as body:
+            try:
+                await self._follow(response, stream)
+            except httpx.RequestError as error:
+                why = reason(error)
+            if not self._answer.ended:
+                self.take(stream.finish())
+        except UnreachableError as error:
+            why = reason(error)
+        if not (self._complete or self._answer.ended):
+            self.broken = why
+
+    async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
+        pieces = cast(AsyncGenerator[bytes, None], response.aiter_bytes())
+        with suppress(TimeoutError):  # the answer is complete, only the connection's end missing
+            async with asyncio.timeout(None) as limit, aclosing(pieces) as body:
                 async for data in body:
-                    self._take(stream.feed(data))
+                    self.take(stream.feed(data))
                     if self._answer.ended:
                         return
                     if self._complete and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)
-            self._take(stream.finish())
-        except TimeoutError:
-            return  # the answer is complete, only the connection's end is missing
-        except (httpx.RequestError, UnreachableError) as error:
-            self.broken = "" if self._complete else reason(error)
-            return
-        if not (self._complete or self._answer.ended):
-            self.broken = CUT
 
     @property
     def _complete(self) -> bool:
         return self._done or self._decoder.complete
 
-    def _take(self, events: Iterable[StreamEvent]) -> None:
+    def take(self, events: Iterable[StreamEvent]) -> None:
+        """Feed these events to the answer; what follows the end is none."""
         deltas: list[Delta] = []
         for event in events:
             self._done = self._done or event.data.strip() == _DONE

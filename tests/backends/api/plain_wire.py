@@ -38,6 +38,12 @@ class PlainDecoder(WireDecoder):
         return self._complete
 
     def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        try:
+            return list(self._deltas(data))
+        except (TypeError, ValueError):
+            return []
+
+    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
         if "error" in data:
             yield ErrorDelta(data, data.get("status", 500))
         if "text" in data:

@@ -1,7 +1,7 @@
 """What the tests of the API backends share."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shepherd.backends.api.backend import ApiBackend
@@ -85,7 +85,7 @@ def backend_at(
 ) -> ApiBackend:
     """A backend for the scripted upstream that never really waits."""
     endpoint = Endpoint(up.url, "secret-key-1234", {"x-more": "y"}, "acme")
-    model = ModelTraits("m1", **{"context_size": 4096, **traits})
+    model = replace(ModelTraits("m1", context_size=4096), **traits)
     return ApiBackend(endpoint, wire or PlainWire(), model, options=options(time))
 
 

@@ -23,8 +23,10 @@ from tests.backends.api.upstream import Reply, Upstream
 
 STOP = {"stop": "stop"}
 HELLO = Reply.sse([{"text": "Hel"}, {"text": "lo"}, {"usage": {"prompt_tokens": 11}}, STOP])
-OVERFLOW = "This model's maximum context length is 4096 tokens. However, you requested {} tokens "
-OVERFLOW += "({} in the messages, {} in the completion). Please reduce the length."
+OVERFLOW = (
+    "This model's maximum context length is 4096 tokens. However, you requested {} tokens "
+    "({} in the messages, {} in the completion). Please reduce the length."
+)
 
 
 def overflow(prompt: int, asked: int) -> Reply:

@@ -1,0 +1,122 @@
+"""Pauses between tries, limits of our own, addresses."""
+
+import asyncio
+from email.utils import formatdate
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.api.client import READ_SECONDS, new_http
+from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.rate import WINDOW, RateLimiter, RateLimits
+from shepherd.backends.api.retry import RetryPolicy, retry_after
+from shepherd.backends.api.wire import WireRequest
+from tests.backends.api.support import FakeTime
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": formatdate(NOW + 30, usegmt=True)}, 30),
+        ({"retry-after": formatdate(NOW - 30, usegmt=True)}, 0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+    ],
+)
+def test_what_the_provider_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, {}, NOW) == seconds
+
+
+def test_google_says_it_in_the_body() -> None:
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}
+    assert retry_after({}, {"error": {"details": [{"reason": "x"}, info]}}, NOW) == 34.07
+    assert retry_after({}, {"error": "x"}, NOW) is None
+
+
+@given(st.text(max_size=40))
+def test_no_header_is_too_strange(value: str) -> None:
+    found = retry_after({"retry-after": value, "retry-after-ms": value}, value, NOW)
+    assert found is None or found >= 0
+
+
+@given(st.integers(1, 20), st.floats(0, 1))
+def test_pauses_grow_to_a_limit(failed: int, chance: float) -> None:
+    policy = RetryPolicy()
+    assert 0 <= policy.pause(failed, chance) <= policy.pause(failed + 1, chance) <= policy.most
+
+
+@given(
+    st.integers(0, 4), st.integers(0, 100), st.lists(st.integers(0, 150), min_size=1, max_size=15)
+)
+async def test_no_window_ever_holds_more_than_allowed(
+    requests: int, tokens: int, asked: list[int]
+) -> None:
+    time = FakeTime()
+    limiter = RateLimiter(RateLimits(requests, tokens), time.timing().clock, time.sleep)
+    went: list[tuple[float, int]] = []
+
+    async def go(amount: int) -> None:
+        await limiter.admit(amount)
+        went.append((time.now, amount))
+
+    await asyncio.gather(*map(go, asked))
+    assert [amount for _, amount in went] == asked
+    for end, _ in went:
+        window = [amount for at, amount in went if end - WINDOW < at <= end]
+        assert not requests or len(window) <= requests
+        assert not tokens or sum(window) <= tokens or sum(1 for a in window if a) == 1
+    if not requests and not tokens:
+        assert time.slept == []
+
+
+async def test_the_answers_tokens_count() -> None:
+    time = FakeTime()
+    limiter = RateLimiter(RateLimits(0, 100), time.timing().clock, time.sleep)
+    await limiter.admit(10)
+    limiter.spent(90)
+    await limiter.admit(10)
+    assert sum(time.slept) == pytest.approx(WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "url"),
+    [
+        ("https://a.example/v1", "chat/completions", "https://a.example/v1/chat/completions"),
+        ("https://a.example/v1/", "/models?limit=1", "https://a.example/v1/models?limit=1"),
+        ("http://localhost:8080/v1", "../props", "http://localhost:8080/props"),
+        ("http://h/p", "/v1beta/models/x:go?alt=sse", "http://h/p/v1beta/models/x:go?alt=sse"),
+    ],
+)
+def test_addresses(base: str, path: str, url: str) -> None:
+    assert Endpoint(base).url(WireRequest(path)) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "near"),
+    [
+        ("http://localhost:1", True),
+        ("http://127.0.0.1:1", True),
+        ("http://[::1]:1", True),
+        ("http://192.168.1.7", True),
+        ("http://box.local", True),
+        ("http://vllm:8000", True),
+        ("https://api.example.com", False),
+        ("http://8.8.8.8", False),
+    ],
+)
+async def test_near_servers_may_be_long_at_the_prompt(url: str, near: bool) -> None:  # noqa: FBT001
+    endpoint = Endpoint(url, "a-secret-key", {"x": "a-secret-header"})
+    assert endpoint.is_near is near
+    assert "a-secret" not in repr(endpoint)
+    async with new_http(endpoint) as http:
+        assert http.timeout == httpx.Timeout(
+            connect=10, write=30, pool=None, read=None if near else READ_SECONDS
+        )
