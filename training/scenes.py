@@ -13,6 +13,7 @@ from training.words import join
 ANSWERED = "The tool answered. I report the result."
 FAILED = "The tool failed. I report the error."
 MISSING = "I have no tool for that. I say so."
+REPETITIVE, ALIKE = 0.25, 0.1  # shares of the results and requests in training of few words
 ORDINALS = ("first", "second", "third", "fourth", "last")
 ABOUT_PATHS = ("read_file", "delete_file", "write_file", "list_directory")
 READ_VERBS = ("read", "show me", "open", "print", "show", "display", "cat", "the files")
@@ -61,9 +62,17 @@ def perform(s: Scene, task: Task, label: str, refuse: float = 0.05) -> str | Non
     elif kind < refuse + 0.12 and task.kind.startswith("http"):
         result = results.host_error(s.words, task.path)
     else:
-        result = results.reminded(s.rng, task.answer())
+        result = results.reminded(s.rng, _answer(s, task))
     s.result(result)
     return result
+
+
+def _answer(s: Scene, task: Task) -> str:
+    """The tool's result; in training sometimes of so few words that copying it is hard."""
+    if s.held or s.rng.random() > REPETITIVE:
+        return task.answer()
+    with s.words.few(s.rng.randint(4, 20)):
+        return task.answer()
 
 
 def _close(s: Scene, done: list[tuple[Task, str]], label: str) -> None:
@@ -82,8 +91,10 @@ def _make(s: Scene, style: Style = Style.ALONE, makers: dict[Maker, float] | Non
     pool = makers or (tasks.MAKERS if s.held else tasks.PRACTICE)
     offered = {tool.kind for tool in s.tools}
     missing = s.rng.random() < (0.06 if s.held else 0.13)
+    few = 0 if s.held or s.rng.random() > ALIKE else s.rng.randint(3, 10)
     for _ in range(60):
-        task = s.rng.choices(list(pool), list(pool.values()))[0](s, style)
+        with s.words.few(few):
+            task = s.rng.choices(list(pool), list(pool.values()))[0](s, style)
         if (task.kind in offered) != missing:
             break
     return task  # pyright: ignore[reportPossiblyUnbound]

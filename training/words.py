@@ -6,7 +6,8 @@ Held-out words are disjoint from the words of training: real ones by list, made 
 import random
 import string
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from training import lists
 
@@ -58,6 +59,16 @@ class Words:
     def __init__(self, rng: random.Random, *, held: bool = False) -> None:
         self.rng = rng
         self.held = held
+        self._few: list[str] = []
+
+    @contextmanager
+    def few(self, count: int) -> Iterator[None]:
+        """Only `count` different words come inside: text in which what follows is ambiguous."""
+        self._few = [self.word() for _ in range(count)]
+        try:
+            yield
+        finally:
+            self._few = []
 
     def _made(self) -> str:
         rng = self.rng
@@ -70,6 +81,8 @@ class Words:
 
     def word(self) -> str:
         """One lower-case word: real 50 %, syllables 40 %, random letters 10 %."""
+        if self._few:
+            return self.rng.choice(self._few)
         if self.rng.random() < 0.5:
             return self.rng.choice(lists.words("held out" if self.held else "train"))
         while True:
