@@ -11,6 +11,7 @@ from shepherd.backends.api.lenient import (
     as_objects,
     as_text,
 )
+from shepherd.backends.api.openai.logprobs import token_logprob
 from shepherd.backends.api.wire import (
     CallDelta,
     Delta,
@@ -49,8 +50,10 @@ class OllamaDecoder(WireDecoder):
         message = as_object(data.get("message"))
         if thinking := as_text(message.get("thinking")):
             yield ThinkingDelta(thinking)
-        if content := as_text(message.get("content")):
-            yield TextDelta(content)
+        content = as_text(message.get("content"))
+        logprobs = tuple(map(token_logprob, as_objects(data.get("logprobs"))))
+        if content or logprobs:
+            yield TextDelta(content, logprobs)
         for call in as_objects(message.get("tool_calls")):
             yield from self._call(call)
         if data.get("done") is True and not self._complete:
@@ -79,7 +82,7 @@ def _usage(data: JsonObject) -> Iterator[UsageDelta]:
     """Some versions leave out the prompt's count when all of it was cached."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is not None or answer is not None:
-        yield UsageDelta(prompt, completion_tokens=answer)
+        yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
 
 
 def _arguments(value: Any) -> str:

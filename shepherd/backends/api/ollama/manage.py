@@ -1,7 +1,7 @@
 """The models that an Ollama server keeps: what is there, fetch one, put one out of memory."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
@@ -49,7 +49,7 @@ class OllamaManager:
         """What the server knows about a model on its disk."""
         return shown_model(model, await self._ask("POST", "/api/show", {"model": model}))
 
-    async def pull(self, model: str) -> AsyncIterator[PullProgress]:
+    async def pull(self, model: str) -> AsyncGenerator[PullProgress]:
         """Fetch a model into the server's store, step by step; ends when it is there.
 
         What was fetched before counts: a pull that was broken off goes on where it stopped.

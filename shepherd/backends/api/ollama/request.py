@@ -1,6 +1,7 @@
 """A session as the body of an /api/chat request."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shepherd.backends.api.lenient import as_object
 from shepherd.backends.api.normalise import Rules, normalise
@@ -51,6 +52,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         "truncate": False,
         "options": _options(session, model, max_tokens),
     }
+    body |= _logprobs(session.sampling.logprobs)
     if session.tools:
         body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
@@ -65,7 +67,13 @@ def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObjec
     found: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
     if max_tokens:
         found["num_predict"] = max_tokens
-    return found | sampling_parameters(session.sampling, _NAMES, "Ollama")
+    return found | sampling_parameters(replace(session.sampling, logprobs=None), _NAMES, "Ollama")
+
+
+def _logprobs(top: int | None) -> JsonObject:
+    if top is None:
+        return {}
+    return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
 
 def _think(model: str, *, on: bool) -> bool | str:

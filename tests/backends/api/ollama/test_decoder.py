@@ -18,6 +18,7 @@ from shepherd.backends.api.wire import (
     UsageDelta,
 )
 from shepherd.events import FinishReason
+from shepherd.logprobs import Chance, TokenLogprob
 from shepherd.messages import JsonObject
 from tests.backends.api.ollama.official import line
 
@@ -26,6 +27,18 @@ def decoded(*lines: JsonObject) -> tuple[list[Delta], bool]:
     decoder = OllamaDecoder()
     deltas = [delta for data in lines for delta in decoder.feed("", data)]
     return deltas, decoder.complete
+
+
+def test_cached_tokens_and_log_probabilities() -> None:
+    token = {"token": "Hi", "logprob": -0.5, "top_logprobs": [{"token": "Yo", "logprob": -1.5}]}
+    deltas, _ = decoded(
+        line("Hi", logprobs=[token]),
+        line(done=True, prompt_eval_count=40, prompt_eval_cached_count=32, eval_count=1),
+    )
+    assert deltas[:2] == [
+        TextDelta("Hi", (TokenLogprob(b"Hi", -0.5, (Chance(b"Yo", -1.5),)),)),
+        UsageDelta(40, 32, 1),
+    ]
 
 
 def call(name: str, **arguments: object) -> JsonObject:

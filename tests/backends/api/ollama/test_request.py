@@ -107,6 +107,13 @@ def test_sampling() -> None:
     }
 
 
+def test_log_probabilities() -> None:
+    assert "logprobs" not in body()
+    plain = body(sampling=Sampling(logprobs=0))
+    assert (plain["logprobs"], plain.get("top_logprobs")) == (True, None)
+    assert body(sampling=Sampling(logprobs=3))["top_logprobs"] == 3
+
+
 @pytest.mark.parametrize(
     ("model", "on", "off"), [("qwen3", True, False), ("gpt-oss:20b", "medium", "low")]
 )
