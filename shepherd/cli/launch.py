@@ -27,6 +27,18 @@ def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
     config = model_of_flags(load_config(cwd, os.environ, request.overrides))
+    if request.connect:
+        from shepherd.cli.connect import run_connected
+
+        return asyncio.run(run_connected(config, cwd, request))
+    if request.cliserver:
+        from shepherd.cli.cliserve import serve_conversation
+
+        providers = ProviderBook.from_env(os.environ, request.given)
+        serving = serve_conversation(
+            config, cwd, request.start, providers, insecure=request.insecure
+        )
+        return asyncio.run(serving)
     if request.server:
         from shepherd.cli.serve import serve_config
 

@@ -152,6 +152,15 @@ def _main(  # noqa: PLR0913 - each option is a parameter
             rich_help_panel=CONVERSATION,
         ),
     ] = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            "--connect",
+            metavar="URL",
+            help="Talk in the conversation of a --cliserver; --api-key is its key.",
+            rich_help_panel=CONVERSATION,
+        ),
+    ] = None,
     approve: Annotated[
         ApproveMode | None,
         typer.Option(
@@ -161,6 +170,14 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     ] = None,
     server: Annotated[
         bool, typer.Option("--server", help="Serve HTTP.", rich_help_panel=SERVER)
+    ] = False,
+    cliserver: Annotated[
+        bool,
+        typer.Option(
+            "--cliserver",
+            help="Serve one conversation that many clients share.",
+            rich_help_panel=SERVER,
+        ),
     ] = False,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on.", rich_help_panel=SERVER)
@@ -203,7 +220,10 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     ] = False,
 ) -> None:
     name = None if model is None else model_from_user(model, Path.cwd())
-    temporary = given_provider(backend, api_base, api_key, name if backend == "llamacpp" else model)
+    given_key = None if connect else api_key
+    temporary = given_provider(
+        backend, api_base, given_key, name if backend == "llamacpp" else model
+    )
     given = {
         **model_overrides(provider, temporary, name),
         "model.system_message": system,
@@ -228,7 +248,19 @@ def _main(  # noqa: PLR0913 - each option is a parameter
         _check_not_blank("--resume", resume, "`shepherd sessions list` shows the ids")
         _check_not_blank("--execute", execute, "write the question behind it")
         start = SessionStart(latest, resume or "")
-        request = Launch(overrides, execute, json_lines, start, server, insecure, temporary)
+        _check_not_blank("--connect", connect, "write the server's URL behind it")
+        request = Launch(
+            overrides,
+            execute,
+            json_lines,
+            start,
+            server,
+            insecure,
+            temporary,
+            cliserver=cliserver,
+            connect=connect or "",
+            api_key=api_key or "",
+        )
         _check(request)
         raise typer.Exit(_launch(request))
 
@@ -270,5 +302,12 @@ def _check(request: Launch) -> None:
         raise UsageError("--server goes with none of --execute, --json, --continue, --resume.")
     if start.latest and start.id:
         raise UsageError("--continue and --resume exclude each other.")
-    if request.insecure and not request.server:
-        raise UsageError("--insecure belongs to --server.")
+    if request.insecure and not (request.server or request.cliserver):
+        raise UsageError("--insecure belongs to --server and --cliserver.")
+    if request.cliserver and (request.server or request.prompt is not None or request.json_lines):
+        raise UsageError("--cliserver goes with none of --server, --execute, --json.")
+    elsewhere = request.server or request.cliserver or request.json_lines
+    if request.connect and (elsewhere or start.latest or start.id):
+        raise UsageError(
+            "--connect goes with none of --server, --cliserver, --json, --continue, --resume."
+        )

@@ -20,7 +20,8 @@ class SessionStart:
 class Launch:
     """Which frontend to start and how; `overrides` are settings by `section.key`.
 
-    `given` is a provider that only this run knows.
+    `given` is a provider that only this run knows. `connect` is the URL of a shared conversation,
+    `api_key` its key.
     """
 
     overrides: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -30,3 +31,6 @@ class Launch:
     server: bool = False
     insecure: bool = False
     given: "Ephemeral | None" = None
+    cliserver: bool = False
+    connect: str = ""
+    api_key: str = ""

@@ -74,6 +74,11 @@ class Paths:
         return self.state / "memory.db"
 
     @property
+    def served(self) -> Path:
+        """Which session `--cliserver` goes on with, by working directory."""
+        return self.state / "cliserver"
+
+    @property
     def history_file(self) -> Path:
         return self.state / "history"
 

@@ -13,10 +13,11 @@ LARGEST_EVENT = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """One event; `name` is "" where the framing has no names."""
+    """One event; `name` and `id` are "" where the framing, or the server, has none."""
 
     name: str
     data: str
+    id: str = ""
 
 
 class StreamDecoder(ABC):
@@ -51,7 +52,7 @@ class SSEDecoder(StreamDecoder):
         self._lines = _Lines(largest)
         self._largest = largest
         self._size = 0
-        self._name = ""
+        self._name = self._id = ""
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -69,15 +70,18 @@ class SSEDecoder(StreamDecoder):
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
         if not line:
             if self._data:
-                events.append(StreamEvent(self._name, "\n".join(self._data)))
-            self._name, self._data, self._size = "", [], 0
+                events.append(StreamEvent(self._name, "\n".join(self._data), self._id))
+            self._name, self._id, self._data, self._size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
-        if field not in (b"data", b"event"):
+        if field not in (b"data", b"event", b"id"):
             return
         text = value.removeprefix(b" ").decode("utf-8", "replace")
         if field == b"event":
             self._name = text
+            return
+        if field == b"id":
+            self._id = text
             return
         self._size += len(line)
         _check(self._size, self._largest)

@@ -1,12 +1,14 @@
 """The interactive terminal: messages and commands, one after the other."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 
 from rich.text import Text
 
 from shepherd import __version__
 from shepherd.cli.assemble import Assembly
+from shepherd.cli.first_start import suggestions
 from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.clean import one_line
 from shepherd.cli.repl.commands import CommandContext, CommandTable, fill_table, parse_command
@@ -39,8 +41,9 @@ class Repl:
         self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
         self._table = CommandTable()
         actions = Actions(self._submit, self._stop, self._leave, lambda: self._queue.busy)
-        self._surface = build_surface(assembly, actions, self._table)
-        theme = assembly.config.terminal.code_theme
+        terminal = assembly.config.terminal
+        self._surface = build_surface(terminal, assembly.paths, assembly.cwd, actions, self._table)
+        theme = terminal.code_theme
         self._renderer = Renderer(self._surface, self._status, theme)
         self._renderer.show_thinking = assembly.config.terminal.show_thinking
         approver = TerminalApprover(self._surface, self._renderer)
@@ -54,7 +57,8 @@ class Repl:
     async def run(self) -> None:
         """Greet, talk until the user leaves, say goodbye."""
         self._greet()
-        work = [asyncio.ensure_future(c) for c in (self._queue.run(), self._load(), self._tick())]
+        begun = (self._queue.run(), self._load(), self._suggest(), self._tick())
+        work = [asyncio.ensure_future(c) for c in begun]
         for task in work:
             task.add_done_callback(self._leave_on_failure)
         try:
@@ -131,6 +135,18 @@ class Repl:
         else:
             await self._status.loaded(backend, self._assembly.session)
         self._surface.refresh()
+
+    async def _suggest(self) -> None:
+        """Tell, once, what this machine has that could answer in place of the built-in model."""
+        assembly = self._assembly
+        told_file = assembly.paths.told_file
+        try:
+            lines = await suggestions(assembly.config, assembly.providers, os.environ, told_file)
+        except ShepherdError as error:
+            self._renderer.error(str(error))
+            return
+        for line in lines:
+            self._renderer.notice(line)
 
     async def _tick(self) -> None:
         while True:

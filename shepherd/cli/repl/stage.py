@@ -3,8 +3,8 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from shepherd.cli.assemble import Assembly
 from shepherd.cli.repl.commands import CommandTable
 from shepherd.cli.repl.complete import PromptCompleter
 from shepherd.cli.repl.paint import Painter
@@ -13,6 +13,8 @@ from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.typed_ahead import marks_pastes
+from shepherd.config.paths import Paths
+from shepherd.config.sections import TerminalSection
 
 
 def can_redraw(env: Mapping[str, str]) -> bool:
@@ -23,17 +25,16 @@ def can_redraw(env: Mapping[str, str]) -> bool:
 
 
 def build_surface(
-    assembly: Assembly, actions: Actions, table: CommandTable
+    terminal: TerminalSection, paths: Paths, cwd: Path, actions: Actions, table: CommandTable
 ) -> Screen | PlainSurface:
     """The surface that fits the terminal at hand; `table` may still be empty."""
     encoding = sys.stdout.encoding or "utf-8"
-    terminal = assembly.config.terminal
     if not can_redraw(os.environ):
         return PlainSurface(Painter(styled=False, encoding=encoding), actions)
     painter = Painter(encoding=encoding, code_theme=terminal.code_theme)
     prompt = Prompt(
-        open_history(assembly.paths.history_file),
-        PromptCompleter(table, assembly.cwd),
+        open_history(paths.history_file),
+        PromptCompleter(table, cwd),
         painter.glyphs.user,
         bursts_are_pastes=not marks_pastes(os.environ),
     )

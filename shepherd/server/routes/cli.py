@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Annotated, Literal, cast
 
@@ -195,7 +195,7 @@ def _listened(
     """Frames during which the client counts as present."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Frames]:
+    async def opened() -> AsyncGenerator[Frames]:
         with presence.listening(client):
             async with aclosing(cast(AsyncGenerator[str], make())) as frames:
                 yield frames

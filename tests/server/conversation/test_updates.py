@@ -156,7 +156,8 @@ async def test_the_session_and_what_follows_are_the_whole(work: Path) -> None:
         for snapshot in snapshots:
             number = _number(snapshot["update_id"])
             messages: list[Any] = list(snapshot["messages"])
-            partial = "".join(p["text"] for p in (snapshot["running"] or {}).get("partial", []))
+            running = snapshot["running"]
+            partial = "".join(p["text"] for p in running["partial"]) if running else ""
             for update in watcher.seen:
                 if _number(update.id) <= number:
                     continue

@@ -1,0 +1,207 @@
+"""A shared session as a frontend sees it: prompts go out, events and questions come in."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+
+from shepherd.backends.cliclient.client import RemoteUpdate, SharedSessionClient
+from shepherd.backends.cliclient.vocabulary import Event, UpdateKind, to_event
+from shepherd.errors import BackendError, ShepherdError
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
+from shepherd.tools.permissions.approval import (
+    DENIED_BY_USER,
+    Approval,
+    ApprovalRequest,
+    Approver,
+)
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+
+MOST_REMEMBERED = 100
+LOST = "The server does not know this request any more; it was probably started again."
+
+
+class Viewer(Protocol):
+    """Shows what happens; `mine` says whether it belongs to a request of this client."""
+
+    def event(self, event: Event, *, mine: bool) -> None: ...
+
+    def prompt(self, text: str) -> None:
+        """Another client has sent this."""
+        ...
+
+    def waiting(self, position: int) -> None:
+        """So many requests go before this client's."""
+        ...
+
+    def ended(self, *, mine: bool) -> None:
+        """A turn is over."""
+        ...
+
+    def notice(self, text: str) -> None: ...
+
+
+class RemoteSession:
+    """Enter it to be connected; `ask` then works like a turn."""
+
+    def __init__(self, client: SharedSessionClient, viewer: Viewer, approver: Approver) -> None:
+        self.client = client
+        self._viewer = viewer
+        self._approver = approver
+        self._mine: OrderedDict[str, asyncio.Future[FinishReason]] = OrderedDict()
+        self._sending = asyncio.Lock()
+        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def following(self) -> AsyncGenerator[JsonObject]:
+        """While this lasts the viewer is told what happens; gives the session to begin with."""
+        session = await self.client.session()
+        task = self._following = asyncio.create_task(self._follow(str(session["update_id"])))
+        try:
+            yield session
+        finally:
+            await _end(task, *self._questions.values())
+
+    async def lost(self) -> None:
+        """Wait until the server can't be followed any more; raises why."""
+        if self._following is not None:
+            await asyncio.shield(self._following)
+
+    async def ask(self, prompt: str) -> FinishReason:
+        """Send a prompt and wait for the end of its turn; being cancelled stops it.
+
+        Raises ShepherdError when it can't be sent, or nobody can tell what became of it.
+        """
+        async with self._sending:  # nothing is shown before it is known whose it is
+            request = await self.client.send(prompt)
+            ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
+            self._mine[request] = ended
+            if len(self._mine) > MOST_REMEMBERED:
+                self._mine.popitem(last=False)
+        waited: list[asyncio.Future[Any]] = [ended]
+        if self._following is not None:
+            waited.append(self._following)
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.client.cancel(request)
+            raise
+        if ended.done():
+            return ended.result()
+        await self.lost()
+        raise BackendError(LOST)
+
+    async def _follow(self, after: str) -> None:
+        async for update in self.client.updates(after):
+            async with self._sending:
+                await self._take(update)
+
+    async def _take(self, update: RemoteUpdate) -> None:
+        mine = update.request in self._mine
+        match update.kind:
+            case UpdateKind.SNAPSHOT:
+                await self._resume()
+            case UpdateKind.QUEUED if mine and update.data.get("position"):
+                self._viewer.waiting(int(update.data["position"]))
+            case UpdateKind.MESSAGE_ADDED:
+                self._message_added(update, mine=mine)
+            case UpdateKind.CLEARED:
+                self._viewer.notice("the conversation was cleared")
+            case UpdateKind.RESPONSE_COMPLETE:
+                self._complete(update.request, str(update.data["finish_reason"]))
+                self._viewer.ended(mine=mine)
+            case UpdateKind.APPROVAL_NEEDED:
+                self._question(update.data)
+            case UpdateKind.APPROVAL_DECIDED:
+                self._decided(str(update.data["id"]))
+            case _:
+                event = to_event(update.kind, update.data)
+                if event is not None:
+                    self._viewer.event(event, mine=mine)
+
+    def _message_added(self, update: RemoteUpdate, *, mine: bool) -> None:
+        message = message_from_json(update.data["message"])
+        if message.role is Role.USER and not message.is_hint and not mine:
+            self._viewer.prompt(message.content)
+
+    def _complete(self, request: str, reason: str) -> None:
+        ended = self._mine.get(request)
+        if ended is not None and not ended.done():
+            ended.set_result(FinishReason(reason))
+
+    def _question(self, data: JsonObject) -> None:
+        key = str(data["id"])
+        if key not in self._questions:
+            task = asyncio.create_task(self._answer(key, data))
+            self._questions[key] = task
+            task.add_done_callback(lambda _: self._questions.pop(key, None))
+
+    async def _answer(self, key: str, data: JsonObject) -> None:
+        approval = await self._approver.ask(approval_request(data))
+        try:
+            await self.client.decide(key, approval.choice.value, reason_of(approval))
+        except ShepherdError as error:
+            self._viewer.notice(f"the answer did not reach the server: {error}")
+
+    def _decided(self, key: str) -> None:
+        task = self._questions.get(key)
+        if task is not None:
+            task.cancel()
+
+    async def _resume(self) -> None:
+        """Find out what became of the requests whose updates were lost."""
+        self._viewer.notice("some of what happened meanwhile was missed")
+        session = await self.client.session()
+        for request, ended in self._mine.items():
+            if not ended.done():
+                try:
+                    state = await self.client.request(request)
+                except BackendError as error:
+                    ended.set_exception(BackendError(f"{LOST} ({error})"))
+                    continue
+                if state["state"] == "done":
+                    self._complete(request, str(state["finish_reason"]))
+        for data in cast(list[JsonObject], session["approvals"]):
+            self._question(data)
+
+
+def approval_request(data: JsonObject) -> ApprovalRequest:
+    """The question of an `approval_needed`."""
+    call = ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
+    return ApprovalRequest(
+        call=call,
+        accesses=(),
+        preview=str(data["preview"]),
+        session=_rules(data["session"]),
+        always=_rules(data["always"]),
+        cause=str(data["cause"]),
+    )
+
+
+def reason_of(approval: Approval) -> str:
+    """What the model is to read with the answer."""
+    if approval.feedback or approval.reason == DENIED_BY_USER:
+        return approval.feedback
+    return approval.reason
+
+
+def _rules(data: list[JsonObject]) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            str(rule["tool"]),
+            str(rule["pattern"]),
+            Decision(rule["decision"]),
+            str(rule["scope"]),
+            Lifetime(rule["lifetime"]),
+        )
+        for rule in data
+    )
+
+
+async def _end(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

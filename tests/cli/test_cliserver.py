@@ -1,0 +1,91 @@
+"""`--cliserver` and `--connect` as programs."""
+
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import httpx
+
+from tests.cli.program import Program
+
+SCRIPT = """\
+call: write_file {"path": "new.txt", "content": "hello"}
+---
+text: I wrote it.
+---
+text: Nothing else.
+"""
+
+
+@contextmanager
+def cliserver(program: Program, *options: str) -> Generator[str]:
+    """Start a server, give its URL, and end it with a signal."""
+    arguments = ("--cliserver", "--port", "0", *options)
+    with program.start_scripted(SCRIPT, *arguments) as process:
+        try:
+            yield _url(process)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def _url(process: "subprocess.Popen[str]") -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "Serving session" in line:
+            return line.split()[-1]
+    raise AssertionError("the server did not start")
+
+
+def test_a_question_goes_to_the_server_and_its_session_survives(program: Program) -> None:
+    with cliserver(program, "--approve", "edits") as url:
+        asked = program.run("--connect", url, "-e", "write it")
+        assert (asked.returncode, asked.stdout) == (0, "I wrote it.\n")
+        assert "→ write_file" in asked.stderr
+        assert (program.work / "new.txt").read_text() == "hello"
+        first = httpx.get(f"{url}/session").json()
+    with cliserver(program) as url:
+        again = httpx.get(f"{url}/session").json()
+        assert (again["id"], again["messages"]) == (first["id"], first["messages"])
+    [saved] = program.sessions
+    saved.unlink()
+    with cliserver(program) as url:
+        assert httpx.get(f"{url}/session").json()["messages"] == []
+
+
+def test_what_needs_a_yes_is_denied_without_a_terminal(program: Program) -> None:
+    with cliserver(program) as url:
+        asked = program.run("--connect", url, "-e", "write it")
+        assert asked.stdout == "I wrote it.\n"
+        assert "no terminal to ask" in asked.stderr
+        assert not (program.work / "new.txt").exists()
+
+
+def test_keys_are_asked_for_and_given(program: Program) -> None:
+    key = program.run("apikey", "add", "laptop").stdout.split()[-1]
+    with cliserver(program, "--auth-mode", "json", "--approve", "none") as url:
+        refused = program.run("--connect", url, "-e", "hi")
+        assert refused.returncode == 1
+        assert "--api-key" in refused.stderr
+        asked = program.run("--connect", url, "--api-key", key, "-e", "hi")
+        assert (asked.returncode, asked.stdout) == (0, "I wrote it.\n")
+
+
+def test_nobody_there_is_one_sentence(program: Program) -> None:
+    ended = program.run("--connect", "127.0.0.1:9", "-e", "hi")
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert line.startswith("shepherd: No shared session can be reached at http://127.0.0.1:9")
+
+
+def test_options_that_exclude_each_other(program: Program) -> None:
+    for options in (
+        ["--cliserver", "--server"],
+        ["--cliserver", "-e", "x"],
+        ["--connect", "h", "--cliserver"],
+        ["--connect", "h", "--resume", "x"],
+        ["--connect", " "],
+    ):
+        assert program.run(*options).returncode == 2
