@@ -1,0 +1,80 @@
+"""Two thousand turns against a small window, with guessed counts."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from shepherd.backends.api.estimate.estimator import PARTS_MOST, PROMPTS_MOST
+from shepherd.events import CallbackEvent, FinishReason
+from shepherd.messages import Message, Role, ToolCall
+from shepherd.session import Session
+from shepherd.turn import run_turn
+from tests.turn.guessing import Guessing, Reader
+
+TURNS, WINDOW = 2000, 4096
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was done until some turn, in operations."""
+
+    requests: int
+    counted: int
+    looked_at: int
+
+    @classmethod
+    def by(cls, backend: Guessing) -> "Work":
+        return cls(backend.requests, backend.counted, backend.estimator.looked_at)
+
+    def since(self, before: "Work") -> "Work":
+        return Work(
+            self.requests - before.requests,
+            self.counted - before.counted,
+            self.looked_at - before.looked_at,
+        )
+
+
+def answer(session: Session) -> Message:
+    """Reads two files, then says something; words change from turn to turn."""
+    asked = session.messages[-1]
+    if asked.role is Role.USER:
+        calls = [
+            ToolCall(f"{asked.content[:6]}-{n}", "read_file", {"path": f"{asked.content} {n}"})
+            for n in range(2)
+        ]
+        return Message.assistant("I look.", tool_calls=tuple(calls))
+    return Message.assistant(f"{asked.tool_call_id}: " + "all is well, " * 20)
+
+
+@pytest.mark.parametrize(
+    ("style", "known"),
+    [("exact", "limit"), ("nothing", "limit"), ("exact", "nothing"), ("nothing", "nothing")],
+)
+async def test_a_conversation_never_ends(style: str, known: str) -> None:
+    """No error, no growth, and the thousandth turn costs what the hundredth did."""
+    backend = Guessing(WINDOW, 0.31, style, answer, known == "limit")
+    session, errors, marks = Session("Be brief. " * 20), list[str](), list[Work]()
+
+    def callback(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
+        if event is CallbackEvent.ERROR:
+            errors.append(content)
+        return True
+
+    longest = 0
+    for turn in range(TURNS):
+        if turn % 500 == 0:
+            marks.append(Work.by(backend))
+        outcome = await run_turn(session, f"{turn:05} what now?", backend, Reader(600), callback)
+        assert outcome.finish_reason is FinishReason.STOP
+        longest = max(longest, len(session.messages))
+    marks.append(Work.by(backend))
+    assert errors == []
+    assert longest < WINDOW // 10
+    assert len(session.ledger.counts) == len(session.messages) > 10
+    assert backend.estimator.remembered <= PARTS_MOST + PROMPTS_MOST
+    second, last = marks[2].since(marks[1]), marks[4].since(marks[3])
+    assert last.requests <= 1.05 * second.requests
+    assert last.counted <= 1.05 * second.counted
+    assert last.looked_at <= 1.05 * second.looked_at
+    if known == "limit":
+        assert backend.overflows == 0
