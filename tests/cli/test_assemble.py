@@ -11,8 +11,9 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.cli.assemble import Assembly, assemble, build_registry
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
+from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
-from shepherd.errors import ModelLoadError, SessionError
+from shepherd.errors import ModelLoadError, SessionError, ShepherdError, UnreachableError
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall
 from shepherd.turn import run_turn
@@ -199,3 +200,38 @@ async def test_the_model_can_not_change_its_own_settings(tmp_path: Path, path: s
     result = await assembly.tool_runner().run(call)
     assert result.content.startswith("Error: denied by rule")
     assert not assembly.paths.config.exists()
+
+
+async def test_switching_the_provider_keeps_the_conversation(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    async def opener(config: Config) -> Backend:
+        opened.append(config.model.label)
+        if config.model.provider.startswith("gone"):
+            raise UnreachableError("gone can't be reached")
+        return await open_scripted(config)
+
+    assembly = build(tmp_path, opener)
+    for name in ("work", "gone"):
+        assembly.providers.store.save(make_provider(name, {"type": "openai", "model": "m"}))
+    await ask(assembly, "one")
+    local = await assembly.backend()
+    assembly.session.ledger.counts[:] = [5] * len(assembly.session.messages)
+    await assembly.switch_provider("work")
+    assert assembly.session.ledger.counts == [None] * len(assembly.session.messages)
+    remote = await assembly.backend()
+    for failing in ("gone", "nobody"):
+        with pytest.raises(ShepherdError):
+            await assembly.switch_provider(failing)
+        assert await assembly.backend() is remote
+    await assembly.switch_model("other")
+    assert assembly.config.model.provider == "work/other"
+    await assembly.switch_provider("local")
+    assert (assembly.config.model.label, await assembly.backend() is local) == ("pup", False)
+    await assembly.switch_provider("work")
+    await assembly.switch_model("pup")
+    assert assembly.config.model.label == "pup"
+    assert opened == ["pup", "work", "gone", "work/other", "pup", "work", "pup"]
+    await ask(assembly, "two")
+    assert [m.content for m in assembly.session.messages][::2] == ["one", "two"]
+    await assembly.aclose()

@@ -185,3 +185,31 @@ def test_what_left_the_context_is_shown_and_forgotten(start: Start) -> None:
     terminal.wait_for("The memory is empty")
     terminal.say("/memory search staging")
     terminal.wait_for(r"\(no matches\)")
+
+
+def test_the_provider_is_switched_and_the_conversation_kept(start: Start, home: Path) -> None:
+    lines: list[str] = []
+    for name in ("alpha", "beta"):
+        script = home / f"{name}.txt"
+        script.write_text(f"text: I am {name}.\n")
+        lines += [f"[{name}]", 'type = "llamacpp"', f'model = "script:{script}"']
+    config = home / ".config" / "shepherd"
+    config.mkdir(parents=True)
+    (config / "providers.toml").write_text("\n".join(lines))
+    terminal = start("text: I am local.\n", columns=140, rows=50)
+    terminal.wait_for(READY)
+    terminal.say("who")
+    terminal.wait_for("I am local")
+    terminal.say("/provider")
+    assert "* local" in terminal.wait_for("beta +llamacpp")
+    for command, name in (("/provider next", "alpha"), ("/provider use beta", "beta")):
+        terminal.say(command)
+        terminal.wait_for(f"Now talking to {name}")
+        terminal.say(f"who after {command}")
+        terminal.wait_for(f"I am {name}")
+    terminal.say("/provider nobody")
+    terminal.wait_for("there are alpha, beta")
+    terminal.say("/provider add")
+    terminal.wait_for("shepherd provider add --help")
+    terminal.say("/save all.json")
+    terminal.wait_for("6 messages|Saved to")

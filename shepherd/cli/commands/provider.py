@@ -58,6 +58,7 @@ def add(  # noqa: PLR0913 - each option is a parameter
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
     ] = None,
+    use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False,
 ) -> None:
     """Add a provider; its key stays out of its settings."""
     if api_key_env and (api_key is not None or keyring):
@@ -84,7 +85,10 @@ def add(  # noqa: PLR0913 - each option is a parameter
         added = checked(name, {**values, "api_key": place})
     book.store.save(added)
     _tell(f"Provider {name} is added.", key_advice(added, book))
-    _tell(f"`shepherd provider test {name}` tries it, `shepherd provider use {name}` chooses it.")
+    if use_it:
+        use(name)
+    else:
+        _tell(f"`shepherd provider test {name}` tries it, `provider use {name}` chooses it.")
 
 
 @provider.command("list")

@@ -1,0 +1,82 @@
+"""What is found on this machine."""
+
+import asyncio
+from pathlib import Path
+
+from shepherd.backends.discovery import discover, model_files
+from shepherd.cli.first_start import suggestions
+from shepherd.config.load import load_config
+from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import make_provider
+from tests.backends.api.upstream import Received, Reply, Upstream
+
+
+def port(server: Upstream) -> int:
+    return int(server.url.rsplit(":", 1)[1])
+
+
+def model(path: Path, size: int = 2_000_000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
+    model(tmp_path / ".cache/huggingface/hub/models--a/snapshots/1/big.gguf", 3_000_000)
+    env = {
+        "HOME": str(tmp_path),
+        "ANTHROPIC_API_KEY": "sk-x",
+        "XAI_API_KEY": "x",
+        "GROQ_API_KEY": " ",
+    }
+    ollama = Upstream(lambda r: Reply({"models": [{"name": "qwen3:4b"}, {"name": "b"}]}))
+    llama = Upstream(lambda r: Reply({"default_generation_settings": {"n_ctx": 4096}}))
+    async with ollama, llama:
+        found = await discover(
+            env, tmp_path / "models", ports=(port(ollama), port(llama)), patience=30
+        )
+    commands = [item.command for item in found]
+    assert commands[0].startswith("shepherd provider add anthropic --use --type anthropic --model")
+    assert commands[1].endswith("--base-url https://api.x.ai/v1")
+    assert commands[2].endswith("--type ollama --model qwen3:4b")
+    assert commands[3].endswith(f"--base-url http://127.0.0.1:{port(llama)}/v1")
+    assert commands[4].endswith("/big.gguf")
+    assert len(commands) == 5
+    assert all("sk-x" not in item.what + item.command for item in found)
+
+
+async def test_what_is_something_else_or_silent_is_passed_over(tmp_path: Path) -> None:
+    def silent(request: Received) -> Reply:
+        return Reply([60.0])
+
+    async with Upstream(lambda r: Reply("<html>")) as other, Upstream(silent) as still:
+        ports = (port(other), port(still))
+        assert await asyncio.wait_for(discover({}, tmp_path, ports=ports), 30) == []
+
+
+def test_only_whole_models_count(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    whole = {model(models / "a.gguf"), model(models / "x/y/b-00001-of-00002.gguf")}
+    model(models / "x/y/b-00002-of-00002.gguf")
+    model(models / "mmproj-a.gguf")
+    model(models / "tiny.gguf", 100)
+    assert set(model_files({"HOME": str(tmp_path)}, models)) == whole
+
+
+async def test_each_is_suggested_once_and_only_at_first(tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path), "OPENAI_API_KEY": "sk-x"}
+    paths, config = Paths.from_env(env), load_config(tmp_path, env)
+    book = ProviderBook(paths, env)
+    told = await suggestions(config, book, env, paths.told_file)
+    assert any("OPENAI_API_KEY: shepherd provider add openai" in line for line in told)
+    again = await suggestions(config, book, env, paths.told_file)
+    assert all("OPENAI_API_KEY" not in line for line in again)
+    env |= {"XAI_API_KEY": "x"}
+    assert any("XAI" in s for s in await suggestions(config, book, env, paths.told_file))
+    env |= {"MISTRAL_API_KEY": "x"}
+    chosen = load_config(tmp_path, env, {"model.name": "pup"})
+    assert await suggestions(chosen, book, env, paths.told_file) == []
+    book.store.save(make_provider("work", {"type": "openai"}))
+    assert await suggestions(config, book, env, paths.told_file) == []
