@@ -12,7 +12,7 @@ import httpx
 
 from shepherd import __version__
 from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.failures import Asked, refused, unreachable
+from shepherd.backends.api.failures import Asked, no_api, refused, unreachable
 from shepherd.backends.api.rate import RateLimiter, RateLimits
 from shepherd.backends.api.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
 from shepherd.backends.api.wire import Wire, WireRequest
@@ -118,8 +118,12 @@ class ApiClient:
             ) as response:
                 if not response.is_success:
                     await self._refuse(asked, response)
+                if response.headers.get("content-type", "").startswith("text/html"):
+                    raise no_api(asked)
                 yield response
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        except httpx.ConnectTimeout as error:
+            raise unreachable(asked, reason(error), transient=False) from error
+        except httpx.ConnectError as error:
             raise unreachable(asked, reason(error)) from error
         except httpx.RequestError as error:
             raise unreachable(asked, f"the connection broke ({reason(error)})") from error
@@ -164,6 +168,8 @@ class ApiClient:
 
 def reason(error: Exception) -> str:
     """A transport's error in words."""
+    if isinstance(error, httpx.TimeoutException):
+        return f"it takes too long ({type(error).__name__})"
     return str(error) or type(error).__name__
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
 from shepherd.backends.api.overflow.body import searchable
@@ -26,7 +27,7 @@ _QUOTA = re.compile(
 
 
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
-    """An attempt that gave nothing.
+    """An attempt that gave nothing; its text says why, in a sentence.
 
     `error` is what the user is told if it is not made again, which may help if it is `transient`.
     """
@@ -34,12 +35,13 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
     def __init__(
         self,
         error: BackendError,
+        why: str = "",
         *,
         transient: bool = False,
         retry_after: float | None = None,
         overflow: Overflow | None = None,
     ) -> None:
-        super().__init__(str(error))
+        super().__init__(why or str(error))
         self.error = error
         self.transient = transient
         self.retry_after = retry_after
@@ -86,18 +88,27 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
     if is_rate_limit(status, body):
         busy = BusyError(f"{asked} limits the rate of requests ({said}); try again later.")
         busy.retry_after = busy.retry_after if retry_after is None else retry_after
-        return Failure(busy, transient=True, retry_after=retry_after)
+        why = f"{asked} limits the rate of requests ({said})."
+        return Failure(busy, why, transient=True, retry_after=retry_after)
     if status in TRANSIENT or status >= 500:
         failed = UnreachableError(f"{asked} fails again and again ({said}); try again later.")
-        return Failure(failed, transient=status != 501, retry_after=retry_after)
+        again = status != HTTPStatus.NOT_IMPLEMENTED
+        return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
     return Failure(_invalid(asked, status, text))
 
 
-def unreachable(asked: Asked, why: str) -> Failure:
+def unreachable(asked: Asked, why: str, *, transient: bool = True) -> Failure:
     """A connection that failed or ended before anything had come."""
     where = f" at {asked.url}" if asked.url else ""
     text = f"{asked} can't be reached{where}: {why}. Is it running, and is the address right?"
-    return Failure(UnreachableError(text), transient=True)
+    short = f"{asked} can't be reached: {why}."
+    return Failure(UnreachableError(text), short, transient=transient)
+
+
+def no_api(asked: Asked) -> Failure:
+    """A web page where an answer should be."""
+    text = f"{asked} answers with a web page, not as an API: correct the base URL {asked.url}."
+    return Failure(InvalidRequestError(text))
 
 
 def _no_access(asked: Asked, status: int, said: str) -> AccessError:

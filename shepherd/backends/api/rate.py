@@ -18,6 +18,13 @@ class RateLimits:
     tokens_per_minute: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    at: float
+    requests: int
+    tokens: int
+
+
 class RateLimiter:
     """Lets requests through in the order in which they came, none before the limits allow it."""
 
@@ -31,7 +38,7 @@ class RateLimiter:
         self._limits = limits
         self._clock = clock
         self._sleep = sleep
-        self._sent: deque[tuple[float, int]] = deque()
+        self._spent: deque[_Spent] = deque()
         self._turn = asyncio.Lock()
 
     async def admit(self, tokens: int) -> None:
@@ -42,23 +49,22 @@ class RateLimiter:
         async with self._turn:
             while (wait := self._wait(tokens)) > 0:
                 await self._sleep(wait)
-            self._sent.append((self._clock(), tokens))
+            self._spent.append(_Spent(self._clock(), 1, tokens))
 
     def spent(self, tokens: int) -> None:
         """Tokens that were used beyond those that were announced: the answer's."""
         if self._limits.tokens_per_minute and tokens > 0:
-            self._sent.append((self._clock(), tokens))
+            self._spent.append(_Spent(self._clock(), 0, tokens))
 
     def _wait(self, tokens: int) -> float:
         """Seconds until the next look."""
         now = self._clock()
-        while self._sent and self._sent[0][0] <= now - WINDOW:
-            self._sent.popleft()
-        if not self._sent:
+        while self._spent and self._spent[0].at <= now - WINDOW:
+            self._spent.popleft()
+        if not self._spent:
             return 0.0
         per_minute, most = self._limits.requests_per_minute, self._limits.tokens_per_minute
-        used = sum(t for _, t in self._sent)
-        full = bool(per_minute) and len(self._sent) >= per_minute
-        if full or (most and used + tokens > most):
-            return max(0.001, self._sent[0][0] + WINDOW - now)
+        requests, used = (sum(s.requests for s in self._spent), sum(s.tokens for s in self._spent))
+        if (per_minute and requests >= per_minute) or (most and used + tokens > most):
+            return max(0.001, self._spent[0].at + WINDOW - now)
         return 0.0

@@ -68,7 +68,8 @@ async def retrying(
             failed += 1
             asked = failure.retry_after
             if asked is not None and asked > policy.patience and failure.transient:
-                raise BusyError(str(failure.error), asked) from failure
+                text = f"{failure} It asks to wait for {asked:.0f} s."
+                raise BusyError(text, asked) from failure
             if not failure.transient or failed >= policy.tries:
                 raise failure.error from failure
             pause = policy.pause(failed, timing.chance())

@@ -155,6 +155,7 @@ async def test_a_long_pause_is_told_and_can_be_ended() -> None:
         generation = await backend.generate_from_session(asking(), events)
         await backend.aclose()
     assert events.all[0][2] == Topic.NOTICE
+    assert "fails (503: x). Trying again in 20 s." in events.all[0][1]
     assert (len(events.all), len(up.requests), time.slept) == (1, 1, [])
     assert generation.finish_reason is FinishReason.CANCELLED
 
@@ -260,6 +261,16 @@ async def test_a_server_that_does_not_stream() -> None:
         generation = await backend.generate_from_session(asking(), Events())
         await backend.aclose()
     assert generation.message.content == "whole"
+
+
+async def test_a_web_page_is_no_answer() -> None:
+    page = Reply("<html><title>Chat</title></html>", headers={"content-type": "text/html"})
+    async with Upstream([page, HELLO]) as up:
+        backend = backend_at(up)
+        with pytest.raises(InvalidRequestError, match="base URL"):
+            await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+    assert len(up.requests) == 1
 
 
 async def test_nobody_listens() -> None:

@@ -86,6 +86,15 @@ async def test_the_answers_tokens_count() -> None:
     assert sum(time.slept) == pytest.approx(WINDOW)
 
 
+async def test_an_answer_is_no_request() -> None:
+    time = FakeTime()
+    limiter = RateLimiter(RateLimits(2, 1000), time.timing().clock, time.sleep)
+    await limiter.admit(10)
+    limiter.spent(10)
+    await limiter.admit(10)
+    assert time.slept == []
+
+
 @pytest.mark.parametrize(
     ("base", "path", "url"),
     [

@@ -28,8 +28,8 @@ EVENTS = [
     {"usage": {"prompt_tokens": 20, "completion_tokens": 9}},
     {"stop": "tool_calls"},
 ]
-STREAM = "".join(f"data: {json.dumps(e, ensure_ascii=False)}\r\n\r\n" for e in EVENTS).encode()
-STREAM += b"data: [DONE]\r\n\r\n"
+DATA = [*(json.dumps(e, ensure_ascii=False) for e in EVENTS), "[DONE]"]
+STREAM = "".join(f"data: {data}\r\n\r\n" for data in DATA).encode()
 
 
 async def test_cut_at_every_byte() -> None:
@@ -45,8 +45,8 @@ async def test_cut_at_every_byte() -> None:
         for offset in range(len(STREAM) + 1):
             cuts.append(offset)
             before = len(up.requests)
+            session, events = asking(LIST, WRITE), Events()
             try:
-                session, events = asking(LIST, WRITE), Events()
                 outcomes.append(await backend.generate_from_session(session, events))
                 assert len(up.requests) == before + 1
             except UnreachableError:
@@ -59,11 +59,12 @@ async def test_cut_at_every_byte() -> None:
     first = STREAM.index(b"\r\n")
     assert all(g is None for g in outcomes[: first - 1])
     assert all(g is not None for g in outcomes[first:])
-    assert outcomes[first] is not None
-    assert outcomes[first].finish_reason is FinishReason.ERROR
-    assert outcomes[-1] is not None
-    assert outcomes[-1].finish_reason is FinishReason.TOOL_CALLS
-    assert len(outcomes[-1].message.tool_calls) == 2
+    begun, whole = outcomes[first], outcomes[-1]
+    assert begun is not None
+    assert whole is not None
+    assert begun.finish_reason is FinishReason.ERROR
+    assert whole.finish_reason is FinishReason.TOOL_CALLS
+    assert len(whole.message.tool_calls) == 2
 
 
 def read(pieces: list[bytes]) -> tuple[list[tuple[object, ...]], Generation]:
