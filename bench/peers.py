@@ -96,11 +96,12 @@ def _served(command: list[str], env: dict[str, str]) -> Generator[str]:
     process = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    try:
-        yield _address(process)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
+    with process:
+        try:
+            yield _address(process)
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 def _address(process: "subprocess.Popen[str]") -> str:

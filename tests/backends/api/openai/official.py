@@ -18,7 +18,9 @@ from shepherd.messages import JsonObject
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     # in a list, so that the settings hold for the typed dictionaries inside
-    return TypeAdapter(GenericAlias(list, (kind,)), config=ConfigDict(extra="forbid"))
+    kinds: Any = GenericAlias(list, (kind,))
+    adapter: TypeAdapter[Any] = TypeAdapter(kinds, config=ConfigDict(extra="forbid"))
+    return adapter
 
 
 def valid_chat(body: JsonObject) -> JsonObject:
