@@ -1,7 +1,23 @@
-"""What `/context` says of the cache."""
+"""What `/context` says of the counts and of the cache."""
+
+import pytest
 
 from shepherd.backends.base import CacheTier
-from shepherd.cli.repl.context_view import cache_rows
+from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_context
+from shepherd.messages import Message
+from shepherd.session import Session
+from tests.turn.guessing import Guessing
+
+
+@pytest.mark.parametrize(("usages", "said"), [([], "estimated"), ([200] * 10, "estimated, ±")])
+async def test_estimates_are_called_so_with_their_error(usages: list[int], said: str) -> None:
+    session = Session("Be brief.", [Message.user("hello")])
+    backend = Guessing(4096, 0.3, "exact", lambda _: Message.assistant("yes"))
+    for usage in usages:
+        backend.estimator.learn(session, usage)
+    rows = dict(context_rows(await measure_context(session, backend)))
+    assert rows["counts"].startswith(said)
+    assert rows["counts"].endswith("%") == bool(usages)
 
 
 def test_each_tier_has_a_row() -> None:
