@@ -8,9 +8,12 @@ from pydantic.fields import FieldInfo
 
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.messages import JsonObject
-from shepherd.server.app import create_app
+from shepherd.server.app import create_app, create_conversation_app
+from shepherd.server.conversation.shared import SharedConversation
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.routes.cli import DecisionBody, PromptBody
 from shepherd.server.routes.tools import ExecuteRequest
+from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -22,6 +25,8 @@ PAGE = "endpoints.md"
 _BODIES: dict[str, type[BaseModel]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/tools/execute": ExecuteRequest,
+    "/request": PromptBody,
+    "/approvals/{id}": DecisionBody,
 }
 
 
@@ -31,10 +36,19 @@ def render() -> str:
         "# Endpoints\n",
         "Generated from `shepherd/server/`; do not edit. See [the server](../server.md).\n",
     ]
-    for path, operations in sorted(_paths().items()):
-        for method, operation in operations.items():
-            parts.extend(_section(method.upper(), path, operation))
+    served = _paths()
+    shared = {path: found for path, found in _conversation_paths().items() if path not in served}
+    parts.extend(_sections(served))
+    parts.append("# Endpoints of a shared session\n")
+    parts.append("Of `shepherd --cliserver`, beside `/health`. See [there](../cliserver.md).\n")
+    parts.extend(_sections(shared))
     return "\n".join(parts)
+
+
+def _sections(paths: JsonObject) -> Iterator[str]:
+    for path, operations in sorted(paths.items()):
+        for method, operation in operations.items():
+            yield from _section(method.upper(), path, operation)
 
 
 def _paths() -> JsonObject:
@@ -42,6 +56,17 @@ def _paths() -> JsonObject:
     context = ToolContext(cwd=here, spill_dir=here)
     tools = ToolRunner(ToolRegistry(), PermissionPolicy(here), DenyingApprover(), context)
     return create_app(ScriptedBackend(Script(())), tools=tools).openapi()["paths"]
+
+
+def _conversation_paths() -> JsonObject:
+    here = Path.cwd()
+    context = ToolContext(cwd=here, spill_dir=here)
+    conversation = SharedConversation(
+        Session(),
+        ScriptedBackend(Script(())),
+        lambda approver: ToolRunner(ToolRegistry(), PermissionPolicy(here), approver, context),
+    )
+    return create_conversation_app(conversation).openapi()["paths"]
 
 
 def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
@@ -54,7 +79,7 @@ def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
         own_first = sorted(model.model_fields, key=lambda name: name not in model.__annotations__)
         for name in own_first:
             field = model.model_fields[name]
-            yield f"| `{name}`{_required(field)} | {field.description or ''} |"
+            yield f"| `{field.alias or name}`{_required(field)} | {field.description or ''} |"
         yield ""
 
 

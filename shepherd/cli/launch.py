@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import Assembly, assemble
@@ -30,7 +31,7 @@ def launch(request: Launch) -> int:
     if request.connect:
         from shepherd.cli.connect import run_connected
 
-        return asyncio.run(run_connected(config, cwd, request))
+        return asyncio.run(_ended_by_signals(run_connected(config, cwd, request)))
     if request.cliserver:
         from shepherd.cli.cliserve import serve_conversation
 
@@ -64,15 +65,20 @@ async def _converse(config: Config, cwd: Path, request: Launch) -> int:
 
     assembly = assemble(config, os.environ, cwd, request.start, open_backend, providers)
     try:
-        with _signals_cancel() as received:
-            try:
-                return await _frontend(assembly, request)
-            except asyncio.CancelledError:
-                if not received:
-                    raise
-                return 128 + received[0]
+        return await _ended_by_signals(_frontend(assembly, request))
     finally:
         await assembly.aclose()
+
+
+async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
+    """The exit code of a frontend, or the one that says which signal has ended it."""
+    with _signals_cancel() as received:
+        try:
+            return await frontend
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            return 128 + received[0]
 
 
 async def _frontend(assembly: Assembly, request: Launch) -> int:

@@ -1,12 +1,8 @@
 """`--cliserver` and `--connect` as programs."""
 
-import signal
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
-
 import httpx
 
+from tests.cli.cliserver import cliserver
 from tests.cli.program import Program
 
 SCRIPT = """\
@@ -18,45 +14,24 @@ text: Nothing else.
 """
 
 
-@contextmanager
-def cliserver(program: Program, *options: str) -> Generator[str]:
-    """Start a server, give its URL, and end it with a signal."""
-    arguments = ("--cliserver", "--port", "0", *options)
-    with program.start_scripted(SCRIPT, *arguments) as process:
-        try:
-            yield _url(process)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-
-
-def _url(process: "subprocess.Popen[str]") -> str:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "Serving session" in line:
-            return line.split()[-1]
-    raise AssertionError("the server did not start")
-
-
 def test_a_question_goes_to_the_server_and_its_session_survives(program: Program) -> None:
-    with cliserver(program, "--approve", "edits") as url:
+    with cliserver(program, SCRIPT, "--approve", "edits") as url:
         asked = program.run("--connect", url, "-e", "write it")
         assert (asked.returncode, asked.stdout) == (0, "I wrote it.\n")
         assert "→ write_file" in asked.stderr
         assert (program.work / "new.txt").read_text() == "hello"
         first = httpx.get(f"{url}/session").json()
-    with cliserver(program) as url:
+    with cliserver(program, SCRIPT) as url:
         again = httpx.get(f"{url}/session").json()
         assert (again["id"], again["messages"]) == (first["id"], first["messages"])
     [saved] = program.sessions
     saved.unlink()
-    with cliserver(program) as url:
+    with cliserver(program, SCRIPT) as url:
         assert httpx.get(f"{url}/session").json()["messages"] == []
 
 
 def test_what_needs_a_yes_is_denied_without_a_terminal(program: Program) -> None:
-    with cliserver(program) as url:
+    with cliserver(program, SCRIPT) as url:
         asked = program.run("--connect", url, "-e", "write it")
         assert asked.stdout == "I wrote it.\n"
         assert "no terminal to ask" in asked.stderr
@@ -65,7 +40,7 @@ def test_what_needs_a_yes_is_denied_without_a_terminal(program: Program) -> None
 
 def test_keys_are_asked_for_and_given(program: Program) -> None:
     key = program.run("apikey", "add", "laptop").stdout.split()[-1]
-    with cliserver(program, "--auth-mode", "json", "--approve", "none") as url:
+    with cliserver(program, SCRIPT, "--auth-mode", "json", "--approve", "none") as url:
         refused = program.run("--connect", url, "-e", "hi")
         assert refused.returncode == 1
         assert "--api-key" in refused.stderr
