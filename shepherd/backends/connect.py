@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.client import ApiClient, ClientOptions
 from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.rate import RateLimits
 from shepherd.backends.api.retry import RetryPolicy
 from shepherd.backends.api.window import Window, list_models
 from shepherd.backends.api.wire import ModelTraits, Wire
@@ -35,7 +36,8 @@ async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
 
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
-    return await _connect(provider, book, None)
+    limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
+    return await _connect(provider, book, ClientOptions(limits=limits))
 
 
 async def examine(provider: Provider, book: ProviderBook) -> Examination:
@@ -62,9 +64,7 @@ async def _models(provider: Provider, book: ProviderBook, options: ClientOptions
         await client.aclose()
 
 
-async def _connect(
-    provider: Provider, book: ProviderBook, options: ClientOptions | None
-) -> ApiBackend:
+async def _connect(provider: Provider, book: ProviderBook, options: ClientOptions) -> ApiBackend:
     facts = book.facts(provider)
     return await ApiBackend.connect(
         endpoint_of(provider, book),
@@ -93,7 +93,7 @@ def address_of(provider: Provider) -> str:
 
 
 def _wire(provider: Provider) -> Wire:
-    return wire_for(provider.type, provider.base_url, provider.dialect)
+    return wire_for(provider.type, provider.base_url, provider.dialect, provider.model)
 
 
 def _traits(facts: ModelFacts) -> ModelTraits:

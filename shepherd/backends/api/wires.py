@@ -10,14 +10,15 @@ _VERSIONS = {"anthropic": ("/v1",), "gemini": ("/v1beta", "/v1"), "ollama": ("/v
 """What users write behind the address although the wire's own paths begin with it."""
 
 
-def wire_for(type: str, base_url: str = "", dialect: str = "") -> Wire:
+def wire_for(type: str, base_url: str = "", dialect: str = "", model: str = "") -> Wire:
     """The wire of a provider's type.
 
     `dialect`, `strict` or `extended`, goes before what is known of the server at `base_url`.
+    OpenAI's own models that need the responses API (see `needs_responses`) get it by themselves.
     Raises ConfigError for a type that has none.
     """
     if type in _OPENAI_TYPES:
-        return _openai(type, base_url, dialect)
+        return _openai(type, base_url, dialect, model)
     if type == "anthropic":
         from shepherd.backends.api.anthropic.wire import AnthropicWire
 
@@ -59,9 +60,10 @@ _TENSORRT = (
 )
 
 
-def _openai(type: str, base_url: str, dialect: str) -> Wire:
+def _openai(type: str, base_url: str, dialect: str, model: str) -> Wire:
     from shepherd.backends.api.openai import dialects
     from shepherd.backends.api.openai.chat_wire import chat_wire
+    from shepherd.backends.api.openai.models import needs_responses
 
     named = {
         "strict": dialects.PLAIN,
@@ -72,7 +74,7 @@ def _openai(type: str, base_url: str, dialect: str) -> Wire:
     known = dialects.dialect_of(base_url) if base_url else dialects.OPENAI
     chosen = named.get(dialect) or named.get(type) or known
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
-    if type == "openai-responses":
+    if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
         from shepherd.backends.api.openai.responses_wire import OpenAIResponsesWire
 
         return OpenAIResponsesWire(chosen, version)

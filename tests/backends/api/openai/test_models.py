@@ -17,6 +17,7 @@ from shepherd.backends.api.openai.dialects import (
 )
 from shepherd.backends.api.openai.models import gpt_version, needs_responses, parse_models, reasons
 from shepherd.backends.api.wire import ModelEntry
+from shepherd.backends.api.wires import wire_for
 from shepherd.messages import JsonObject
 
 
@@ -130,6 +131,24 @@ def test_only_servers_that_may_have_them_are_asked_for_more() -> None:
     assert found is not None
     assert found.context_size == 512
     assert wire.parse_probe(lm_studio, listed, "n") is None
+
+
+@pytest.mark.parametrize(
+    ("type", "url", "dialect", "model", "name"),
+    [
+        ("openai", "", "", "gpt-4.1", "openai"),
+        ("openai", "", "", "gpt-5.4", "openai-responses"),
+        ("openai", "https://api.openai.com/v1", "", "o3-pro", "openai-responses"),
+        ("openai", "", "strict", "gpt-5.4", "openai"),
+        ("openai", "https://api.together.xyz/v1", "", "gpt-5.4", "openai"),
+        ("openai", "http://localhost/v1", "", "gpt-5.4", "openai"),
+        ("openai-responses", "http://localhost/v1", "", "mine", "openai-responses"),
+    ],
+)
+def test_models_that_need_it_get_the_responses_api(
+    type: str, url: str, dialect: str, model: str, name: str
+) -> None:
+    assert wire_for(type, url, dialect, model).name == name
 
 
 def test_openai_s_own_models_print_no_calls() -> None:
