@@ -105,7 +105,7 @@ class OllamaManager:
             return AccessError(f"Ollama at {self._base_url} refuses the key: {reason}")
         if status == 404 and "model" in body:
             model = body["model"]
-            hint = f"get it with `shepherd model pull {model}` or `ollama pull {model}`"
+            hint = f"get it with `ollama pull {model}`"
             return InvalidRequestError(f"Ollama has no model {model}: {reason}; {hint}", "model")
         if status >= 500:
             return UnreachableError(f"Ollama at {self._base_url} failed: {reason}")

@@ -96,7 +96,7 @@ async def official_parts(url: str) -> list[types.Part]:
     parts: list[types.Part] = []
     stream = cast(Any, client.aio.models).generate_content_stream  # its types are partial
     async for response in await stream(model=MODEL, contents="hi"):
-        for candidate in response.candidates or []:
+        for candidate in cast(types.GenerateContentResponse, response).candidates or []:
             parts += (candidate.content and candidate.content.parts) or []
     await client.aio.aclose()
     return parts
