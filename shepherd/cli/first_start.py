@@ -46,7 +46,7 @@ def _untold(found: list[Found], told_file: Path) -> list[Found]:
     """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
     try:
         make_private_directory(told_file.parent)
-        with open(told_file, "a+", encoding="utf-8", opener=_private) as file:  # noqa: PTH123 - Path.open has no opener
+        with open(told_file, "a+", encoding="utf-8", opener=_private) as file:
             file.seek(0)
             told = file.read(LARGEST).splitlines()
             new = [item for item in found if item.command not in told]

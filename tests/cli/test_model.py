@@ -1,0 +1,142 @@
+"""shepherd model: what is there, and getting more from a hub over real HTTP."""
+
+import random
+import shutil
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.hub import HubFile, Wanted, choose_files, parse_wanted
+from shepherd.errors import ModelLoadError
+from shepherd.models import builtin_model
+from tests.cli.hub import Hub, hub
+from tests.cli.program import Program
+
+DATA = random.Random(1).randbytes(300_000)
+FILES = {
+    "README.md": b"# Model",
+    "model-Q8_0.gguf": DATA[:200],
+    "model-Q4_K_M.gguf": DATA,
+    "mmproj-model-f16.gguf": DATA[:100],
+    "big/model-BF16-00001-of-00002.gguf": DATA[:1000],
+    "big/model-BF16-00002-of-00002.gguf": DATA[1000:3000],
+}
+
+
+@pytest.fixture
+def server() -> Generator[Hub]:
+    with hub(FILES) as running:
+        yield running
+
+
+@pytest.fixture
+def puller(program: Program, server: Hub) -> Program:
+    return replace(program, extra={"HF_ENDPOINT": server.url})
+
+
+def models(program: Program) -> Path:
+    return program.home / ".local/share/shepherd/models"
+
+
+def test_list_and_info_tell_what_a_file_is(program: Program) -> None:
+    models(program).mkdir(parents=True)
+    shutil.copy(builtin_model(), models(program) / "copy.gguf")
+    (models(program) / "broken.gguf").write_bytes(b"GGUF....")
+    pup, broken, copy = program.run("model", "list").stdout.splitlines()
+    assert pup.startswith("pup ")
+    assert pup.split()[1:] == copy.split()[1:]
+    assert "damaged" in broken
+    shown = program.run("model", "info", "copy").stdout
+    rows = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert rows["file"].endswith("/copy.gguf")
+    assert rows["size"] == f"{builtin_model().stat().st_size / 2**20:.0f} MiB"
+    assert {"architecture", "context", "template", "memory"} <= set(rows)
+    missing = program.run("model", "info", "nothing")
+    assert (missing.returncode, "No model 'nothing'" in missing.stderr) == (1, True)
+
+
+def test_a_sensible_model_is_pulled_and_pulled_once(puller: Program, server: Hub) -> None:
+    done = puller.run("model", "pull", "team/model-GGUF")
+    assert done.returncode == 0, done.stderr
+    path = models(puller) / "model-GGUF" / "model-Q4_K_M.gguf"
+    assert done.stdout == f"{path}\n"
+    assert path.read_bytes() == DATA
+    assert "is there already" in puller.run("model", "pull", "team/model-GGUF:q4_k_m").stderr
+
+
+def test_all_parts_are_pulled(puller: Program) -> None:
+    done = puller.run("model", "pull", "team/model-GGUF:BF16")
+    assert done.returncode == 0, done.stderr
+    parts = sorted((models(puller) / "model-GGUF").glob("*.gguf"))
+    assert [part.read_bytes() for part in parts] == [DATA[:1000], DATA[1000:3000]]
+
+
+def test_a_broken_download_goes_on(program: Program) -> None:
+    data = DATA * 84  # it is written down in pieces of 10 MiB
+    with hub({"model.gguf": data}) as server:
+        server.cut = len(data) - 1000
+        puller = replace(program, extra={"HF_ENDPOINT": server.url})
+        puller.run("model", "pull", "team/model-GGUF")
+        done = puller.run("model", "pull", "team/model-GGUF")
+        assert done.returncode == 0, done.stderr
+        assert (models(puller) / "model-GGUF" / "model.gguf").read_bytes() == data
+        assert any(not asked.startswith("bytes=0-") for asked in server.ranges)
+
+
+def test_what_has_another_checksum_is_deleted(puller: Program, server: Hub) -> None:
+    server.lies = True
+    done = puller.run("model", "pull", "team/model-GGUF")
+    assert done.returncode == 1
+    assert "checksum differs" in done.stderr
+    assert list(models(puller).rglob("*.gguf")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("team/nothing", "no model team/nothing"),
+        ("team/model-GGUF:Q3_K_S", "nothing there is Q3_K_S; choose"),
+        ("model", "OWNER/NAME"),
+    ],
+)
+def test_what_can_not_be_pulled_is_explained(puller: Program, name: str, told: str) -> None:
+    done = puller.run("model", "pull", name)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_hub_that_is_gone(program: Program) -> None:
+    gone = replace(program, extra={"HF_ENDPOINT": "http://127.0.0.1:9"})
+    done = gone.run("model", "pull", "team/model-GGUF")
+    assert done.returncode == 1
+    assert "can't be reached" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a/b", Wanted("a/b")),
+        ("a/b:Q8_0", Wanted("a/b", quant="Q8_0")),
+        ("a/b/c/d.gguf", Wanted("a/b", "c/d.gguf")),
+        ("https://huggingface.co/a/b/blob/main/d.gguf", Wanted("a/b", "d.gguf")),
+    ],
+)
+def test_names_as_users_write_them(text: str, wanted: Wanted) -> None:
+    assert parse_wanted(text) == wanted
+
+
+@given(st.permutations(sorted(FILES)))
+def test_the_choice_does_not_depend_on_the_order(names: list[str]) -> None:
+    files = [HubFile(name) for name in names]
+    assert [f.name for f in choose_files(files, Wanted("a/b"))] == ["model-Q4_K_M.gguf"]
+    parts = choose_files(files, Wanted("a/b", "model-BF16-00001-of-00002.gguf"))
+    assert [f.name for f in parts] == sorted(n for n in names if n.startswith("big/"))
+    with pytest.raises(ModelLoadError, match="choose with"):
+        choose_files([f for f in files if "Q4" not in f.name and "Q8" not in f.name]
+                     + [HubFile("other-F16.gguf")], Wanted("a/b"))  # fmt: skip
