@@ -18,8 +18,9 @@ from shepherd.messages import Message
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.session import Session
+from shepherd.structure import ToolChoice
 from tests.backends.api.openai import test_responses_decoder as responses
-from tests.backends.api.openai.official import chunk, said, valid_chat, valid_responses
+from tests.backends.api.openai.official import chunk, completion, said, valid_chat, valid_responses
 from tests.backends.api.openai.test_chat_decoder import USAGE, fragment
 from tests.backends.api.openai.test_chat_request import SPEC
 from tests.backends.api.upstream import Reply, Upstream
@@ -77,6 +78,17 @@ async def test_a_turn_with_a_tool() -> None:
     assert upstream.requests[1].path == "/v1/chat/completions"
     assert upstream.requests[1].headers["authorization"] == "Bearer key"
     assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool"]
+
+
+async def test_a_server_that_does_not_stream() -> None:
+    whole = Reply(completion({"content": "Hi."}, "stop", usage=USAGE))
+    heard = Heard()
+    async with Upstream([whole]) as upstream:
+        api = backend(upstream.url, chat_wire(OPENAI), "gpt-4.1")
+        generation = await api.generate_from_session(Session("", [Message.user("hi")]), heard)
+        await api.aclose()
+    assert heard.events == [("content", "Hi.", ""), ("stop", "stop", "")]
+    assert generation.stats.prompt_tokens == 10
 
 
 async def test_the_responses_api_gets_its_reasoning_back() -> None:
@@ -170,19 +182,23 @@ async def test_llama_cpp_s_server_behind_us(llama_cpp: str) -> None:
     await api.aclose()
 
 
-async def test_llama_cpp_s_server_finds_calls(llama_cpp: str) -> None:
-    """Whatever Pup says of a tool, the call is well formed and can be given back."""
+async def test_llama_cpp_s_server_calls_a_tool(llama_cpp: str) -> None:
     session = Session(
         "You are a helpful assistant with tools.",
         [Message.user("Use the tool to add 1.")],
         tools=[SPEC],
+        tool_choice=ToolChoice(),
         sampling=Sampling(temperature=0.0),
     )
+    heard = Heard()
     api = backend(llama_cpp, chat_wire(EXTENDED), "pup", CONTEXT)
-    generation = await api.generate_from_session(session, Heard(), 60)
+    generation = await api.generate_from_session(session, heard, 200)
+    call = generation.message.tool_calls[0]
+    assert generation.finish_reason is FinishReason.TOOL_CALLS
+    assert (call.name, heard.events[-1]) == ("add", ("tool_call", call.arguments_json, "add"))
     session.add(generation.message)
-    for call in generation.message.tool_calls:
-        session.add(Message.tool(call, "2"))
-    again = await api.generate_from_session(session, Heard(), 20)
-    assert again.finish_reason in (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
+    session.add(Message.tool(call, "2"))
+    session.tool_choice = None
+    again = await api.generate_from_session(session, heard, 5)
+    assert again.stats.prompt_tokens > generation.stats.prompt_tokens
     await api.aclose()
