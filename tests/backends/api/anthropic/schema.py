@@ -70,7 +70,8 @@ def _validator(kind: Any) -> SchemaValidator:
     """A strict validator of a list of `kind`; the SDK's iterables are checked like lists."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some types of the SDK say that they allow more
-        adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))
+        many: Any = list.__class_getitem__(kind)
+        adapter: TypeAdapter[Any] = TypeAdapter(many, config=ConfigDict(extra="forbid"))
     return SchemaValidator(_eager(adapter.core_schema))
 
 

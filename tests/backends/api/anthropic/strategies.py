@@ -35,13 +35,22 @@ junk: st.SearchStrategy[JsonObject] = st.sampled_from(
     ]
 )
 
-_thoughts = st.builds(
-    lambda text, sign: {"type": "thinking", "thinking": text, "signature": f"own-{sign}"},
-    texts,
-    st.integers(0, 9),
-) | st.just({"type": "redacted_thinking", "data": "own-data"})
-_spoken = st.builds(lambda text: {"type": "text", "text": text}, texts)
-_called = st.builds(lambda call: {"type": "tool_use", "call": call}, calls)
+
+def _thought(text: str, number: int) -> JsonObject:
+    return {"type": "thinking", "thinking": text, "signature": f"own-{number}"}
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _use(call: ToolCall) -> JsonObject:
+    return {"type": "tool_use", "call": call}
+
+
+_REDACTED: JsonObject = {"type": "redacted_thinking", "data": "own-data"}
+_thoughts = st.builds(_thought, texts, st.integers(0, 9)) | st.just(_REDACTED)
+_blocks = _thoughts | texts.map(_text) | calls.map(_use)
 
 
 def _answer(model: str, blocks: list[JsonObject]) -> Message:
@@ -58,7 +67,7 @@ def _answer(model: str, blocks: list[JsonObject]) -> Message:
 answers = st.builds(
     _answer,
     st.sampled_from(MODELS),
-    st.lists(_thoughts | _spoken | _called, max_size=4),
+    st.lists(_blocks, max_size=4),
 )
 others = st.builds(
     Message,
@@ -72,21 +81,17 @@ others = st.builds(
 )
 histories = st.lists(answers | others, max_size=6)
 
-rounds = st.lists(
-    st.builds(
-        lambda answer, texts: [
-            answer,
-            *(
-                Message.tool(call, text)
-                for call, text in zip(answer.tool_calls, texts, strict=False)
-            ),
-        ],
-        answers,
-        st.lists(texts, max_size=3),
-    ),
-    min_size=1,
-    max_size=2,
-).map(lambda groups: [message for group in groups for message in group])
+
+def _round(answer: Message, results: list[str]) -> list[Message]:
+    return [answer, *map(Message.tool, answer.tool_calls, results)]
+
+
+def _joined(groups: list[list[Message]]) -> list[Message]:
+    return [message for group in groups for message in group]
+
+
+_rounds = st.builds(_round, answers, st.lists(texts, max_size=3))
+rounds = st.lists(_rounds, min_size=1, max_size=2).map(_joined)
 """What comes to a history while the model works: answers, and results of their calls."""
 
 sessions = st.builds(

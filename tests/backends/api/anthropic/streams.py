@@ -12,7 +12,7 @@ MODEL = "claude-sonnet-5-5"
 
 def started(model: str = MODEL, **usage: int) -> JsonObject:
     counts = {"input_tokens": 10, "output_tokens": 1} | usage
-    message = {
+    message: JsonObject = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",

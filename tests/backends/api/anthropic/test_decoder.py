@@ -69,8 +69,8 @@ def test_an_answer_with_thoughts_text_and_parallel_calls() -> None:
 
 
 def test_prompt_tokens_are_those_read_from_and_written_to_the_cache_too() -> None:
-    usage = {"cache_read_input_tokens": 300, "cache_creation_input_tokens": 20}
-    events = [check_event(e) for e in [started(**usage), *text(0, "Hi"), *ended()]]
+    start = started(cache_read_input_tokens=300, cache_creation_input_tokens=20)
+    events = [check_event(e) for e in [start, *text(0, "Hi"), *ended()]]
     counts = [delta for delta in deltas_of(events) if isinstance(delta, UsageDelta)]
     assert counts == [UsageDelta(330, 300, 1), UsageDelta(330, 300, 7)]
 
@@ -142,8 +142,13 @@ def test_an_error_in_the_stream_comes_as_it_is(error: JsonObject, status: int) -
 
 
 def test_blocks_and_events_of_other_kinds_say_nothing() -> None:
-    server = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
-    events = [
+    server: JsonObject = {
+        "type": "server_tool_use",
+        "id": "srv_1",
+        "name": "web_search",
+        "input": {},
+    }
+    events: list[JsonObject] = [
         {"type": "content_block_start", "index": 0, "content_block": server},
         {
             "type": "content_block_delta",

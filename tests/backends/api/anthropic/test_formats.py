@@ -45,27 +45,27 @@ def test_words_follow_the_mark_for_the_cache(schema: JsonObject, model: str) -> 
     assert words["text"].endswith(json.dumps(schema))
 
 
-@pytest.mark.parametrize(
-    ("given_schema", "sent"),
-    [
-        ({"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
-        ({"oneOf": [{"const": 1}, NAME]}, {"anyOf": [{"const": 1}, CLOSED]}),
-        ({"enum": ["a", "b"], "default": "a"}, {"enum": ["a", "b"]}),
-        (
-            {"type": "integer", "minimum": 1, "description": "How many"},
-            {"type": "integer", "description": 'How many {"minimum": 1}'},
-        ),
-        (
-            {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1, "$defs": {"n": NAME}},
-            {"type": "array", "items": CLOSED, "minItems": 1},
-        ),
-        ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
-        (ANY | {"properties": {"x": {}}}, None),
-        (NAME | {"additionalProperties": {"type": "string"}}, None),
-        ({"type": "array"}, None),
-        ({"type": "object", "properties": {"me": {"$ref": "#"}}}, None),
-    ],
-)
+SHAPES: list[tuple[JsonObject, JsonObject | None]] = [
+    ({"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+    ({"oneOf": [{"const": 1}, NAME]}, {"anyOf": [{"const": 1}, CLOSED]}),
+    ({"enum": ["a", "b"], "default": "a"}, {"enum": ["a", "b"]}),
+    (
+        {"type": "integer", "minimum": 1, "description": "How many"},
+        {"type": "integer", "description": 'How many {"minimum": 1}'},
+    ),
+    (
+        {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1, "$defs": {"n": NAME}},
+        {"type": "array", "items": CLOSED, "minItems": 1},
+    ),
+    ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
+    (ANY | {"properties": {"x": {}}}, None),
+    (NAME | {"additionalProperties": {"type": "string"}}, None),
+    ({"type": "array"}, None),
+    ({"type": "object", "properties": {"me": {"$ref": "#"}}}, None),
+]
+
+
+@pytest.mark.parametrize(("given_schema", "sent"), SHAPES)
 def test_schemas_are_put_in_the_words_that_the_api_has(
     given_schema: JsonObject, sent: JsonObject | None
 ) -> None:
@@ -88,19 +88,27 @@ def test_there_are_no_grammars() -> None:
     assert caught.value.param == "grammar"
 
 
-plain = st.sampled_from([{"type": kind} for kind in ("string", "integer", "boolean", "null")])
-schemas = st.recursive(
-    plain | st.just({"enum": ["a", 1]}) | st.just({"type": "number", "maximum": 3}),
-    lambda inner: (
-        st.builds(
-            lambda parts: {"type": "object", "properties": parts, "required": list(parts)},
-            st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3),
-        )
-        | st.builds(lambda items: {"type": "array", "items": items}, inner)
-        | st.builds(lambda parts: {"anyOf": parts}, st.lists(inner, min_size=1, max_size=2))
-    ),
-    max_leaves=6,
-)
+def objects_of(parts: dict[str, JsonObject]) -> JsonObject:
+    return {"type": "object", "properties": parts, "required": list(parts)}
+
+
+def lists_of(items: JsonObject) -> JsonObject:
+    return {"type": "array", "items": items}
+
+
+def one_of(parts: list[JsonObject]) -> JsonObject:
+    return {"anyOf": parts}
+
+
+def larger(inner: st.SearchStrategy[JsonObject]) -> st.SearchStrategy[JsonObject]:
+    parts = st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3)
+    options = st.lists(inner, min_size=1, max_size=2)
+    return parts.map(objects_of) | inner.map(lists_of) | options.map(one_of)
+
+
+plain: list[JsonObject] = [{"type": kind} for kind in ("string", "integer", "boolean", "null")]
+plain += [{"enum": ["a", 1]}, {"type": "number", "maximum": 3}]
+schemas = st.recursive(st.sampled_from(plain), larger, max_leaves=6)
 
 
 @given(schemas)
