@@ -60,6 +60,18 @@ class Provider(Section):
     output_limit: Annotated[
         int, Field(ge=0, le=16_777_216, description="Longest answer in tokens; 0 = the model's.")
     ] = 0
+    requests_per_minute: Annotated[
+        int,
+        Field(ge=0, le=1_000_000, description="Requests that we make in a minute; 0 = no limit."),
+    ] = 0
+    tokens_per_minute: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1_000_000_000,
+            description="Tokens, of prompts and answers, in a minute; 0 = no limit.",
+        ),
+    ] = 0
     priority: Annotated[
         int, Field(ge=0, le=1000, description="Place in the order, the lowest first.")
     ] = 100
