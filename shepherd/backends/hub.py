@@ -183,7 +183,8 @@ def _hub_errors(repo: str) -> Generator[None]:
         RepositoryNotFoundError,
     )
 
-    network = cast(type[Exception], HfHubHTTPError.__bases__[0])  # of the HTTP library that huggingface_hub uses
+    # the base of all errors of whichever HTTP library huggingface_hub uses
+    network = cast(type[Exception], HfHubHTTPError.__bases__[0])
     try:
         yield
     except GatedRepoError as error:

@@ -168,3 +168,8 @@ def test_a_wrong_database_is_named(paths: Paths, text: str, told: str) -> None:
 def test_every_packaged_entry_says_something() -> None:
     text = (Path(__file__).parents[2] / "config" / "models.toml").read_text()
     assert all(len(entry) > 1 for entry in tomllib.loads(text)["model"])
+
+
+def test_the_example_is_valid() -> None:
+    example = Path(__file__).parents[2] / "config" / "examples" / "providers" / "providers.toml"
+    assert len(ProviderStore(example).all()) == 6
