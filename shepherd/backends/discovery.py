@@ -8,8 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias, cast
 
 from shepherd.config.vendors import vendors_with_key
+
+Json: TypeAlias = dict[str, object]
 
 PROBE_SECONDS = 0.1
 """How long a server on this machine may take to say that it is there."""
@@ -75,10 +78,11 @@ def _keys(env: Mapping[str, str]) -> list[Found]:
 
 async def _ollama(port: int, patience: float) -> list[Found]:
     reply = await _get(port, "/api/tags", patience)
-    models = reply.get("models") if isinstance(reply, dict) else None
+    models = reply.get("models")
     if not isinstance(models, list):
         return []
-    names = [str(m["name"]) for m in models if isinstance(m, dict) and m.get("name")]
+    tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
+    names = [str(table["name"]) for table in tables if table.get("name")]
     if not names:
         return [Found("Ollama, without models yet", "ollama pull qwen3:4b")]
     name = next((n for n in names if n.isprintable() and " " not in n), names[0])
@@ -88,7 +92,7 @@ async def _ollama(port: int, patience: float) -> list[Found]:
 
 async def _llama_server(port: int, patience: float) -> list[Found]:
     reply = await _get(port, "/props", patience)
-    if not isinstance(reply, dict) or "default_generation_settings" not in reply:
+    if "default_generation_settings" not in reply:
         return []
     address = f"http://127.0.0.1:{port}/v1"
     command = f"shepherd provider add llama --use --type openai --base-url {address}"
@@ -124,8 +128,8 @@ def _counted(number: int, unit: str = "model") -> str:
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
 
-async def _get(port: int, path: str, patience: float) -> object:
-    """The JSON at a port of this machine; None where nothing of the kind answers in time."""
+async def _get(port: int, path: str, patience: float) -> Json:
+    """The JSON object at a port of this machine; {} where nothing of the kind answers in time."""
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -135,9 +139,10 @@ async def _get(port: int, path: str, patience: float) -> object:
                 reply = await _body(reader)
             finally:
                 writer.close()
-        return json.loads(reply)
+        found = json.loads(reply)
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-        return None
+        return {}
+    return cast(Json, found) if isinstance(found, dict) else {}
 
 
 async def _body(reader: asyncio.StreamReader) -> bytes:

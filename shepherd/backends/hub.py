@@ -127,9 +127,9 @@ def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
         tell(f"{target.name} is there already.")
         return target
     with _hub_errors(repo):
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import HfApi
 
-        loaded = Path(hf_hub_download(repo, file.name, local_dir=directory))
+        loaded = Path(HfApi().hf_hub_download(repo, file.name, local_dir=directory))
     if not _is_whole(loaded, file):
         loaded.unlink()
         raise ModelLoadError(
