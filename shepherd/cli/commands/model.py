@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from shepherd.backends.llamacpp.cache.host_memory import available_memory
 from shepherd.cli.repl.clean import clean
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
@@ -110,10 +109,14 @@ def _line(found: "ModelSummary") -> str:
 
 
 def _fits(found: "ModelSummary", context: int) -> str:
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
     return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
 
 
 def _memory(found: "ModelSummary", context: int) -> str:
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
     available = available_memory()
     needed = found.needs(context)
     text = f"about {_bytes(needed)} with {context:,} tokens of context"
