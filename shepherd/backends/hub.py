@@ -129,7 +129,12 @@ def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
     with _hub_errors(repo):
         from huggingface_hub import HfApi
 
-        loaded = Path(HfApi().hf_hub_download(repo, file.name, local_dir=directory))
+        hub = HfApi()
+        loaded = Path(
+            hub.hf_hub_download(  # pyright: ignore[reportUnknownMemberType] - tqdm has no types
+                repo, file.name, local_dir=directory
+            )
+        )
     if not _is_whole(loaded, file):
         loaded.unlink()
         raise ModelLoadError(

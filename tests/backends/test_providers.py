@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.backends.openai_server import openai_server
 Heard = list[tuple[CallbackEvent, str, str]]
 
 
-def book(tmp_path: Path, **providers: dict[str, object]) -> ProviderBook:
+def book(tmp_path: Path, **providers: Mapping[str, object]) -> ProviderBook:
     made = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {})
     for name, values in providers.items():
         made.store.save(make_provider(name, values))

@@ -53,7 +53,10 @@ def hub(files: Mapping[str, bytes]) -> Generator[Hub]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Hub
+    @property
+    def hub(self) -> Hub:
+        assert isinstance(self.server, Hub)
+        return self.server
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -63,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.startswith("/api/models/team/model-GGUF"):
-            self._send(200, json.dumps(self.server.listing()).encode(), {})
+            self._send(200, json.dumps(self.hub.listing()).encode(), {})
         elif self.path.startswith("/api/"):
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         else:
@@ -72,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, *, body: bool) -> None:
         name = self.path.partition("?")[0].partition("/resolve/main/")[2]
         name = name or self.path.partition(f"/resolve/{COMMIT}/")[2]
-        data = self.server.files.get(name)
+        data = self.hub.files.get(name)
         if data is None:
             self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
             return
@@ -86,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _start(self) -> int:
         asked = self.headers.get("Range", "")
         if asked:
-            self.server.ranges.append(asked)
+            self.hub.ranges.append(asked)
         first = asked.removeprefix("bytes=").partition("-")[0]
         return int(first) if first.isdigit() else 0
 
@@ -99,11 +102,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not body:
             return
-        cut = self.server.cut if "/resolve/" in self.path else None
+        cut = self.hub.cut if "/resolve/" in self.path else None
         if cut is None:
             self.wfile.write(data)
             return
-        self.server.cut = None
+        self.hub.cut = None
         self.wfile.write(data[:cut])
         self.close_connection = True
         self.connection.close()
