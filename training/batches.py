@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from training import tokenizer as vocabulary
-from training.dialogues import SCENES, SceneMaker, dialogue
+from training.dialogues import PRACTICE, SceneMaker, dialogue
 
 TOKENS = 8192  # per step
 CONTEXT = 8192
@@ -28,7 +28,7 @@ class Batches:
 
     def __init__(self, tokenizer: Tokenizer, scenes: dict[SceneMaker, float] | None = None) -> None:
         self.tokenizer = tokenizer
-        self.scenes = scenes or SCENES
+        self.scenes = scenes or PRACTICE
         self.pad: int = tokenizer.token_to_id(vocabulary.PAD)
 
     def measure(self, text: str) -> int:

@@ -24,6 +24,7 @@ SCENES: dict[SceneMaker, float] = {
     talk.tell: 1.5,
     talk.ask: 1.5,
 }
+PRACTICE: dict[SceneMaker, float] = SCENES | {scenes.listed: 3}
 SYSTEM = (
     "You are Shepherd, an agent in the user's terminal. Use the tools to look before you answer; "
     "say plainly what you did. Working directory: {folder}"

@@ -32,6 +32,7 @@ CLOSERS = (
     *(", thanks a lot", ", many thanks", ", thx", ", can you", ", will you", ", could you", " pls"),
     *(" at once", " right away", ", quickly", " immediately", ", if you can", ", if possible"),
     *(", thanks so much", ", much obliged", ", that would be nice", ", now", ", pup"),
+    *(" straight away", " this instant", " right this minute", ", right away please"),
 )
 HELD_CLOSERS = (", would you", " right now", ", thank you")
 LAST = " (nothing may follow)"

@@ -100,6 +100,20 @@ def _make(s: Scene, style: Style = Style.ALONE, makers: dict[Maker, float] | Non
     return task  # pyright: ignore[reportPossiblyUnbound]
 
 
+def listed(s: Scene) -> None:
+    """A listing or a search, and then one of its entries."""
+    if not s.tool("read_file"):
+        return
+    task = s.rng.choice((tasks.list_here, tasks.list_folder, tasks.glob))(s, Style.ALONE)
+    if s.tool(task.kind) is None or unable(s, task):
+        return
+    s.user(task.text)
+    result = perform(s, task, f"call {task.kind}", refuse=0) or ""
+    _close(s, [(task, result)], f"answer {task.kind}")
+    if not result.startswith("Error: "):
+        _after_entries(s, task, result)
+
+
 def single(s: Scene) -> None:
     """One request, one call, one answer; sometimes a follow-up about the same file."""
     task = _make(s)
@@ -277,7 +291,8 @@ def _sequence(s: Scene, text: str, steps: list[Task], *, dependent: bool = False
         return
     done: list[tuple[Task, str]] = []
     for i, task in enumerate(steps):
-        result = perform(s, task, "call first of two" if i == 0 else "call second of two")
+        label = "call second of two" if i else "call first of two"
+        result = perform(s, task, label, 0.05 if s.held or i else 0.15)
         if result is None:
             no_tool(s)
             return
