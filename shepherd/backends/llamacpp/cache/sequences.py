@@ -19,6 +19,10 @@ from shepherd.backends.llamacpp.native.context import NativeContext, Span
 REPLACEABLE = 32
 """A sequence may lose this many tokens without being worth a copy."""
 
+CROWDING = 1024 * 1024
+"""New tokens times an idle conversation's: from here on it is brought to host memory first. That
+and the way back cost less than attention over what is masked, by far on a processor."""
+
 MOST_GAPS = 4
 """Evicted parts between which what stays is moved up, one after the other."""
 
@@ -100,6 +104,7 @@ class SequencePool:
             self._sequences.append(Sequence(len(self._sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
+        self._clear_the_way(chosen, len(prompt))
         self._mirror.plan_checkpoints(chosen, prompt)
         self._touch(chosen)
         self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
@@ -207,6 +212,24 @@ class SequencePool:
                 return oldest
             known = self._mirror.usable(best, prompt)  # it may have made room
         return self._reuse(best, known, oldest)
+
+    def _clear_the_way(self, chosen: Sequence, length: int) -> None:
+        """Bring idle conversations to host memory before a long prompt is read beside them.
+
+        Attention computes over all cells in use and masks what is another sequence's.
+        """
+        if not self.rolls_back:
+            return
+        new = length - len(chosen.tokens)
+        for other in self._free():
+            foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
+            if new * foreign >= CROWDING and self._has_place(other):
+                self.put_away(other)
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        """Whether host memory has the sequence, or would take it."""
+        host, size = self.host, self._mirror.state_size(sequence)
+        return host.holds(sequence.packed) or host.wants(sequence.packed, size)
 
     def _free(self) -> list[Sequence]:
         return [sequence for sequence in self._sequences if not sequence.busy]

@@ -1,0 +1,68 @@
+"""A long prompt is not read beside the tokens of conversations that wait."""
+
+import random
+import string
+
+import pytest
+
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.messages import Message
+from shepherd.session import Session
+from tests.backends.llamacpp.support import PUP, Recorder, loaded
+
+LONG, SHORT = 450, 30  # words of some four tokens
+
+
+def talk(seed: int, words: int) -> Session:
+    rng = random.Random(seed)
+    text = " ".join("".join(rng.choices(string.ascii_lowercase, k=5)) for _ in range(words))
+    return Session(text, [Message.user("Hello")])
+
+
+async def ask(backend: LlamaCppBackend, session: Session) -> tuple[str, int, int]:
+    """The answer, the prompt's tokens, and how many of them were cached."""
+    generation = await backend.generate_from_session(session, Recorder(), 8)
+    stats = generation.stats
+    return generation.message.content, stats.prompt_tokens, stats.cached_tokens
+
+
+def entries(backend: LlamaCppBackend) -> tuple[int, int]:
+    """Conversations in memory and in host memory."""
+    held = {tier.name: tier.entries for tier in backend.cache_tiers}
+    return held["memory"], held["host"]
+
+
+async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
+    async with loaded(PUP, parallel=3, context_size=8192) as backend:
+        first = talk(1, LONG)
+        answer, tokens, _ = await ask(backend, first)
+        assert tokens > 1100
+        await ask(backend, talk(2, LONG))
+        assert entries(backend) == (1, 1)
+        again, tokens, cached = await ask(backend, first)
+        assert again == answer
+        assert cached >= tokens - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "host_mib"), [((SHORT, LONG), -1), ((LONG, SHORT), -1), ((LONG, LONG), 0)]
+)
+async def test_it_stays_where_that_costs_little_or_nothing_could_keep_it(
+    words: tuple[int, int], host_mib: int
+) -> None:
+    async with loaded(PUP, parallel=3, context_size=8192, cache_ram_mib=host_mib) as backend:
+        for seed, count in enumerate(words):
+            await ask(backend, talk(seed, count))
+        assert entries(backend)[0] == 2
+
+
+async def test_what_is_shared_is_no_crowd() -> None:
+    async with loaded(PUP, parallel=3, context_size=8192) as backend:
+        shared = talk(1, LONG)
+        async with await backend.prefill_session(shared, Recorder()) as held:
+            other = Session(shared.system_message, [Message.user("Who are you?")])
+            await ask(backend, other)
+            await backend.generate_from_prefilled(held, Recorder(), 8)
+        longer = Session(shared.system_message, [Message.user(talk(3, LONG).system_message)])
+        await ask(backend, longer)
+        assert entries(backend)[1] == 0
