@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import os
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile(
-        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+        "same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
     )
-    settings.load_profile("any machine")
+    settings.register_profile("search", settings.get_profile("same"), derandomize=False)
+    settings.load_profile(os.environ.get("SHEPHERD_EXAMPLES", "same"))
