@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation, Prefilled
+from shepherd.config.sections import MIN_CONTEXT
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall
@@ -64,13 +65,16 @@ def talker(rng: random.Random, words: int) -> Answer:
     seed=st.integers(0, 2**32),
     style=st.sampled_from(list(STYLES)),
     ratio=st.floats(-1, 0.7).map(lambda exponent: 10**exponent),
-    limit=st.integers(100, 3000),
+    limit=st.integers(MIN_CONTEXT, 3000),
     knows=st.sets(st.sampled_from(["limit", "usage of overflows"])),
 )
 async def test_every_turn_gets_through_or_can_not(
     seed: int, style: str, ratio: float, limit: int, knows: set[str]
 ) -> None:
-    """Whatever the tokenizer: no loop, no half groups, no error where an answer was possible."""
+    """Whatever the tokenizer: no loop, no half groups, no error where an answer was possible.
+
+    In contexts that can be set; below, a first guess that is far too low may give up too early.
+    """
     rng = random.Random(seed)
     backend = Guessing(
         limit, ratio, style, talker(rng, 40), "limit" in knows, "usage of overflows" in knows
