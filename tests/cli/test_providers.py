@@ -86,6 +86,8 @@ def test_wrong_usage(scripted: Program, arguments: tuple[str, ...], told: str) -
 
 def test_a_provider_is_chosen(scripted: Program) -> None:
     assert scripted.run("--provider", "second", "-e", "who").stdout == "I am the second.\n"
+    [session] = scripted.sessions
+    assert '"model":"second"' in session.read_text().replace(": ", ":")
     assert scripted.run("provider", "use", "first").returncode == 0
     assert scripted.run("-e", "who").stdout == "I am the first.\n"
     other = f"script:{scripted.home / 'second.txt'}"
@@ -93,8 +95,6 @@ def test_a_provider_is_chosen(scripted: Program) -> None:
     done = scripted.run("--provider", "thrid", "-e", "who")
     assert done.returncode == 1
     assert "there are first, second" in done.stderr
-    (session, *_) = scripted.sessions
-    assert '"model":"second"' in session.read_text().replace(": ", ":")
 
 
 async def test_an_ephemeral_provider_is_not_stored(program: Program) -> None:
