@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training import lists, scenes, talk
+from training import clients, lists, scenes, sequences, talk
 from training.dialogue import Message, Scene, render
 from training.toolbox import OWN, Tool, alias, client_tool
 from training.words import Words
@@ -12,12 +12,12 @@ from training.words import Words
 SceneMaker = Callable[[Scene], None]
 SCENES: dict[SceneMaker, float] = {
     scenes.single: 48,
-    scenes.double: 10,
-    scenes.write_then: 3,
-    scenes.list_then_read: 3,
+    sequences.double: 10,
+    sequences.write_then: 3,
+    sequences.list_then_read: 3,
     scenes.vague: 1.5,
     scenes.append: 0.6,
-    scenes.client: 20,
+    clients.client: 20,
     talk.beyond: 12,
     talk.chat: 8,
     talk.where: 0.5,
@@ -101,9 +101,14 @@ def _weights(scene: Scene, only: dict[SceneMaker, float]) -> dict[SceneMaker, fl
     """The scenes that fit the tools on offer."""
     weights = dict(only)
     if not any(not tool.kind for tool in scene.tools):
-        weights.pop(scenes.client, None)
+        weights.pop(clients.client, None)
     if not any(tool.kind for tool in scene.tools):
-        for maker in (scenes.single, scenes.double, scenes.write_then, scenes.list_then_read):
+        for maker in (
+            scenes.single,
+            sequences.double,
+            sequences.write_then,
+            sequences.list_then_read,
+        ):
             weights[maker] = weights.get(maker, 0) * 0.1
     return weights
 

@@ -9,7 +9,7 @@ import pytest
 from training.answers import BEYOND, MORE, NO_TOOL, SHOWN_LINES
 from training.dialogue import Message
 from training.dialogues import Dialogue, dialogue
-from training.tasks import LANGUAGES
+from training.file_tasks import LANGUAGES
 
 OF_LANGUAGES = {f"**/*.{ending}" for ending in LANGUAGES.values()}  # "all python files"
 SIZES = (250, 600, 1500)

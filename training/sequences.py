@@ -1,0 +1,154 @@
+"""Scenes of two steps in one request."""
+
+from dataclasses import replace
+
+from training import results, tasks
+from training.dialogue import Scene
+from training.phrasing import expand
+from training.steps import RUNNERS, close, make, no_tool, perform, unable
+from training.task import Maker, Style, Task, shown
+from training.words import join
+
+READ_VERBS = ("read", "show me", "open", "print", "show", "display", "cat", "the files")
+
+DELETE_VERBS = ("delete", "remove", "erase", "get rid of", "throw away", "rm")
+
+READ_BACK = (
+    "[read|show|print|display|open|view|check|cat] [it|the file|that file|the result]"
+    "[| to me| back| again| for me]"
+)
+
+RUN_IT = "[run|execute|start|launch|try] [it|the file|the script|that script|this]"
+
+FIRST_ENTRY = (
+    "[read|open|show me|print|display|cat|view|give me] the first [file|one|entry|of them|item]"
+)
+
+
+THEN = (
+    *(" and then ", " then ", ", then ", ", and then ", " and ", " and after that ", "; then "),
+    *(". After that, ", ". Afterwards ", ". Next, ", ", next ", ". And then ", " and afterwards "),
+    *("; after that, ", ". When that is done, ", ", once done, ", ", finally ", ". Also ", "\n"),
+    *(", and ", " and also ", " and next ", ", followed by ", " - then ", ", when done ", ". Now "),
+    *("; next ", " + ", ", then please ", ". After this ", " & ", ", also ", ". Finally, ", ". "),
+)
+
+HELD_THEN = (", after that ", ". Then ", ", afterwards ")
+
+BOTH = (
+    *(" and ", " and ", ", ", " & ", " and then ", " as well as ", " and also ", ", then "),
+    *(" then ", " plus ", " + ", " and after that ", ", and ", ", also ", " and finally "),
+)
+
+HELD_BOTH = (", after that ", ", afterwards ", " together with ")
+
+PAIRS: dict[Maker, float] = {
+    tasks.list_here: 1, tasks.list_folder: 2, tasks.read: 4, tasks.write: 2, tasks.edit: 1.5,
+    tasks.delete: 1.5, tasks.glob: 1, tasks.grep: 1.5, tasks.time: 0.5, tasks.date: 0.5,
+    tasks.run: 1, tasks.fetch: 0.5,
+}  # fmt: skip
+
+
+def double(s: Scene) -> None:
+    """Two tasks in one request, done one after the other."""
+    rng = s.rng
+    tasks_ = [make(s, Style.JOINED, PAIRS), make(s, Style.JOINED, PAIRS)]
+    if any(s.tool(task.kind) is None for task in tasks_):
+        return
+    if rng.random() < 0.3:
+        tasks_ = _same(s)
+        then = rng.choice(HELD_BOTH if s.held else BOTH)
+        _sequence(s, tasks_[0].text + then + tasks_[1].text, tasks_)
+        return
+    _sequence(s, joined(s, tasks_[0].text, tasks_[1].text), tasks_)
+
+
+def _capital(text: str) -> str:
+    """The text with a capital, unless it starts with a value that must stay as it is."""
+    return text[0].upper() + text[1:] if text.split()[0].isalpha() else text
+
+
+def joined(s: Scene, first: str, second: str) -> str:
+    """Two requests as one."""
+    rng = s.rng
+    then = rng.choice(HELD_THEN if s.held else THEN)
+    if then in (". ", "\n") and rng.random() < 0.6:
+        second = _capital(second)
+    if not s.held and rng.random() < 0.08:
+        first = rng.choice(["first ", "first, ", "first of all "]) + first
+    text = first + then + second
+    if rng.random() < 0.15:
+        text = rng.choice(["please ", "can you ", "could you ", "now ", "ok, "]) + text
+    if rng.random() < 0.3:
+        text = _capital(text)
+    return text + rng.choice(["", "", "", "", "", " please"])
+
+
+def _same(s: Scene) -> list[Task]:
+    """Two files in one request: "read a and b"; the joint text stands in the first task."""
+    verb, make = s.rng.choice([*((verb, tasks.read) for verb in READ_VERBS),
+                               *((verb, tasks.delete) for verb in DELETE_VERBS)])  # fmt: skip
+    first, second = make(s, Style.JOINED), make(s, Style.JOINED)
+    return [replace(first, text=f"{verb} {shown(s.rng, first.path)}"),
+            replace(second, text=shown(s.rng, second.path))]  # fmt: skip
+
+
+def _sequence(s: Scene, text: str, steps: list[Task], *, dependent: bool = False) -> None:
+    if any(unable(s, task) for task in steps):
+        return
+    missing = any(s.tool(task.kind) is None for task in steps)
+    if missing and s.rng.random() < 0.9:
+        return
+    s.user(text)
+    if missing:
+        no_tool(s)
+        return
+    done: list[tuple[Task, str]] = []
+    for i, task in enumerate(steps):
+        label = "call second of two" if i else "call first of two"
+        result = perform(s, task, label, 0.05 if s.held or i else 0.15)
+        if result is None:
+            no_tool(s)
+            return
+        done.append((task, result))
+        if dependent and result.startswith("Error: "):
+            break
+    close(s, done, "answer two")
+    s.file = ""
+
+
+def write_then(s: Scene) -> None:
+    """ "Write it, then read it" or run it: the second step stands on the first."""
+    first = tasks.write(s, Style.JOINED)
+    ending = first.path.rsplit(".", 1)[-1]
+    if ending in RUNNERS and s.rng.random() < 0.7:
+        line = f"{RUNNERS[ending]} {first.path}"
+        second = Task("execute_command", expand(s.rng, RUN_IT), {"command": line},
+                      f"run {line}", lambda: results.output(s.words, long=s.long))  # fmt: skip
+    else:
+        said = expand(s.rng, READ_BACK)
+        shown = str(first.args["content"]) or "(empty file)"
+        second = Task("read_file", said, {"path": first.path}, f"read {first.path}",
+                      lambda: shown, first.path)  # fmt: skip
+    _sequence(s, joined(s, first.text, second.text), [first, second], dependent=True)
+
+
+def list_then_read(s: Scene) -> None:
+    """ "List src and read the first file"."""
+    folder = (
+        tasks.list_folder(s, Style.JOINED)
+        if s.rng.random() < 0.7
+        else tasks.list_here(s, Style.JOINED)
+    )
+    names = s.words.entries(s.rng.randint(2, 6))
+    files = [name for name in names if not name.endswith("/")]
+    if not files or names[0].endswith("/"):
+        return
+    path = files[0] if folder.path == "." else join(folder.path, files[0])
+    listing = "\n".join(names)
+    first = Task(folder.kind, folder.text, folder.args, folder.want, lambda: listing,
+                 folder.path)  # fmt: skip
+    said = expand(s.rng, FIRST_ENTRY)
+    second = Task("read_file", said, {"path": path}, f"read {path}",
+                  lambda: results.text(s.words, long=False), path)  # fmt: skip
+    _sequence(s, joined(s, first.text, said), [first, second], dependent=True)
