@@ -25,17 +25,14 @@ from shepherd.backends.llamacpp.sessions import SessionMemory
 from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
+from shepherd.backends.room import check_room
 from shepherd.config.sections import LlamaCppSection
-from shepherd.errors import BusyError, ContextFullError, InvalidRequestError
+from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
-
-RESERVE_SHARE = 8
-RESERVE_MOST = 512
-"""Of a context that overflows, an eighth is to be freed for the answer, at most this much."""
 
 
 class LlamaCppBackend(Backend):
@@ -49,6 +46,7 @@ class LlamaCppBackend(Backend):
         self._defaults = defaults
         self._worker = worker
         self._text = text
+        self._vocab = engine.model.vocab
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
         syntax = self._prompts.call_syntax(self._style)
@@ -160,10 +158,10 @@ class LlamaCppBackend(Backend):
     async def _request(self, session: Session) -> Request:
         sampling = check_sampling(session.sampling.over(self._defaults))
         if sampling.logit_bias or sampling.ignore_eos:
-            sampling = await self._text.run(resolve_biases, sampling, self._prompts.vocab)
+            sampling = await self._text.run(resolve_biases, sampling, self._vocab)
         tools = list(session.tools)
         prompt = await self._build(session)
-        self._check_fits(len(prompt.tokens))
+        check_room(len(prompt.tokens), self._context_size)
         constraint = await self._constraint(session, prompt)
         return Request(prompt, sampling, tools, constraint)
 
@@ -194,7 +192,7 @@ class LlamaCppBackend(Backend):
         if constraint is None or constraint.grammar in self._checked:
             return constraint
         try:
-            await self._text.run(check_constraint, constraint, self._prompts.vocab)
+            await self._text.run(check_constraint, constraint, self._vocab)
         except InvalidRequestError:
             if constraint.trigger:  # nobody asked for it
                 return None
@@ -215,18 +213,6 @@ class LlamaCppBackend(Backend):
         """Let the answer's text give the answer's tokens when it comes back as history."""
         tail, tokens = prefilled.prompt.tail, prefilled.generated()
         self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
-
-    def _check_fits(self, prompt: int) -> None:
-        if prompt == 0:
-            raise InvalidRequestError("The conversation is empty; there is nothing to answer.")
-        size = self._context_size
-        if prompt + 1 > size:
-            reserve = max(1, min(size // RESERVE_SHARE, RESERVE_MOST))
-            raise ContextFullError(
-                f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",
-                prompt - (size - reserve),
-                prompt,
-            )
 
     def _warn(self, session: Session, prompt: Prompt, callback: EventCallback) -> bool:
         """Send what the user should know; what the callback said."""

@@ -76,9 +76,13 @@ class Vocab:
             self._ends[token] = ends
         return ends
 
-    @cached_property
+    @property
     def specials(self) -> dict[int, int]:
         """Each control, unknown and user-defined token, with its attributes."""
+        return self._specials
+
+    @cached_property
+    def _specials(self) -> dict[int, int]:
         mask = ATTR_CONTROL | ATTR_UNKNOWN | ATTR_USER_DEFINED
         attributes = (
             (token, int(self._lib.llama_vocab_get_attr(self._handle, token)))
@@ -91,9 +95,13 @@ class Vocab:
         """The tokens that only a template may write."""
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
 
-    @cached_property
+    @property
     def ends(self) -> list[int]:
         """The tokens that end a generation."""
+        return self._all_ends
+
+    @cached_property
+    def _all_ends(self) -> list[int]:
         candidates = {*self.specials, self.eos} - {_NO_TOKEN}
         return sorted(token for token in candidates if self.is_eog(token))
 

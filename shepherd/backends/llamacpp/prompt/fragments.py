@@ -5,8 +5,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.native.vocab import ATTR_LSTRIP, ATTR_RSTRIP, Vocab
+from shepherd.backends.llamacpp.native.vocab import ATTR_LSTRIP, ATTR_RSTRIP
 from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.llamacpp.prompt.vocabulary import Vocabulary
 
 _MAX_CHARACTERS = 16_000_000
 
@@ -27,7 +28,7 @@ class FragmentTokenizer:
     thread-safe.
     """
 
-    def __init__(self, vocab: Vocab, specials: SpecialTexts) -> None:
+    def __init__(self, vocab: Vocabulary, specials: SpecialTexts) -> None:
         self._vocab = vocab
         self._specials = specials
         self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()

@@ -11,11 +11,11 @@ from shepherd.backends.llamacpp.grammar.calls import (
     is_understood,
     learn_syntax,
 )
-from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.prompt.conversation import Conversation
 from shepherd.backends.llamacpp.prompt.fragments import FragmentTokenizer, Tail
 from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.llamacpp.prompt.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.llamacpp.prompt.vocabulary import TemplateModel
 from shepherd.backends.output import (
     CallFormat,
     OutputStyle,
@@ -62,7 +62,7 @@ class PromptBuilder:
     """
 
     def __init__(
-        self, model: NativeModel, template: str | None = None, tool_template: str | None = None
+        self, model: TemplateModel, template: str | None = None, tool_template: str | None = None
     ) -> None:
         """Take the model's own templates, or those given; "" means ChatML."""
         vocab = model.vocab

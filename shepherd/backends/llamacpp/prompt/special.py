@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, ATTR_UNKNOWN, Vocab
+from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, ATTR_UNKNOWN
+from shepherd.backends.llamacpp.prompt.vocabulary import Vocabulary
 
 SEAL = "\ufdd0"
 """Put behind the first character of a control token's text to keep it from being read as one."""
@@ -31,7 +32,7 @@ class SpecialTexts:
     itself uses (`<tool_call>`, `<|channel|>`): only in what users and tools say are they cut.
     """
 
-    def __init__(self, vocab: Vocab, template: str) -> None:
+    def __init__(self, vocab: Vocabulary, template: str) -> None:
         self.controls: dict[str, ControlToken] = {}
         markers: list[str] = []
         for token, attributes in vocab.specials.items():

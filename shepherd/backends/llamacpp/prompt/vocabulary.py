@@ -1,0 +1,57 @@
+"""What prompts are made with: a model's tokens and its templates, whoever has loaded them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class Vocabulary(Protocol):
+    """Text to tokens and tokens to bytes; see `native.vocab.Vocab` for the first of its kind."""
+
+    @property
+    def bos(self) -> int: ...
+
+    @property
+    def eos(self) -> int: ...
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether each prompt begins with `bos`, also where the template does not write it."""
+        ...
+
+    @property
+    def is_sentencepiece(self) -> bool:
+        """Whether a text's beginning gets a blank before it."""
+        ...
+
+    @property
+    def specials(self) -> Mapping[int, int]:
+        """Each control, unknown and user-defined token, with its attributes."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The tokens that end a generation."""
+        ...
+
+    def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """The tokens of `text`; control tokens in it are text unless `parse_special`."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes, control tokens as their text; may be a part of a character."""
+        ...
+
+    def text(self, token: int) -> str:
+        """The token as text, "" if there is no such token."""
+        ...
+
+
+class TemplateModel(Protocol):
+    """A model as far as prompts need it."""
+
+    @property
+    def vocab(self) -> Vocabulary: ...
+
+    def chat_template(self, name: str | None = None) -> str:
+        """The template called `name`, or the default one; "" if there is none."""
+        ...
