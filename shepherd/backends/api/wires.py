@@ -20,9 +20,7 @@ def wire_for(type: str, base_url: str = "", dialect: str = "", model: str = "") 
     if type in _OPENAI_TYPES:
         return _openai(type, base_url, dialect, model)
     if type == "anthropic":
-        from shepherd.backends.api.anthropic.wire import AnthropicWire
-
-        return AnthropicWire()
+        return _anthropic(base_url, model)
     if type == "gemini":
         from shepherd.backends.api.gemini.wire import GeminiWire
 
@@ -60,6 +58,14 @@ _TENSORRT = (
 )
 
 
+def _anthropic(base_url: str, model: str) -> Wire:
+    from shepherd.backends.api.anthropic.wire import AnthropicWire, OtherAnthropicWire
+
+    host = urlsplit(base_url).hostname or "api.anthropic.com"
+    is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
+    return AnthropicWire() if is_claude else OtherAnthropicWire()
+
+
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Wire:
     from shepherd.backends.api.openai import dialects
     from shepherd.backends.api.openai.chat_wire import chat_wire
@@ -75,7 +81,11 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Wire:
     chosen = named.get(dialect) or named.get(type) or known
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
     if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
-        from shepherd.backends.api.openai.responses_wire import OpenAIResponsesWire
+        from shepherd.backends.api.openai.responses_wire import (
+            OpenAIResponsesWire,
+            OtherResponsesWire,
+        )
 
-        return OpenAIResponsesWire(chosen, version)
+        kind = OpenAIResponsesWire if chosen.official else OtherResponsesWire
+        return kind(chosen, version)
     return chat_wire(chosen, version)

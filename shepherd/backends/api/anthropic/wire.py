@@ -63,6 +63,12 @@ class AnthropicWire(Wire):
         return ModelEntry(model, size, source=_SERVER_SOURCE) if size else None
 
 
+class OtherAnthropicWire(AnthropicWire):
+    """The same language of servers with other models, which may print their calls."""
+
+    prints_calls: ClassVar[bool] = True
+
+
 def _get(path: str) -> WireRequest:
     return WireRequest(path, method="GET", headers={"anthropic-version": VERSION}, stream=False)
 

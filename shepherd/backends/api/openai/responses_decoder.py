@@ -159,7 +159,7 @@ class ResponsesDecoder(WireDecoder):
     def _ended(self, event: JsonObject) -> Iterator[Delta]:
         response = as_object(event.get("response"))
         for index, content in enumerate(as_objects(response.get("output"))):
-            yield from self._whole(self._item({"output_index": index}), content)
+            yield from self._whole(self._listed(index, content), content)
         yield from _usage(as_object(response.get("usage")))
         error = as_object(response.get("error"))
         if error or response.get("status") == "failed":
@@ -176,6 +176,11 @@ class ResponsesDecoder(WireDecoder):
             return StopDelta(FinishReason.LENGTH)
         note = FILTERED if why == "content_filter" else REFUSED if self._refused else ""
         return StopDelta(FinishReason.TOOL_CALLS if self._called else FinishReason.STOP, note)
+
+    def _listed(self, index: int, content: JsonObject) -> _Item:
+        """An item of the whole answer; llama.cpp's events name it by its id and not its place."""
+        known = self._items.get(as_text(content.get("id")))
+        return known or self._item({"output_index": index})
 
     def _error(self, event: JsonObject) -> Iterator[Delta]:
         yield error_delta(event)

@@ -39,3 +39,9 @@ class OpenAIResponsesWire(Wire):
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         return parse_models(body)
+
+
+class OtherResponsesWire(OpenAIResponsesWire):
+    """The responses API of other servers, behind which a model may print its calls."""
+
+    prints_calls: ClassVar[bool] = True

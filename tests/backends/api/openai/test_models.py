@@ -154,3 +154,22 @@ def test_models_that_need_it_get_the_responses_api(
 def test_openai_s_own_models_print_no_calls() -> None:
     assert not chat_wire(OPENAI).prints_calls
     assert chat_wire(PLAIN).prints_calls
+
+
+@pytest.mark.parametrize(
+    ("type", "url", "model", "prints"),
+    [
+        ("openai-responses", "", "gpt-5", False),
+        ("openai-responses", "https://mine.openai.azure.com/openai/v1", "gpt-5", False),
+        ("openai-responses", "http://localhost:8080/v1", "", True),
+        ("anthropic", "", "", False),
+        ("anthropic", "https://api.anthropic.com", "", False),
+        ("anthropic", "https://gateway.example/claude", "anthropic/Claude-Sonnet-4.5", False),
+        ("anthropic", "http://localhost:8080", "", True),
+        ("anthropic", "https://notanthropic.com", "qwen3", True),
+    ],
+)
+def test_other_models_behind_a_vendor_s_language_may_print_calls(
+    type: str, url: str, model: str, prints: bool
+) -> None:
+    assert wire_for(type, url, "", model).prints_calls is prints

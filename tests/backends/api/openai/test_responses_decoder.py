@@ -264,3 +264,28 @@ fields = st.sampled_from(["item", "delta", "output_index", "item_id", "response"
 @given(st.lists(st.tuples(kinds, st.dictionaries(fields, values, max_size=4)), max_size=4))
 def test_nothing_that_comes_is_a_failure(events: list[tuple[str, JsonObject]]) -> None:
     answer(*({**fields, "type": kind} for kind, fields in events))
+
+
+def test_items_without_a_place_are_told_once() -> None:
+    """llama.cpp's events name items by their ids alone."""
+
+    def of(kind: str, id: str, **fields: Any) -> JsonObject:
+        return {"type": f"response.{kind}", "item_id": id, **fields}
+
+    thoughts = [{"type": "reasoning_text", "text": "Hm."}]
+    done: list[JsonObject] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": thoughts},
+        MESSAGE,
+        CALL,
+    ]
+    added = {**CALL, "arguments": ""}
+    heard = answer(
+        of("reasoning_text.delta", "rs_1", delta="Hm."),
+        of("output_text.delta", "msg_1", delta="Hello"),
+        {"type": "response.output_item.added", "item": added},
+        of("function_call_arguments.delta", "fc_1", delta=ARGUMENTS),
+        *({"type": "response.output_item.done", "item": item} for item in done),
+        {"type": "response.completed", "response": response("completed", done)},
+    )
+    assert (heard.thought, heard.text) == ("Hm.", "Hello")
+    assert heard.calls == [["call_1", "weather", ARGUMENTS]]

@@ -1,0 +1,79 @@
+"""llama.cpp's own servers in a process of their own, which ends with the one that started it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from shepherd.models import builtin_model
+
+KEY = "llama-key-1234"
+CONTEXT = 1024
+
+_SCRIPT = """
+import json, os, sys, xllamacpp
+def server(context, key, pure, endless):
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.port = sys.argv[1], context, 1, 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.verbosity, params.cache_ram_mib, params.warmup = 0, 0, False
+    params.endpoint_slots = True
+    params.api_keys = [key] if key else []
+    params.force_pure_content_parser = pure
+    params.ctx_shift = params.sampling.ignore_eos = endless
+    return xllamacpp.Server(params)
+running = {name: server(**given) for name, given in json.loads(sys.argv[2]).items()}
+print(json.dumps({name: s.listening_address for name, s in running.items()}), flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class LlamaServers:
+    """Addresses of servers with Pup.
+
+    `keyed` wants KEY; `pure` hands on what the model writes as it is, calls and thoughts among it;
+    `endless` goes on until it is told to stop.
+    """
+
+    keyed: str
+    pure: str
+    endless: str
+
+
+@dataclass(frozen=True)
+class _Given:
+    context: int = CONTEXT
+    key: str = ""
+    pure: bool = False
+    endless: bool = False
+
+
+_SERVERS = {
+    "keyed": _Given(key=KEY),
+    "pure": _Given(pure=True),
+    "endless": _Given(endless=True),
+}
+
+
+@contextmanager
+def llama_servers() -> Generator[LlamaServers]:
+    """The servers, healthy, for as long as the context is entered."""
+    given = json.dumps({name: asdict(server) for name, server in _SERVERS.items()})
+    command = [sys.executable, "-c", _SCRIPT, str(builtin_model()), given]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield LlamaServers(**json.loads(process.stdout.readline()))
+        finally:
+            process.kill()
