@@ -8,6 +8,7 @@ ShepherdError               the message tells the user what to do
 └── BackendError            the model can't answer
     ├── ModelLoadError      the model file is missing, damaged or does not fit
     ├── InvalidRequestError the request itself is wrong (a server answers 400)
+    │   └── ImageError      an image can't be used, or not by this model
     ├── ContextFullError    the conversation is larger than the context
     ├── BusyError           the queue is full, or a rate limit holds (a server answers 503)
     ├── AccessError         a provider refuses the key or the account
@@ -52,6 +53,13 @@ class InvalidRequestError(BackendError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class ImageError(InvalidRequestError):
+    """An image can't be used: its format, its size, or a model that can't see."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "messages")
 
 
 class ContextFullError(BackendError):

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
+
+from shepherd.images import Image, image_from_json, image_to_json
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -54,7 +56,8 @@ class Message:
 
     `tool_call_id` and `name` (the tool's) belong to messages of role TOOL. A hint is a user message
     that Shepherd wrote in the user's place, within a turn. `extra` is what an API wants back
-    unchanged with the message (signatures), under its wire's name; others ignore it.
+    unchanged with the message (signatures), under its wire's name; others ignore it. Images stand
+    before the text; they go with messages of the user and with results.
     """
 
     role: Role
@@ -64,10 +67,11 @@ class Message:
     tool_call_id: str = ""
     name: str = ""
     extra: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    images: tuple[Image, ...] = ()
 
     @classmethod
-    def user(cls, content: str) -> "Message":
-        return cls(Role.USER, content)
+    def user(cls, content: str, images: tuple[Image, ...] = ()) -> "Message":
+        return cls(Role.USER, content, images=images)
 
     @classmethod
     def hint(cls, content: str) -> "Message":
@@ -77,6 +81,16 @@ class Message:
     def is_hint(self) -> bool:
         """Whether Shepherd wrote it, not the user."""
         return self.role is Role.USER and self.name == HINTER
+
+    @property
+    def plain_text(self) -> str:
+        """The content behind a line for each image."""
+        labels = [image.label for image in self.images]
+        return "\n".join([*labels, self.content] if self.content else labels)
+
+    def without_images(self) -> "Message":
+        """The message with its images as lines of text."""
+        return replace(self, content=self.plain_text, images=()) if self.images else self
 
     @classmethod
     def assistant(
@@ -102,6 +116,8 @@ def message_to_json(message: Message) -> JsonObject:
         data["name"] = message.name
     if message.extra:
         data["extra"] = dict(message.extra)
+    if message.images:
+        data["images"] = [image_to_json(image) for image in message.images]
     return data
 
 
@@ -134,4 +150,5 @@ def message_from_json(data: JsonObject) -> Message:
         tool_call_id=str(data.get("tool_call_id", "")),
         name=str(data.get("name", "")),
         extra=_extra(data),
+        images=tuple(map(image_from_json, cast(list[JsonObject], data.get("images", [])))),
     )

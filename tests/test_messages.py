@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.errors import InvalidRequestError
+from shepherd.images import MEDIA_TYPES, Image
 from shepherd.messages import Message, Role, ToolCall, message_from_json, message_to_json
 from shepherd.sampling import DEFAULT_SAMPLING, RANGES, Sampling, check_sampling
 from shepherd.session import Session
@@ -28,6 +29,9 @@ MESSAGES = st.builds(
     st.text(),
     st.text(),
     EXTRA,
+    st.lists(
+        st.builds(Image, st.sampled_from(MEDIA_TYPES), st.binary(), st.text()), max_size=2
+    ).map(tuple),
 )
 
 

@@ -16,7 +16,7 @@ def kept_text(message: Message) -> str:
     if message.is_hint or (message.role is Role.TOOL and message.name in OWN_TOOLS):
         return ""
     calls = [_call_text(call) for call in message.tool_calls if call.name not in OWN_TOOLS]
-    text = "\n".join(part for part in (storable(message.content).strip(), *calls) if part)
+    text = "\n".join(part for part in (storable(message.plain_text).strip(), *calls) if part)
     return cut(text, RESULT_CHARACTERS) if message.role is Role.TOOL else text
 
 

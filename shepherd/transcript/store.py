@@ -106,7 +106,7 @@ def _modified(path: Path) -> float:
 
 
 def _summary(saved: SavedSession) -> SessionSummary:
-    users = (m.content for m in saved.messages if m.role is Role.USER)
+    users = (m.content or m.plain_text for m in saved.messages if m.role is Role.USER)
     return SessionSummary(
         id=saved.id,
         cwd=saved.header.cwd,

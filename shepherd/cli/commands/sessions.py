@@ -66,7 +66,8 @@ def _store() -> SessionStore:
 def _as_text(message: Message) -> str:
     calls = [f"→ {c.name} {one_line(c.arguments_json, LINE_WIDTH)}" for c in message.tool_calls]
     if message.role is Role.TOOL:
-        return f"  {one_line(message.content, LINE_WIDTH)}"
+        return f"  {one_line(message.plain_text, LINE_WIDTH)}"
     sign = "> " if message.role is Role.USER and not message.is_hint else ""
-    text = f"\n{sign}{clean(message.content)}" if message.content else ""
+    said = message.plain_text
+    text = f"\n{sign}{clean(said)}" if said else ""
     return "\n".join([part for part in (text, *calls) if part])

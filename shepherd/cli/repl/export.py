@@ -21,7 +21,7 @@ def as_json(session: Session) -> str:
     data = {
         "id": session.id,
         "system_message": session.system_message,
-        "messages": [message_to_json(m) for m in session.messages],
+        "messages": [message_to_json(m.without_images()) for m in session.messages],
     }
     return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
 
@@ -36,15 +36,15 @@ def as_markdown(session: Session) -> str:
 
 def _message_parts(message: Message) -> list[str]:
     if message.role is Role.TOOL:
-        return [f"**{message.name}** gave:", fenced(message.content)]
+        return [f"**{message.name}** gave:", fenced(message.plain_text)]
     who = Role.SYSTEM if message.is_hint else message.role
     title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(who, "## System")
     parts = [title]
     if message.reasoning:
         quoted = message.reasoning.strip().replace("\n", "\n> ")
         parts.append(f"> {quoted}")
-    if message.content.strip():
-        parts.append(message.content.strip())
+    if text := message.plain_text.strip():
+        parts.append(text)
     for call in message.tool_calls:
         parts += [f"**{call.name}** called with:", fenced(call.arguments_json, "json")]
     return parts

@@ -26,7 +26,7 @@ def _show(message: Message, renderer: Renderer) -> None:
             renderer(CallbackEvent.SYSTEM, message.content, Topic.HINT, "")
         case Role.USER:
             renderer.settle()
-            renderer.user(without_attachments(message.content))
+            renderer.user(without_attachments(message.plain_text))
         case Role.ASSISTANT:
             if message.content:
                 renderer(CallbackEvent.CONTENT, message.content, "", "")
@@ -34,6 +34,7 @@ def _show(message: Message, renderer: Renderer) -> None:
             for call in message.tool_calls:
                 renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
         case Role.TOOL:
-            renderer(CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id)
+            text, call_id = message.plain_text, message.tool_call_id
+            renderer(CallbackEvent.TOOL_RESULT, text, message.name, call_id)
         case Role.SYSTEM:
             pass

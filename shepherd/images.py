@@ -1,0 +1,154 @@
+"""Images in a conversation: what they are and how large, by their own bytes."""
+
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shepherd.errors import ImageError
+
+MOST_BYTES = 20 * 1024 * 1024
+MOST_IMAGES = 20
+"""How large an image may be, and how many may go with one message."""
+
+MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as its file has it; `media_type` is one of MEDIA_TYPES, `name` is for people."""
+
+    media_type: str
+    data: bytes = field(repr=False)
+    name: str = ""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels; (0, 0) if the bytes do not tell."""
+        try:
+            return _SIZES[self.media_type](self.data)
+        except (KeyError, IndexError, struct.error):
+            return 0, 0
+
+    @property
+    def label(self) -> str:
+        """What stands for it in text: `[image photo.png, 640×480]`."""
+        width, height = self.size
+        pixels = f"{width}×{height}" if width else ""
+        named = ", ".join(part for part in (" ".join(self.name.split()), pixels) if part)
+        return f"[image {named}]" if named else "[image]"
+
+    @property
+    def base64(self) -> str:
+        """The bytes as text."""
+        return b64encode(self.data).decode("ascii")
+
+    @property
+    def data_url(self) -> str:
+        """The image as a `data:` URL."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
+def read_image(data: bytes, name: str = "") -> Image:
+    """The image in `data`; raises ImageError saying what to do if models can't take it."""
+    shown = name or "The image"
+    if len(data) > MOST_BYTES:
+        most = MOST_BYTES // 1024**2
+        raise ImageError(f"{shown} is larger than {most} MiB; make it smaller first.")
+    image = Image(_sniffed(data), data, name)
+    if not image.media_type:
+        raise ImageError(f"{shown} is no PNG, JPEG, GIF or WebP; convert it to one of these first.")
+    if not all(image.size):
+        raise ImageError(f"{shown} is damaged: its size in pixels can't be read; save it anew.")
+    return image
+
+
+def check_count(images: Sequence[object]) -> None:
+    """Raise ImageError for more than may go with one message."""
+    if len(images) > MOST_IMAGES:
+        raise ImageError(
+            f"{len(images)} images are too many for one message: {MOST_IMAGES} may go with it; "
+            "send the others with the next one."
+        )
+
+
+def image_to_json(image: Image) -> dict[str, Any]:
+    """The image as a JSON object; `image_from_json` is the inverse."""
+    data = {"media_type": image.media_type, "data": image.base64}
+    return data | ({"name": image.name} if image.name else {})
+
+
+def image_from_json(data: Mapping[str, Any]) -> Image:
+    """The image that `image_to_json` wrote; raises ValueError, TypeError or KeyError."""
+    media_type = str(data["media_type"])
+    if media_type not in MEDIA_TYPES:
+        raise ValueError(f"unknown type of image: {media_type!r}")
+    return Image(media_type, b64decode(data["data"], validate=True), str(data.get("name", "")))
+
+
+def _sniffed(data: bytes) -> str:
+    """The type by the first bytes, "" for anything else."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else ""
+
+
+def _png_size(data: bytes) -> tuple[int, int]:
+    return struct.unpack_from(">II", data, 16)
+
+
+def _gif_size(data: bytes) -> tuple[int, int]:
+    return struct.unpack_from("<HH", data, 6)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """From the frame's header, which stands behind other segments."""
+    at = 2
+    for _ in range(_JPEG_SEGMENTS):
+        if data[at] != 0xFF:
+            break
+        kind = data[at + 1]
+        if kind == 0xFF:  # padding
+            at += 1
+        elif 0xC0 <= kind <= 0xCF and kind not in _JPEG_TABLES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        elif kind in _JPEG_BARE:
+            at += 2
+        else:
+            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return 0, 0
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    """From the first chunk: lossy, lossless, or with a canvas of its own."""
+    match data[12:16]:
+        case b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L":
+            bits = struct.unpack_from("<I", data, 21)[0]
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X" if len(data) >= 30:
+            sides = data[24:27], data[27:30]
+            width, height = (int.from_bytes(side, "little") + 1 for side in sides)
+            return width, height
+        case _:
+            return 0, 0
+
+
+_JPEG_SEGMENTS = 10_000
+_JPEG_TABLES = frozenset({0xC4, 0xC8, 0xCC})
+_JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
+_SIZES: Mapping[str, Callable[[bytes], tuple[int, int]]] = {
+    "image/png": _png_size,
+    "image/jpeg": _jpeg_size,
+    "image/gif": _gif_size,
+    "image/webp": _webp_size,
+}
