@@ -131,6 +131,8 @@ def _written(rng: random.Random, text: str, *, tail: bool) -> str:
 
 
 def _mark(rng: random.Random, text: str, *, ask: bool) -> str:
+    if text == "?":
+        return text
     if text.endswith("?"):
         return text[:-1] if rng.random() < 0.3 else text
     if text.endswith((".", "!", ":")):
