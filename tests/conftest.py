@@ -1,10 +1,21 @@
 """What holds for all tests."""
 
 import os
+import re
+import shutil
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+FOREIGN = re.compile(
+    r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
+    r"|shepherd_(?!examples$).*|columns|lines|(no|force|cli)_?color.*|term_program.*|tmux|env"
+    r"|bash_env|cdpath|ripgrep_config_path|ssl_cert_.*|(requests|curl)_ca_bundle"
+    r"|python(warnings|devmode|ioencoding|utf8|startup|inspect|optimize)|posixly_correct"
+)
+"""Variables of whoever runs the tests that would change what programs do or say."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,3 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.register_profile("search", settings.get_profile("same"), derandomize=False)
     settings.load_profile(os.environ.get("SHEPHERD_EXAMPLES", "same"))
+    _leave_home(config)
+
+
+def _leave_home(config: pytest.Config) -> None:
+    """Nothing on the machine that belongs to its user counts: settings, keys, caches, proxies."""
+    for name in filter(FOREIGN.fullmatch, list(os.environ)):
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="shepherd-home-")
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    os.environ["HOME"] = home

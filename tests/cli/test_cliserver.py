@@ -4,6 +4,7 @@ import httpx
 
 from tests.cli.cliserver import cliserver
 from tests.cli.program import Program
+from tests.patience import PATIENCE
 
 SCRIPT = """\
 call: write_file {"path": "new.txt", "content": "hello"}
@@ -20,14 +21,14 @@ def test_a_question_goes_to_the_server_and_its_session_survives(program: Program
         assert (asked.returncode, asked.stdout) == (0, "I wrote it.\n")
         assert "→ write_file" in asked.stderr
         assert (program.work / "new.txt").read_text() == "hello"
-        first = httpx.get(f"{url}/session").json()
+        first = httpx.get(f"{url}/session", timeout=PATIENCE).json()
     with cliserver(program, SCRIPT) as url:
-        again = httpx.get(f"{url}/session").json()
+        again = httpx.get(f"{url}/session", timeout=PATIENCE).json()
         assert (again["id"], again["messages"]) == (first["id"], first["messages"])
     [saved] = program.sessions
     saved.unlink()
     with cliserver(program, SCRIPT) as url:
-        assert httpx.get(f"{url}/session").json()["messages"] == []
+        assert httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"] == []
 
 
 def test_what_needs_a_yes_is_denied_without_a_terminal(program: Program) -> None:

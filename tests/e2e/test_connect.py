@@ -8,6 +8,7 @@ from tests.cli.cliserver import cliserver
 from tests.cli.program import Program
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, ESCAPE
+from tests.patience import PATIENCE
 
 SCRIPT = """\
 call: write_file {"path": "new.txt", "content": "alpha\\n"}
@@ -42,7 +43,7 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         terminal.wait_for("Wait for it")
         terminal.send(ESCAPE)
         terminal.wait_for("interrupted")
-        while (session := httpx.get(f"{url}/session").json())["running"]:
+        while (session := httpx.get(f"{url}/session", timeout=PATIENCE).json())["running"]:
             pass  # it ends as soon as its work lets go
         assert session["messages"][-1]["content"] == "Wait for it"
 
@@ -52,7 +53,7 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         terminal.wait_for("the conversation was cleared")
         terminal.send(CTRL_D)
         assert terminal.process.wait(30) == 0
-        assert httpx.get(f"{url}/session").json()["messages"] == []
+        assert httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"] == []
 
 
 def test_who_joins_sees_what_was_said(start: Start, home: Path, work: Path) -> None:

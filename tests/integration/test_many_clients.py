@@ -24,6 +24,7 @@ from tests.integration.clients import (
     WatchedBackend,
     random_case,
 )
+from tests.patience import PATIENCE
 from tests.server.harness import RunningServer
 
 logger = logging.getLogger("soak")
@@ -84,7 +85,7 @@ def test_every_finished_answer_is_that_of_the_request_alone() -> None:
         asyncio.run(crowd.run(SECONDS))
         server.until(lambda: backend.running == 0)
         server.do(all_sequences_are_free(backend))
-        assert httpx.get(f"{server.url}/health").json()["status"] == "ok"
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE).json()["status"] == "ok"
     logger.info("seed %d: %s", SEED, dict(crowd.ends))
     asyncio.run(compare(crowd))
     assert {"answered", "streamed", "cancelled"} <= crowd.ends.keys()

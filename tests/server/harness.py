@@ -24,6 +24,7 @@ from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session
 from shepherd.tools.runner import ToolRunner
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Backend)
@@ -70,7 +71,7 @@ class RunningServer(Generic[B]):
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(PATIENCE)
         return self
 
     def __exit__(
@@ -81,19 +82,19 @@ class RunningServer(Generic[B]):
     ) -> None:
         self._server.should_exit = True
         self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the server's loop."""
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(10)
+        return future.result(PATIENCE)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds on the server's loop; fails after ten seconds."""
+        """Wait until the condition holds on the server's loop; fails when it takes far too long."""
 
         async def wait() -> None:
-            async with asyncio.timeout(9):
+            async with asyncio.timeout(PATIENCE - 1):
                 while not condition():
                     await asyncio.sleep(0.005)
 
@@ -104,7 +105,7 @@ class RunningServer(Generic[B]):
 
     def raw(self, sent: bytes) -> bytes:
         """Send bytes, and read until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sock:
             sock.sendall(sent)
             received = bytearray()
             while chunk := sock.recv(65_536):
@@ -113,7 +114,7 @@ class RunningServer(Generic[B]):
 
     def connect_and_post(self, body: dict[str, Any]) -> socket.socket:
         """A connection over which a request was sent and nothing was read yet."""
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         sock.sendall(chat_request(body))
         return sock
 

@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, Scripted, ask, joined, scripted, stream
 
 MARKDOWN = "Hello **you**\n```py\nx = 1\n```\nbye"
@@ -162,7 +163,7 @@ def test_length_is_told() -> None:
 
 def test_headers_let_no_proxy_hold_the_stream_back(server: Scripted) -> None:
     body = {"messages": HI, "stream": True}
-    with httpx.stream("POST", server.url + CHAT, json=body) as response:
+    with httpx.stream("POST", server.url + CHAT, json=body, timeout=PATIENCE) as response:
         lines = [line for line in response.iter_lines() if line]
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["x-accel-buffering"] == "no"

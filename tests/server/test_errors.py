@@ -13,6 +13,7 @@ from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import EventCallback
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask, scripted, stream
 
 LONG: list[Any] = [{"role": "user", "content": "word " * 120}]
@@ -46,7 +47,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 
 
 def post(server: Scripted, body: Any) -> httpx.Response:
-    return httpx.post(server.url + CHAT, json=body)
+    return httpx.post(server.url + CHAT, json=body, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("how", [ask, stream])
@@ -140,7 +141,7 @@ def test_images_are_refused_in_words(server: Scripted) -> None:
 )
 def test_what_is_no_json_object_is_a_400(server: Scripted, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    response = httpx.post(server.url + CHAT, content=body, headers=headers)
+    response = httpx.post(server.url + CHAT, content=body, headers=headers, timeout=PATIENCE)
     assert response.status_code == 400
     error_of(response)
 
@@ -148,7 +149,7 @@ def test_what_is_no_json_object_is_a_400(server: Scripted, body: bytes) -> None:
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "json"])
 def test_other_content_types_are_refused(server: Scripted, kind: str) -> None:
     headers = {"Content-Type": kind} if kind else {}
-    response = httpx.post(server.url + CHAT, content=b"{}", headers=headers)
+    response = httpx.post(server.url + CHAT, content=b"{}", headers=headers, timeout=PATIENCE)
     assert response.status_code == 415
     assert error_of(response)["code"] == "unsupported_media_type"
 
@@ -162,7 +163,7 @@ def test_large_bodies_are_refused(server: Scripted) -> None:
             yield b"x" * 1000
 
     headers = {"Content-Type": "application/json"}
-    chunked = httpx.post(server.url + CHAT, content=chunks(), headers=headers)
+    chunked = httpx.post(server.url + CHAT, content=chunks(), headers=headers, timeout=PATIENCE)
     for response in (announced, chunked):
         assert response.status_code == 413
         assert error_of(response)["code"] == "request_too_large"
@@ -170,16 +171,16 @@ def test_large_bodies_are_refused(server: Scripted) -> None:
 
 
 def test_unknown_paths_and_methods(server: Scripted) -> None:
-    missing = httpx.get(f"{server.url}/v1/nothing")
+    missing = httpx.get(f"{server.url}/v1/nothing", timeout=PATIENCE)
     assert (missing.status_code, error_of(missing)["code"]) == (404, "not_found")
-    wrong = httpx.get(server.url + CHAT)
+    wrong = httpx.get(server.url + CHAT, timeout=PATIENCE)
     assert (wrong.status_code, error_of(wrong)["code"]) == (405, "method_not_allowed")
     assert wrong.headers["allow"] == "POST"
 
 
 @pytest.mark.parametrize("path", ["/v1/tools", "/v1/tools/execute"])
 def test_tool_endpoints_do_not_exist_unless_asked_for(server: Scripted, path: str) -> None:
-    response = httpx.post(server.url + path, json={"name": "get_time"})
+    response = httpx.post(server.url + path, json={"name": "get_time"}, timeout=PATIENCE)
     assert (response.status_code, error_of(response)["code"]) == (404, "not_found")
 
 
@@ -199,14 +200,14 @@ def test_busy_backend_is_a_503_that_says_when_to_come_back(how: Any) -> None:
 
 def test_backend_s_refusal_is_a_400() -> None:
     with RunningServer(RaisingBackend(InvalidRequestError("seed is odd"))) as server:
-        response = httpx.post(server.url + CHAT, json={"messages": HI})
+        response = httpx.post(server.url + CHAT, json={"messages": HI}, timeout=PATIENCE)
     assert (response.status_code, error_of(response)["message"]) == (400, "seed is odd")
 
 
 def test_defect_tells_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with RunningServer(RaisingBackend(ZeroDivisionError("secret"))) as server:
-        response = httpx.post(server.url + CHAT, json={"messages": HI})
-        again = httpx.get(f"{server.url}/health")
+        response = httpx.post(server.url + CHAT, json={"messages": HI}, timeout=PATIENCE)
+        again = httpx.get(f"{server.url}/health", timeout=PATIENCE)
     assert response.status_code == 500
     assert "secret" not in response.text
     assert "Traceback" not in response.text
@@ -220,7 +221,7 @@ def test_failure_in_the_middle_of_a_stream_is_its_last_event() -> None:
         with pytest.raises(openai.APIError, match="upstream is gone"):
             stream(client)
         body = {"messages": HI, "stream": True}
-        lines = httpx.post(server.url + CHAT, json=body).text.split("\n\n")
+        lines = httpx.post(server.url + CHAT, json=body, timeout=PATIENCE).text.split("\n\n")
     assert '"content":"Hel"' in lines[1]
     assert lines[2].startswith('data: {"error":{"message":"upstream is gone"')
     assert lines[3:] == [""]
@@ -228,7 +229,9 @@ def test_failure_in_the_middle_of_a_stream_is_its_last_event() -> None:
 
 def test_failure_before_the_first_text_is_a_status() -> None:
     with scripted("error: upstream is gone") as server:
-        response = httpx.post(server.url + CHAT, json={"messages": HI, "stream": True})
+        response = httpx.post(
+            server.url + CHAT, json={"messages": HI, "stream": True}, timeout=PATIENCE
+        )
     assert response.status_code == 500
     assert error_of(response)["message"] == "upstream is gone"
 

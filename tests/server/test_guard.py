@@ -11,6 +11,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.guard import names_this_machine
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask, scripted
 
 SETTINGS = ServerSettings(port=0)
@@ -40,7 +41,7 @@ def locked(store: KeyStore) -> Iterator[Scripted]:
 
 
 def status(server: Scripted, **headers: str) -> int:
-    return httpx.get(f"{server.url}/v1/models", headers=headers).status_code
+    return httpx.get(f"{server.url}/v1/models", headers=headers, timeout=PATIENCE).status_code
 
 
 def test_keys_open_the_door_from_the_moment_they_exist(locked: Scripted, store: KeyStore) -> None:
@@ -69,9 +70,9 @@ def test_key_may_come_in_either_header(locked: Scripted, store: KeyStore) -> Non
 
 @pytest.mark.parametrize("path", ["/v1/models", CHAT, "/v1/nothing", "/", "/HEALTH", "//health"])
 def test_no_path_but_health_answers_without_a_key(locked: Scripted, path: str) -> None:
-    assert httpx.get(locked.url + path).status_code == 401
-    assert httpx.post(locked.url + path, json={"messages": HI}).status_code == 401
-    assert httpx.get(f"{locked.url}/health").status_code == 200
+    assert httpx.get(locked.url + path, timeout=PATIENCE).status_code == 401
+    assert httpx.post(locked.url + path, json={"messages": HI}, timeout=PATIENCE).status_code == 401
+    assert httpx.get(f"{locked.url}/health", timeout=PATIENCE).status_code == 200
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1, "keys": 5}', "\x00"])
@@ -79,7 +80,9 @@ def test_damaged_key_file_closes_the_door(locked: Scripted, store: KeyStore, con
     key = store.add("laptop")
     assert status(locked, Authorization=f"Bearer {key}") == 200
     store.path.write_text(content)
-    response = httpx.get(f"{locked.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    response = httpx.get(
+        f"{locked.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE
+    )
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "keys_unavailable"
     assert str(store.path) not in response.text
@@ -147,10 +150,13 @@ def test_without_keys_only_known_pages_may_call(
 
 def test_pages_may_read_answers_only_if_named(unlocked: Scripted) -> None:
     asked = {"Access-Control-Request-Method": "POST", "Origin": "https://friend.example"}
-    preflight = httpx.options(unlocked.url + CHAT, headers=asked)
+    preflight = httpx.options(unlocked.url + CHAT, headers=asked, timeout=PATIENCE)
     assert preflight.headers["access-control-allow-origin"] == "https://friend.example"
     with scripted("text: hi", SETTINGS) as server:
-        assert "access-control-allow-origin" not in httpx.options(server.url, headers=asked).headers
+        assert (
+            "access-control-allow-origin"
+            not in httpx.options(server.url, headers=asked, timeout=PATIENCE).headers
+        )
 
 
 def test_keys_make_the_names_irrelevant(locked: Scripted, store: KeyStore) -> None:

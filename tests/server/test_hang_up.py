@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from shepherd.server.settings import ServerSettings
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, HeldBackend, RunningServer, ask
 
 STREAM: dict[str, Any] = {"messages": HI, "stream": True}
@@ -60,7 +61,7 @@ def test_silence_is_filled_with_comments() -> None:
     backend = HeldBackend(hold_generation=True)
     with (
         RunningServer(backend, ServerSettings(port=0, keepalive=0.02)) as server,
-        httpx.stream("POST", server.url + CHAT, json=STREAM) as response,
+        httpx.stream("POST", server.url + CHAT, json=STREAM, timeout=PATIENCE) as response,
     ):
         lines = response.iter_lines()
         seen = [next(lines) for _ in range(8)]
@@ -79,7 +80,7 @@ def test_headers_come_when_the_first_text_takes_long() -> None:
     backend = Silent()
     with (
         RunningServer(backend, ServerSettings(port=0, keepalive=0.02)) as server,
-        httpx.stream("POST", server.url + CHAT, json=STREAM) as response,
+        httpx.stream("POST", server.url + CHAT, json=STREAM, timeout=PATIENCE) as response,
     ):
         lines = response.iter_lines()
         assert response.status_code == 200

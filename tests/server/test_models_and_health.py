@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.harness import HeldBackend, RunningServer
 
 
@@ -26,9 +27,9 @@ def test_models_are_listed_and_found(server: RunningServer[HeldBackend]) -> None
 
 def test_health_tells_a_dead_backend(server: RunningServer[HeldBackend]) -> None:
     url = f"{server.url}/health"
-    well = httpx.get(url)
+    well = httpx.get(url, timeout=PATIENCE)
     server.backend.failed = True
-    dead = httpx.get(url)
+    dead = httpx.get(url, timeout=PATIENCE)
     body = {"status": "ok", "backend_connected": True, "backend": "held", "model": "held"}
     assert (well.status_code, well.json()) == (200, body)
     assert (dead.status_code, dead.json()) == (
@@ -41,4 +42,4 @@ def test_health_answers_while_the_model_works(server: RunningServer[HeldBackend]
     server.backend.hold_prefill = True
     with server.connect_and_post({"messages": [{"role": "user", "content": "hi"}]}):
         server.until(lambda: server.backend.working == 1)
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200

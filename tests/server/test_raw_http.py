@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, Scripted, scripted
 
 JSON_HEADER = {"Content-Type": "application/json"}
@@ -94,7 +95,7 @@ def server() -> Iterator[Scripted]:
 
 @pytest.fixture(scope="module")
 def client(server: Scripted) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url) as opened:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as opened:
         yield opened
 
 
@@ -191,13 +192,13 @@ def test_odd_requests_are_refused(client: httpx.Client, body: str) -> None:
 def test_malformed_http_is_refused(server: Scripted, sent: bytes) -> None:
     received = server.raw(sent)
     assert received == b"" or received.startswith(b"HTTP/1.1 400 ")
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
 
 
 def test_connection_that_says_nothing_holds_nobody_up(server: Scripted) -> None:
     with server.connect_and_post({"messages": HI}) as idle:
         assert idle.recv(20).startswith(b"HTTP/1.1 200")
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
 
 
 def test_requests_in_one_write_are_answered_in_order(server: Scripted) -> None:

@@ -13,6 +13,7 @@ from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted
 
 
@@ -34,13 +35,13 @@ def server(directory: Path) -> Iterator[Scripted]:
 
 def execute(server: Scripted, name: str, arguments: Any, **more: Any) -> dict[str, Any]:
     body = {"name": name, "arguments": arguments} | more
-    response = httpx.post(f"{server.url}/v1/tools/execute", json=body)
+    response = httpx.post(f"{server.url}/v1/tools/execute", json=body, timeout=PATIENCE)
     assert response.status_code == 200
     return response.json()
 
 
 def test_tools_are_listed_with_their_schemas(server: Scripted) -> None:
-    tools = httpx.get(f"{server.url}/v1/tools").json()["tools"]
+    tools = httpx.get(f"{server.url}/v1/tools", timeout=PATIENCE).json()["tools"]
     by_name = {tool["name"]: tool for tool in tools}
     assert {"read_file", "execute_command", "get_time"} <= set(by_name)
     assert by_name["read_file"]["description"]
@@ -82,7 +83,7 @@ def test_failed_calls_are_answers(server: Scripted) -> None:
     "body", [{}, {"name": ""}, {"name": "get_time", "arguments": "{"}, {"name": 1}, {"name": None}]
 )
 def test_requests_that_are_none_are_400(server: Scripted, body: Any) -> None:
-    response = httpx.post(f"{server.url}/v1/tools/execute", json=body)
+    response = httpx.post(f"{server.url}/v1/tools/execute", json=body, timeout=PATIENCE)
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
 
@@ -92,5 +93,7 @@ def test_a_web_page_can_t_post_without_asking(server: Scripted) -> None:
     kinds = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
     for kind in kinds:
         headers = {"Content-Type": kind}
-        response = httpx.post(f"{server.url}/v1/tools/execute", content=body, headers=headers)
+        response = httpx.post(
+            f"{server.url}/v1/tools/execute", content=body, headers=headers, timeout=PATIENCE
+        )
         assert response.status_code == 415

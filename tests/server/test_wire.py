@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.server.sse import frame
 from shepherd.server.wire import JsonResponse, to_json
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, ask, scripted, stream
 
 values: st.SearchStrategy[Any] = st.recursive(
@@ -37,7 +38,7 @@ def test_half_a_pair_from_a_model_is_answered() -> None:
     with scripted(script) as server, server.client() as client:
         whole = ask(client).choices[0]
         chunks = stream(client)
-        raw = httpx.post(server.url + CHAT, json={"messages": HI})
+        raw = httpx.post(server.url + CHAT, json={"messages": HI}, timeout=PATIENCE)
     assert whole.message.content == "half ? pair"
     assert [c.model_dump()["function"]["arguments"] for c in whole.message.tool_calls or []] == [
         '{"content": "?"}'

@@ -12,6 +12,7 @@ from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.turn import TurnLimits, run_turn
 from tests.backends.api.support import Events
+from tests.patience import PATIENCE
 from tests.upstreams.asking import Files, asking, provider
 from tests.upstreams.llama_servers import CONTEXT, KEY, LlamaServers
 
@@ -137,6 +138,6 @@ def session_with(session: Session, text: str) -> Session:
 
 async def slot_of(url: str) -> dict[str, Any]:
     """The only slot of a server."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         slots = (await client.get(f"{url}/slots", timeout=60)).json()
     return slots[0]

@@ -6,11 +6,12 @@ import httpx
 import pytest
 
 from tests.backends.api.upstream import Reply, Upstream
+from tests.patience import PATIENCE
 
 
 async def test_replies_come_in_order_and_requests_are_kept() -> None:
     replies = [Reply({"a": 1}), Reply("slow down", status=429, headers={"retry-after": "3"})]
-    async with Upstream(replies) as up, httpx.AsyncClient() as client:
+    async with Upstream(replies) as up, httpx.AsyncClient(timeout=PATIENCE) as client:
         first = await client.post(f"{up.url}/v1/x?y=z", json={"q": "ä"}, headers={"X-K": "v"})
         second = await client.get(up.url)
         third = await client.get(up.url)
@@ -32,7 +33,7 @@ async def test_a_body_can_be_cut() -> None:
     for reply in (Reply("0123456789", cut_after=4), Reply(["0123", "456"], cut_after=4)):
         async with (
             Upstream([reply]) as up,
-            httpx.AsyncClient() as client,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
             client.stream("GET", up.url) as response,
         ):
             body = response.aiter_raw()
@@ -43,7 +44,10 @@ async def test_a_body_can_be_cut() -> None:
 
 async def test_a_client_that_hangs_up_is_noticed() -> None:
     never = asyncio.Event()
-    async with Upstream([Reply.sse([{"a": 1}, never])]) as up, httpx.AsyncClient() as client:
+    async with (
+        Upstream([Reply.sse([{"a": 1}, never])]) as up,
+        httpx.AsyncClient(timeout=PATIENCE) as client,
+    ):
         async with client.stream("GET", up.url) as response:
             first = await anext(response.aiter_raw())
         await asyncio.wait_for(up.requests[0].hung_up.wait(), 20)
@@ -54,7 +58,7 @@ async def test_a_function_can_answer_and_a_connection_can_fail() -> None:
     def answer(request: object) -> Reply:
         return Reply(cut_after=-1) if len(up.requests) == 1 else Reply("x", until_close=True)
 
-    async with Upstream(answer) as up, httpx.AsyncClient() as client:
+    async with Upstream(answer) as up, httpx.AsyncClient(timeout=PATIENCE) as client:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get(up.url)
         assert (await client.get(up.url)).text == "x"

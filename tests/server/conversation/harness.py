@@ -27,8 +27,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
-
-PATIENCE = 10
+from tests.patience import PATIENCE
 
 
 class ManualClock:

@@ -14,6 +14,7 @@ from shepherd.backends.api.ollama.models import LocalModel, PullProgress, ShownM
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply, Upstream
+from tests.patience import PATIENCE
 
 DETAILS = {"family": "qwen3", "parameter_size": "8.2B", "quantization_level": "Q4_K_M"}
 TAGS: JsonObject = {
@@ -36,7 +37,7 @@ async def managing(
     *replies: Reply, key: str = ""
 ) -> AsyncGenerator[tuple[OllamaManager, Upstream], None]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with Upstream(replies) as up, httpx.AsyncClient() as client:
+    async with Upstream(replies) as up, httpx.AsyncClient(timeout=PATIENCE) as client:
         yield OllamaManager(client, up.url + "/", headers), up
 
 
@@ -146,6 +147,6 @@ async def test_refusals(reply: Reply, error: type[Exception], says: str) -> None
 
 
 async def test_no_server_is_told_with_what_to_do() -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         with pytest.raises(UnreachableError, match="ollama serve"):
             await OllamaManager(client, "http://127.0.0.1:1").list()
