@@ -16,6 +16,10 @@ async def open_provider(
     if config.source("llamacpp.context_size").layer is LayerName.FLAG:
         size = config.llamacpp.context_size
         provider = provider.model_copy(update={"context_size": size})
+    if provider.is_local and provider.type == "tensorrt":
+        from shepherd.backends.tensorrt.opening import open_tensorrt
+
+        return await open_tensorrt(provider, config)
     if provider.is_local:
         from shepherd.backends.local import open_local
 

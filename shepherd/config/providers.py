@@ -87,6 +87,30 @@ class Provider(Section):
             description="Further headers of each request.",
         ),
     ]
+    tokenizer: Annotated[
+        str,
+        Field(description='TensorRT-LLM in this process: its tokenizer; "" = the model\'s.'),
+    ] = ""
+    tensor_parallel: Annotated[
+        int, Field(ge=1, le=64, description="As before: GPUs that share each tensor.")
+    ] = 1
+    pipeline_parallel: Annotated[
+        int, Field(ge=1, le=64, description="As before: GPUs that share the layers.")
+    ] = 1
+    gpu_memory: Annotated[
+        float,
+        Field(ge=0.01, le=1.0, description="As before: share of free memory for the KV cache."),
+    ] = 0.9
+    max_batch_size: Annotated[
+        int, Field(ge=0, le=100_000, description="As before: requests at once; 0 = its default.")
+    ] = 0
+    guided_decoding: Annotated[
+        Literal["", "xgrammar", "llguidance"],
+        Field(description='As before: what holds answers to a schema; "" = nothing does.'),
+    ] = ""
+    trust_remote_code: Annotated[
+        bool, Field(description="As before: run the code that comes with the model.")
+    ] = False
 
     @field_validator("base_url")
     @classmethod
@@ -113,7 +137,7 @@ class Provider(Section):
     @property
     def is_local(self) -> bool:
         """Whether the model runs in this process and takes its memory."""
-        return self.type == "llamacpp"
+        return self.type == "llamacpp" or (self.type == "tensorrt" and not self.base_url)
 
     @property
     def label(self) -> str:

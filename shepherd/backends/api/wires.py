@@ -52,10 +52,7 @@ def base_url_for(type: str, given: str, wire: Wire) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
-_TENSORRT = (
-    "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`; running TensorRT-LLM in this process "
-    "is not there yet)"
-)
+_TENSORRT = "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`)"
 
 
 def _anthropic(base_url: str, model: str) -> Wire:

@@ -1,0 +1,1 @@
+"""Models in-process through TensorRT-LLM. Importing this loads nothing of it."""

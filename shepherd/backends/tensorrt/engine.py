@@ -1,0 +1,213 @@
+"""TensorRT-LLM itself: the only module that imports it, and the only one that no test can run.
+
+Every call is held to the package's own signatures in tests/backends/tensorrt/signatures.py, which
+names the sources: 1.2.0rc2, compared with the reference pages of 1.3.0rc24. It does nothing but
+pass values on.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, cast
+
+from shepherd.backends.tensorrt.model_files import ModelFacts
+from shepherd.backends.tensorrt.seam import EngineSettings, Step, TokenRequest, TokenStream
+from shepherd.backends.tensorrt.vocabulary import HubVocabulary
+from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
+
+_PENALTIES_SINCE = (1, 3, 24)
+"""Release candidate of 1.3 from which its default sampler applies penalties."""
+_PENALTIES = ("penalty_repeat", "penalty_freq", "penalty_present")
+_TOO_LONG = re.compile(r"max_num_tokens|max_seq_len|exceed", re.IGNORECASE)
+_LOAD_ERRORS = (RuntimeError, ValueError, TypeError, OSError, ImportError, AssertionError)
+
+
+class TensorRtModel:
+    """The tokenizer that TensorRT-LLM has loaded, as prompts need it."""
+
+    def __init__(self, tokenizer: Any, ends: tuple[int, ...]) -> None:
+        self._tokenizer = tokenizer
+        fast = getattr(tokenizer.tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            raise ModelLoadError(
+                "The model has no fast tokenizer (tokenizer.json); run it with `trtllm-serve` and "
+                "give the provider that server's --base-url."
+            )
+        eos: int | None = tokenizer.eos_token_id
+        all_ends = (*([] if eos is None else [eos]), *ends)
+        self.vocab = HubVocabulary(tokenizer, fast.to_str(), all_ends).with_bos(
+            tokenizer.tokenizer.bos_token_id
+        )
+
+    def chat_template(self, name: str | None = None) -> str:
+        """The tokenizer's template, "" if it has none; with a name that for tools."""
+        tools: list[dict[str, Any]] | None = None if name is None else [{}]
+        try:
+            template: str = self._tokenizer.get_chat_template(tools=tools)
+        except ValueError:
+            return ""
+        return template
+
+
+class TensorRtEngine:
+    """One `tensorrt_llm.LLM`."""
+
+    def __init__(self, api: Any, llm: Any, settings: EngineSettings, facts: ModelFacts) -> None:
+        """Takes over what `load_engine` made."""
+        self._api = api
+        self._llm = llm
+        self.model = TensorRtModel(llm.tokenizer, facts.ends)
+        sizes = [n for n in (settings.context_size, facts.context_size) if n]
+        self.context_size = min(sizes) if facts.is_engine else sizes[0]
+        self.lacks: Mapping[str, str] = {} if facts.is_engine else _lacking(_version())
+        self.guides = bool(settings.guided_decoding)
+        self.alive = True
+
+    def submit(self, request: TokenRequest) -> TokenStream:
+        """Begin to work on a request; raises BackendError."""
+        values = dict(request.parameters)
+        if request.guide is not None:
+            values["guided_decoding"] = self._api.GuidedDecodingParams(**request.guide)
+        params = self._api.SamplingParams(**values)
+        try:
+            output = self._llm.generate_async(
+                list(request.tokens), sampling_params=params, streaming=True
+            )
+        except (RuntimeError, ValueError) as error:
+            raise self.failure(error, len(request.tokens)) from error
+        return TensorRtStream(self, output, len(request.tokens))
+
+    def failure(self, error: Exception, prompt: int) -> BackendError:
+        """What to raise for an error of TensorRT-LLM's."""
+        of_request = isinstance(error, self._api.RequestError | ValueError)
+        self.alive = self.alive and of_request
+        if of_request and _TOO_LONG.search(str(error)):
+            return ContextFullError(f"TensorRT-LLM: {error}", None, prompt)
+        if of_request:
+            return InvalidRequestError(f"TensorRT-LLM refuses the request: {error}")
+        return BackendError(f"TensorRT-LLM failed and has to be loaded again: {error}")
+
+    def close(self) -> None:
+        """Free the model; safe to call twice."""
+        self.alive = False
+        self._llm.shutdown()
+
+
+class TensorRtStream:
+    """One `RequestOutput` while it grows."""
+
+    def __init__(self, engine: TensorRtEngine, output: Any, prompt: int) -> None:
+        self._engine = engine
+        self._output = output
+        self._prompt = prompt
+
+    async def steps(self) -> AsyncGenerator[Step]:
+        """What came since the last step; raises BackendError."""
+        sent = 0
+        try:
+            async for output in self._output:
+                answer = output.outputs[0]
+                tokens: list[int] = answer.token_ids
+                logprobs: list[Any] = answer.logprobs or []
+                yield Step(
+                    tuple(tokens[sent:]),
+                    answer.finish_reason or "",
+                    getattr(output, "cached_tokens", 0),  # since 1.1
+                    tuple(map(_chances, logprobs[sent : len(tokens)])) or None,
+                )
+                sent = len(tokens)
+        except (RuntimeError, ValueError) as error:
+            raise self._engine.failure(error, self._prompt) from error
+
+    def abort(self) -> None:
+        """Stop the work."""
+        if not self._output.finished:
+            self._output.abort()
+
+
+def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
+    """Load the model; takes minutes. Raises ModelLoadError."""
+    with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout is the answer's
+        _check_machine(settings)
+        api = _import("tensorrt_llm.llmapi")
+        maker = _import("tensorrt_llm._tensorrt_engine") if facts.is_engine else api
+        arguments = llm_arguments(settings, facts)
+        try:
+            cache = api.KvCacheConfig(
+                enable_block_reuse=True, free_gpu_memory_fraction=settings.gpu_memory
+            )
+            llm = maker.LLM(settings.model, kv_cache_config=cache, **arguments)
+        except _LOAD_ERRORS as error:
+            raise ModelLoadError(f"TensorRT-LLM can't load {settings.model}: {error}") from error
+        try:
+            return TensorRtEngine(api, llm, settings, facts)
+        except ModelLoadError:
+            llm.shutdown()
+            raise
+
+
+def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]:
+    """What `LLM` is given beside the model and its cache."""
+    found: dict[str, Any] = {
+        "tokenizer": settings.tokenizer or None,
+        "trust_remote_code": settings.trust_remote_code,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "pipeline_parallel_size": settings.pipeline_parallel,
+    }
+    if settings.max_batch_size:
+        found["max_batch_size"] = settings.max_batch_size
+    if settings.guided_decoding:
+        found["guided_decoding_backend"] = settings.guided_decoding
+    if not facts.is_engine:  # an engine was built for its own
+        found["max_seq_len"] = settings.context_size or facts.context_size
+        found["enable_chunked_prefill"] = True  # or a prompt longer than 8192 tokens is refused
+    return found
+
+
+def _check_machine(settings: EngineSettings) -> None:
+    if importlib.util.find_spec("tensorrt_llm") is None:
+        raise ModelLoadError(
+            "TensorRT-LLM is not installed here: `pip install tensorrt-llm` (Linux with an NVIDIA "
+            "GPU), or start `trtllm-serve` elsewhere and give the provider its --base-url."
+        )
+    gpus = int(_import("torch").cuda.device_count())
+    if gpus < settings.gpus:
+        there = "no NVIDIA GPU" if gpus == 0 else f"only {gpus} NVIDIA GPU{'s' * (gpus > 1)}"
+        raise ModelLoadError(
+            f"TensorRT-LLM needs {settings.gpus} GPU{'s' * (settings.gpus > 1)} for this provider "
+            f"and finds {there}; check `nvidia-smi`, tensor-parallel and pipeline-parallel, or "
+            "give the provider a --base-url of `trtllm-serve`."
+        )
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelLoadError(f"TensorRT-LLM is installed but can't be used: {error}") from error
+
+
+def _version() -> str:
+    return str(_import("tensorrt_llm").__version__)
+
+
+def _lacking(version: str) -> Mapping[str, str]:
+    """The sampling parameters that this version takes and does not apply."""
+    found = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
+    if found is None:
+        return {}
+    major, minor, candidate = (int(n) if n else sys.maxsize for n in found.groups())
+    if (major, minor, candidate) >= _PENALTIES_SINCE:
+        return {}
+    reason = f"TensorRT-LLM {version} does not apply it, 1.3.0 does; leave it out"
+    return dict.fromkeys(_PENALTIES, reason)
+
+
+def _chances(entry: object) -> Mapping[int, float]:
+    """The log probabilities at one place."""
+    if not isinstance(entry, dict):
+        return {}
+    return {number: one.logprob for number, one in cast(dict[int, Any], entry).items()}
