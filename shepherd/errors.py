@@ -37,7 +37,12 @@ class ToolError(ShepherdError):
 
 
 class BackendError(ShepherdError):
-    """The backend can't answer."""
+    """The backend can't answer.
+
+    `from_provider`: a provider's API said so; the text names it, and no try is left.
+    """
+
+    from_provider = False
 
 
 class ModelLoadError(BackendError):

@@ -56,6 +56,7 @@ class Generation:
 
     `problems` say, for the model to read, why what looks like a call in the content is none.
     `logprobs` are those of the content's tokens; None if nobody asked or the backend has none.
+    `broken` says why an answer ended too early, "" if it did not or nobody knows.
     """
 
     message: Message
@@ -63,6 +64,7 @@ class Generation:
     stats: GenerationStats = field(default_factory=GenerationStats)
     problems: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from http import HTTPStatus
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from shepherd.backends.api.relay import FAILED, relay_code
 from shepherd.errors import (
+    BackendError,
     BusyError,
     ContextFullError,
     InvalidRequestError,
@@ -19,10 +21,13 @@ from shepherd.messages import JsonObject
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
-BACKEND_ERROR = "backend_error"
 INTERNAL_ERROR = "internal_error"
+ANSWER_CUT = "answer_cut"
 
 logger = logging.getLogger(__name__)
+
+_NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients then do not ask again."""
 
 _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
     HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this path."),
@@ -56,6 +61,11 @@ class ApiError(Exception):
         }
 
 
+def answer_cut(why: str) -> ApiError:
+    """What is told in place of the end of an answer that broke off."""
+    return ApiError(502, why or "The answer broke off.", ANSWER_CUT, type=SERVER_ERROR)
+
+
 def unsupported(param: str, message: str) -> ApiError:
     """A parameter that would change the answer and is not served: refused, never ignored."""
     return ApiError(400, message, "unsupported_parameter", param)
@@ -72,15 +82,8 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
         case ContextFullError():
             message = _context_message(error, context_size)
             return ApiError(400, message, "context_length_exceeded", "messages")
-        case InvalidRequestError():
-            return ApiError(400, str(error), "invalid_value", error.param)
-        case BusyError():
-            headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
-            return ApiError(503, str(error), "server_busy", type=SERVER_ERROR, headers=headers)
-        case ModelLoadError():
-            return ApiError(503, str(error), "model_not_loaded", type=SERVER_ERROR)
         case ShepherdError():
-            return ApiError(500, str(error), BACKEND_ERROR, type=SERVER_ERROR)
+            return _shepherd_error(error)
         case HTTPException():
             return _http_error(error)
         case _:
@@ -88,9 +91,26 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
             return ApiError(500, message, INTERNAL_ERROR, type=SERVER_ERROR)
 
 
+def _shepherd_error(error: ShepherdError) -> ApiError:
+    code = relay_code(error) if isinstance(error, BackendError) else ""
+    match error:
+        case InvalidRequestError():
+            return ApiError(400, str(error), code or "invalid_value", error.param)
+        case BusyError():
+            headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+            code = code or "server_busy"
+            return ApiError(503, str(error), code, type=SERVER_ERROR, headers=headers)
+        case ModelLoadError():
+            return ApiError(503, str(error), "model_not_loaded", type=SERVER_ERROR)
+        case _:
+            status = 502 if code else 500
+            code = code or FAILED
+            return ApiError(status, str(error), code, type=SERVER_ERROR, headers=dict(_NO_RETRY))
+
+
 def log_failure(error: BaseException, told: ApiError) -> None:
     """Log what went wrong on this side; a defect with its traceback."""
-    if told.code == BACKEND_ERROR:
+    if told.status in (500, 502) and isinstance(error, ShepherdError):
         logger.error("A request failed: %s", error)
     elif told.code == INTERNAL_ERROR:
         logger.error("A request failed", exc_info=error)

@@ -123,7 +123,7 @@ class Answer:
         if self.cancelled:
             reason = FinishReason.CANCELLED
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        return Generation(self.message(calls), reason, stats, problems, logprobs)
+        return Generation(self.message(calls), reason, stats, problems, logprobs, broken)
 
     def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
         """The message so far."""

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
 from shepherd.backends.api.overflow.body import searchable
+from shepherd.backends.api.relay import is_final, relayed
 from shepherd.errors import (
     AccessError,
     BackendError,
@@ -18,6 +19,8 @@ from shepherd.errors import (
 TRANSIENT = frozenset({408, 409, 425})
 TEXT_MOST = 600
 """Characters of a provider's own words that the user is shown."""
+
+TOO_LONG = "The conversation is too long for"
 
 _QUOTA = re.compile(
     r"insufficient_quota|insufficient_balance|insufficient balance|billing_hard_limit"
@@ -42,6 +45,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
         overflow: Overflow | None = None,
     ) -> None:
         super().__init__(why or str(error))
+        error.from_provider = True
         self.error = error
         self.transient = transient
         self.retry_after = retry_after
@@ -74,14 +78,14 @@ class Asked:
 def refused(asked: Asked, status: int, body: object, retry_after: float | None = None) -> Failure:
     """What an answer that is no success means."""
     text = asked.words(body)
+    told = relayed(body, text, retry_after)
+    if told is not None:
+        return Failure(told)
     said = f"{status}: {text}" if text else str(status)
     overflow = None if status in (401, 403) else parse_overflow(body)
     if overflow is not None:
-        full = ContextFullError(
-            f"The conversation is too long for {asked}: {text or status}",
-            overflow.tokens_over,
-            overflow.prompt_tokens,
-        )
+        why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {asked}: {text or status}"
+        full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
     if status in (401, 402, 403) or _QUOTA.search(searchable(body)):
         return Failure(_no_access(asked, status, said))
@@ -91,8 +95,9 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
         why = f"{asked} limits the rate of requests ({said})."
         return Failure(busy, why, transient=True, retry_after=retry_after)
     if status in TRANSIENT or status >= 500:
-        failed = UnreachableError(f"{asked} fails again and again ({said}); try again later.")
-        again = status != HTTPStatus.NOT_IMPLEMENTED
+        again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
+        how = "fails again and again" if again else "fails"
+        failed = UnreachableError(f"{asked} {how} ({said}); try again later.")
         return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
     return Failure(_invalid(asked, status, text))
 

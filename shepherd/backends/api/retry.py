@@ -69,7 +69,9 @@ async def retrying(
             asked = failure.retry_after
             if asked is not None and asked > policy.patience and failure.transient:
                 text = f"{failure} It asks to wait for {asked:.0f} s."
-                raise BusyError(text, asked) from failure
+                busy = BusyError(text, asked)
+                busy.from_provider = True
+                raise busy from failure
             if not failure.transient or failed >= policy.tries:
                 raise failure.error from failure
             pause = policy.pause(failed, timing.chance())

@@ -72,13 +72,14 @@ class ChatAnswer:
         return self._chunk(choice, {"content": text}, logprobs=logprobs)
 
     def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
-        """What follows the text of a choice: the calls and the finish reason."""
+        """What follows the text of a choice: the calls and, unless it broke off, the reason."""
         for index, call in enumerate(self._calls(generation)):
             head = _wire_call(call) | {"function": {"name": call.name, "arguments": ""}}
             yield self._chunk(choice, {"tool_calls": [{"index": index, **head}]})
             rest = {"index": index, "function": {"arguments": call.arguments_json}}
             yield self._chunk(choice, {"tool_calls": [rest]})
-        yield self._chunk(choice, {}, finish_reason(generation))
+        if generation.finish_reason is not FinishReason.ERROR:
+            yield self._chunk(choice, {}, finish_reason(generation))
 
     def usage_chunk(self, *generations: Generation) -> JsonObject | None:
         """What follows all choices, None if it is not asked for."""

@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.backends.base import Generation
+from shepherd.events import FinishReason
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
 from shepherd.server.context import ServerContext
-from shepherd.server.errors import log_failure, to_api_error
+from shepherd.server.errors import answer_cut, log_failure, to_api_error
 from shepherd.server.generation import Choices, open_choices
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
@@ -57,7 +58,16 @@ def _error_frame(error: BaseException, context_size: int) -> str:
 
 async def _generate(opening: AbstractAsyncContextManager[Choices]) -> list[Generation]:
     async with opening as choices:
-        return await choices.results()
+        generations = await choices.results()
+    for generation in generations:
+        _check_whole(generation)
+    return generations
+
+
+def _check_whole(generation: Generation) -> None:
+    """Raise ApiError for an answer that broke off, which must not look like a whole one."""
+    if generation.finish_reason is FinishReason.ERROR:
+        raise answer_cut(generation.broken)
 
 
 @asynccontextmanager
@@ -82,6 +92,8 @@ async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
             yield frame(answer.first_chunk(index))
         for chunk in filter(None, chunks):
             yield frame(chunk)
+        if event is None:
+            _check_whole(await choices.result(index))
     usage = answer.usage_chunk(*await choices.results())
     if usage is not None:
         yield frame(usage)
