@@ -22,7 +22,8 @@ class CallbackEvent(StrEnum):
     SYSTEM       a notice                    topic (see `Topic`)  ""
     ERROR        what went wrong             error class name     ""
     STOP         finish reason               ""                   ""
-    STATS        `GenerationStats` as JSON   ""                   ""
+    STATS        `GenerationStats` as JSON   "", or the provider  ""
+                                             that a tool asked
     ===========  ==========================  ===================  ============
     """
 
@@ -46,6 +47,7 @@ class Topic(StrEnum):
     PREFILL = "prefill"  # content: "done/total" in tokens
     EVICTION = "eviction"
     HINT = "hint"  # the model was told that its call was not understood
+    PROGRESS = "progress"  # what a tool that is running does
 
 
 class FinishReason(StrEnum):
@@ -66,3 +68,8 @@ EventCallback = Callable[[CallbackEvent, str, str, str], bool]
 Order within one generation: text events, STATS, STOP(finish reason), then one TOOL_CALL per call.
 Callbacks run on the event loop's thread. Once one has returned False, the sender sends no more.
 """
+
+
+def unheard(_event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
+    """The callback of work that nobody watches."""
+    return True

@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 
@@ -139,6 +140,18 @@ class Backend(ABC):
     def alive(self) -> bool:
         """Whether it can still answer; False once it has failed for good or was closed."""
         return True
+
+    @property
+    def selector(self) -> str:
+        """What answers now, as `model.provider` names it, where that may change; else ""."""
+        return ""
+
+    def when_moved(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called each time that another model answers from then on.
+
+        That is before it is asked anything. Replaces the listener before.
+        """
+        _ = listener  # one model answers always
 
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:

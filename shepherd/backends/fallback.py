@@ -33,7 +33,9 @@ class FallbackBackend(Backend):
         """`backend` is the opened first candidate; `told` is a warning for the next request."""
         self._waiting = list(candidates[1:])
         self._current = backend
+        self._label = candidates[0].label
         self._left: list[Backend] = []
+        self._moved: Callable[[], None] | None = None
         self._told = told
         self._moving = asyncio.Lock()
 
@@ -66,6 +68,13 @@ class FallbackBackend(Backend):
     @property
     def alive(self) -> bool:
         return self._current.alive
+
+    @property
+    def selector(self) -> str:
+        return self._label
+
+    def when_moved(self, listener: Callable[[], None]) -> None:
+        self._moved = listener
 
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
@@ -132,7 +141,9 @@ class FallbackBackend(Backend):
                     )
                     continue
                 self._left.append(failed)
-                self._current = backend
+                self._current, self._label = backend, candidate.label
+                if self._moved is not None:
+                    self._moved()
                 callback(CallbackEvent.SYSTEM, _moved(error, [candidate]), Topic.WARNING, "")
                 return
         raise error

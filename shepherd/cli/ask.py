@@ -47,7 +47,8 @@ def _question(request: ApprovalRequest) -> str:
     rest = len(lines) - PREVIEW_LINES
     more = [f"… {counted(rest, 'more line')}"] if rest > 0 else []
     lasting = [line for letter, choice in _LASTING for line in _rules(request, letter, choice)]
-    head = [f"May the model call {call}?", *lines[:PREVIEW_LINES], *more]
+    asker = one_line(request.asker, 80) or "the model"
+    head = [f"May {asker} call {call}?", *lines[:PREVIEW_LINES], *more]
     return "\n".join([*head, "y = once", *lasting, "n = no", "? "])
 
 

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.cli.models import model_from_user, with_model, with_provider
 from shepherd.cli.notices import Notices
+from shepherd.cli.others import OtherProviders
 from shepherd.cli.permissions import build_policy
 from shepherd.cli.remember import add_memory_tools, build_memory, offered_tools
 from shepherd.cli.request import SessionStart
@@ -49,6 +51,7 @@ class Assembly:
     notices: Notices
     providers: ProviderBook
     memory: Memory | None = None
+    others: OtherProviders | None = None
     _loading: asyncio.Task[Backend] | None = None
 
     @property
@@ -63,6 +66,11 @@ class Assembly:
         task = self._loading
         ready = task is not None and task.done() and not task.cancelled()
         return task.result() if task and ready and task.exception() is None else None
+
+    @property
+    def provider(self) -> str:
+        """The provider that answers, "" for the local model; a fallback may have changed it."""
+        return self._provider_of(self.loaded_backend)
 
     @property
     def limits(self) -> TurnLimits:
@@ -110,17 +118,19 @@ class Assembly:
             loading = None
         self.config, self._loading = config, None
         try:
+            if self.others is not None:
+                await self.others.close(config.model.provider.partition("/")[0])
             backend = await self.backend()
         except (ShepherdError, asyncio.CancelledError):
             failed, self.config, self._loading = self._loading, before, loading
             await _end(failed)
             if loading is None:
                 self.start_backend()
+            elif (kept := self.loaded_backend) is not None:
+                self._offer_tools(kept)
             raise
         await _end(loading)
-        ledger = self.session.ledger
-        ledger.counts[:] = [None] * len(self.session.messages)
-        ledger.context_used, ledger.context_size = 0, backend.info.context_size
+        self._forget_counts(backend)
         if self.transcript is not None:
             self.transcript.model_changed(config.model.label)
         return backend
@@ -167,6 +177,8 @@ class Assembly:
         """Free the backend and close what is kept."""
         try:
             await self._close_backend()
+            if self.others is not None:
+                await self.others.aclose()
         finally:
             if self.transcript is not None:
                 self.transcript.close()
@@ -175,8 +187,28 @@ class Assembly:
 
     async def _open_backend(self) -> Backend:
         backend = await self.open_backend(self.config)
-        self.session.tools = offered_tools(self.registry, self.config, backend.info)
+        backend.when_moved(partial(self._moved, backend))
+        self._offer_tools(backend)
         return backend
+
+    def _moved(self, backend: Backend) -> None:
+        """Another provider answers from now on, with another model."""
+        self._offer_tools(backend)
+        self._forget_counts(backend)
+
+    def _offer_tools(self, backend: Backend) -> None:
+        if self.others is not None:
+            self.others.update(self._provider_of(backend))
+        self.session.tools = offered_tools(self.registry, self.config, backend.info)
+
+    def _forget_counts(self, backend: Backend) -> None:
+        ledger = self.session.ledger
+        ledger.counts[:] = [None] * len(self.session.messages)
+        ledger.context_used, ledger.context_size = 0, backend.info.context_size
+
+    def _provider_of(self, backend: Backend | None) -> str:
+        selector = backend.selector if backend is not None else ""
+        return (selector or self.config.model.provider).partition("/")[0]
 
     async def _close_backend(self) -> None:
         task, self._loading = self._loading, None
@@ -205,7 +237,7 @@ def assemble(
     session.tools = offered_tools(registry, config, None)
     session.sampling = config.sampling.to_sampling()
     session.thinking = config.model.thinking
-    return Assembly(
+    assembly = Assembly(
         config=config,
         paths=paths,
         cwd=cwd,
@@ -218,6 +250,8 @@ def assemble(
         providers=providers or ProviderBook(paths, env),
         memory=memory,
     )
+    assembly.others = OtherProviders(assembly)
+    return assembly
 
 
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:

@@ -72,7 +72,8 @@ class EventWriter:
             case CallbackEvent.TOOL_RESULT:
                 return self._result(id, name, content)
             case CallbackEvent.STATS:
-                return self.write({"type": "stats", **json.loads(content)})
+                asked = {"provider": name} if name else {}
+                return self.write({"type": "stats", **json.loads(content), **asked})
             case CallbackEvent.ERROR:
                 return self.error(name, content)
             case CallbackEvent.SYSTEM if name != Topic.PREFILL:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from shepherd.cli.ask_key import STDIN, read_key
 from shepherd.cli.errors import UsageError
-from shepherd.config.fields import bare_type, nearest
+from shepherd.config.fields import bare_type, nearest, parse_bool
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
@@ -60,6 +60,8 @@ def _parsed(key: str, value: str) -> object:
         guess = nearest(key.replace("_", "-"), known)
         meant = f"; did you mean {guess}?" if guess else f"; there are {', '.join(known)}"
         raise UsageError(f"a provider has no setting {key}{meant}")
+    if bare_type(field) is bool:
+        return parse_bool(value)
     if bare_type(field) is not int:
         return value
     try:

@@ -34,6 +34,7 @@ def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
         ("dialect", provider.dialect),
         ("headers", ", ".join(provider.headers)),
         ("priority", str(provider.priority)),
+        ("asked", "" if provider.ask else "by no other model"),
     ]
     return [(name, text) for name, text in rows if text]
 

@@ -35,9 +35,11 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    With `memory.tools` on `auto` the memory's are not for models that know the basic ones only.
+    Models that know the basic ones only can't ask others; with `memory.tools` on `auto` the
+    memory's are not for them either.
     """
-    knows_more = model is not None and not model.basic_tools_only
-    if knows_more or config.memory.tools == "on":
+    if model is not None and not model.basic_tools_only:
         return registry.specs()
-    return [spec for spec in registry.specs() if spec.name not in OWN_TOOLS]
+    remembers = config.memory.tools == "on"
+    basic = (tool for tool in registry if not tool.asks_models)
+    return [tool.spec() for tool in basic if remembers or tool.name not in OWN_TOOLS]

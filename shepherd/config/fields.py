@@ -88,11 +88,16 @@ def parse_text(key: str, text: str) -> object:
     if kind is str or get_origin(kind) is Literal:
         return text
     if kind is bool:
-        word = text.lower()
-        return word in _TRUE if word in _TRUE + _FALSE else text
+        return parse_bool(text)
     if kind == list[str] and not text.lstrip().startswith("["):
         return [text]
     return _toml_value(text)
+
+
+def parse_bool(text: str) -> bool | str:
+    """True or False for the words that mean it, else the text."""
+    word = text.lower()
+    return word in _TRUE if word in _TRUE + _FALSE else text
 
 
 def _toml_value(text: str) -> object:

@@ -75,6 +75,9 @@ class Provider(Section):
     priority: Annotated[
         int, Field(ge=0, le=1000, description="Place in the order, the lowest first.")
     ] = 100
+    ask: Annotated[
+        bool, Field(description="Whether models of other providers may ask it (`ask_NAME`).")
+    ] = True
     dialect: Annotated[
         Dialect,
         Field(description='`strict` or `extended` OpenAI parameters; "" = as the server is known.'),

@@ -220,7 +220,7 @@ class PermissionRule(Section):
     tool: Annotated[
         str,
         Field(
-            pattern=r"^[a-z_*?]+$",
+            pattern=r"^[a-z0-9_*?]+$",
             description="Tool, glob of tools, or read, write, shell, network, environment.",
         ),
     ]
@@ -272,6 +272,13 @@ class ToolsSection(Section):
         bool, Field(description="Let the http tools reach loopback and private addresses.")
     ] = False
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
+    ask_providers: Annotated[
+        bool,
+        Field(
+            description="Offer the model `ask_NAME` for each other provider, unless that one's "
+            "`ask` is false."
+        ),
+    ] = True
 
 
 class TerminalSection(Section):

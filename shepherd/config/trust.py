@@ -99,6 +99,7 @@ _CHECKS: dict[str, Callable[[object], str | None]] = {
     "model.tools": _only_false,
     "permissions.rules": _rules,
     "tools.allow_private_hosts": _only_false,
+    "tools.ask_providers": _only_false,
     "terminal.save_sessions": _only_false,
     "memory.enabled": _only_false,
 }

@@ -5,11 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolSpec
+
+if TYPE_CHECKING:
+    from shepherd.tools.runner import ToolRunner
 
 
 class Arguments(BaseModel):
@@ -85,7 +89,9 @@ class ToolContext:
 
     `timeout` is in seconds, `output_bytes` caps a result's text, `spill_dir` takes what is cut.
     `environment` is added to that of commands. `denies` tells what a tool that finds its files
-    while it runs (grep, glob) must pass over; the runner sets it from the policy.
+    while it runs (grep, glob) must pass over; the runner sets it from the policy. `tell` takes what
+    happens while the tool runs. `runner` runs the call: a tool that lets another model work gives
+    it this one's tools.
     """
 
     cwd: Path
@@ -95,14 +101,20 @@ class ToolContext:
     allow_private_hosts: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])
     denies: Callable[[Access], bool] = denies_nothing
+    tell: EventCallback = unheard
+    runner: "ToolRunner | None" = None
 
 
 class Tool(ABC, Generic[A]):
-    """One tool; stateless, so that one instance serves every session."""
+    """One tool; stateless, so that one instance serves every session.
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    One that `asks_models` lets a model work, which is not offered it in turn.
+    """
+
+    name: str
+    description: str
     arguments: type[A]
+    asks_models: bool = False
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""

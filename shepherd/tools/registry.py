@@ -1,6 +1,6 @@
 """Which tools there are, by name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from shepherd.messages import ToolSpec
@@ -22,6 +22,13 @@ class ToolRegistry:
         if tool.name in self._tools:
             raise ValueError(f"two tools are named {tool.name}")
         self._tools[tool.name] = tool
+
+    def remove(self, name: str) -> None:
+        """Take a tool out; raises KeyError if there is none of that name."""
+        del self._tools[name]
+
+    def __iter__(self) -> Iterator[AnyTool]:
+        return iter([*self._tools.values()])
 
     def get(self, name: str) -> AnyTool | None:
         """The tool of that name, None if there is none."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -9,10 +10,17 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from shepherd.errors import ShepherdError, ToolError
+from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, ToolContext, ToolResult
 from shepherd.tools.pathglob import escape_glob
-from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    Choice,
+    NamingApprover,
+)
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
@@ -42,11 +50,23 @@ class ToolRunner:
         own_output = f"{escape_glob(str(spill_dir))}/**"
         policy.add(Rule("read", own_output, Decision.ALLOW, lifetime=Lifetime.SESSION))
 
-    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
+    def on_behalf_of(self, asker: str) -> "ToolRunner":
+        """A runner for a model that a tool asks: by the same rules, with the same person to ask.
+
+        They are told who asks. It has none of the tools that ask models themselves.
+        """
+        nested = copy(self)
+        nested.registry = ToolRegistry(tool for tool in self.registry if not tool.asks_models)
+        nested.approver = NamingApprover(self.approver, asker)
+        return nested
+
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         try:
-            result = await self._run(call, limit)
+            result = await self._run(call, limit, tell)
         except ToolError as error:
             result = ToolResult(f"Error: {error}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
@@ -54,13 +74,13 @@ class ToolRunner:
             result = ToolResult(f"Error: {call.name} failed: {error}", ok=False)
         return await asyncio.to_thread(self._presentable, result, limit)
 
-    async def _run(self, call: ToolCall, limit: int) -> ToolResult:
+    async def _run(self, call: ToolCall, limit: int, tell: EventCallback) -> ToolResult:
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(f"unknown tool: {call.name}")
         arguments = _parse(tool, call)
         denies = partial(self.policy.denies, tool.name)
-        context = replace(self.context, denies=denies, output_bytes=limit)
+        context = replace(self.context, denies=denies, output_bytes=limit, tell=tell, runner=self)
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
         verdict = self.policy.decide(tool.name, accesses)
         if verdict.decision is Decision.DENY:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -29,8 +29,13 @@ NOT_REPEATED = "Error: not run again: this exact call was made {count} times in 
 class ToolExecutor(Protocol):
     """Runs calls; never raises for a failed or refused call: the result says so."""
 
-    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
-        """The call's result; `output_bytes` caps its text below the executor's own limit."""
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
+        """The call's result; `output_bytes` caps its text below the executor's own limit.
+
+        `tell` takes what happens meanwhile: SYSTEM notices, and STATS of models that were asked.
+        """
         ...
 
 
@@ -209,7 +214,7 @@ class _Turn:
 
     async def _result(self, call: ToolCall) -> Message:
         room = await result_bytes(self.session, self.backend)
-        result = await self.tools.run(call, room)
+        result = await self.tools.run(call, room, self.stream.send)
         text = self.guard.annotate(call, result.content)
         return await fit_result(self.session, self.backend, Message.tool(call, text))
 

@@ -1,7 +1,7 @@
 """A call that was not understood: the model is told and tries again."""
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
 from shepherd.messages import Message, Role, ToolCall, ToolSpec, message_from_json, message_to_json
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -31,7 +31,9 @@ class Recorder:
 class Tools:
     """Gives every call the same result."""
 
-    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
         return ToolResult("result")
 
 

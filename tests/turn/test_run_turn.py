@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -55,7 +55,9 @@ class Tools:
     ran: list[ToolCall] = field(default_factory=list[ToolCall])
     output_bytes: int | None = None
 
-    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
         self.ran.append(call)
         self.output_bytes = output_bytes
         if self.hang:

@@ -111,7 +111,8 @@ def _tool_event(kind: UpdateKind, data: JsonObject) -> Event:
 def _end_update(event: CallbackEvent, content: str, name: str) -> tuple[UpdateKind, JsonObject]:
     match event:
         case CallbackEvent.STATS:
-            return UpdateKind.STATS, {"stats": cast(JsonObject, json.loads(content))}
+            asked = {"provider": name} if name else {}
+            return UpdateKind.STATS, {"stats": cast(JsonObject, json.loads(content)), **asked}
         case CallbackEvent.STOP:
             return UpdateKind.STOP, {"finish_reason": content}
         case _:
@@ -121,7 +122,7 @@ def _end_update(event: CallbackEvent, content: str, name: str) -> tuple[UpdateKi
 def _end_event(kind: UpdateKind, data: JsonObject) -> Event:
     match kind:
         case UpdateKind.STATS:
-            return CallbackEvent.STATS, json.dumps(data["stats"]), "", ""
+            return CallbackEvent.STATS, json.dumps(data["stats"]), str(data.get("provider", "")), ""
         case UpdateKind.STOP:
             return CallbackEvent.STOP, str(data["finish_reason"]), "", ""
         case _:

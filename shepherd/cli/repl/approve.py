@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli.repl.clean import clean
+from shepherd.cli.repl.clean import clean, one_line
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.surface import Surface
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
@@ -12,6 +12,7 @@ from shepherd.tools.permissions.rules import Rule
 
 ONCE, SESSION, ALWAYS, FEEDBACK, NO = "y", "s", "a", "f", "n"
 FEEDBACK_LABEL = "tell the model: "
+MAX_ASKER = 80
 
 
 class TerminalApprover:
@@ -56,7 +57,8 @@ def offered_keys(request: ApprovalRequest) -> list[str]:
 
 def question(request: ApprovalRequest) -> RenderableType:
     """What is asked, with what each key does."""
-    head = Text(f"Allow {clean(request.call.name)}?", style="warn")
+    asker = f" for {one_line(request.asker, MAX_ASKER)}" if request.asker else ""
+    head = Text(f"Allow {clean(request.call.name)}{asker}?", style="warn")
     if request.cause:
         head.append(f"  ({clean(request.cause)})", style="quiet")
     meanings = {

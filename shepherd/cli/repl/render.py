@@ -189,7 +189,7 @@ class Renderer:
         self.error(content)
 
     def _on_stats(self, content: str, name: str, id: str) -> None:
-        self._status.take(content)
+        self._status.take(content, asked=name)
 
     def _on_stop(self, content: str, name: str, id: str) -> None:
         self.settle()

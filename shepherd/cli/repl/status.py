@@ -55,13 +55,15 @@ class Status:
         used = await backend.count_session_tokens(session) if session.messages else 0
         self.context_used = session.ledger.context_used = used
 
-    def take(self, stats_json: str) -> None:
-        """Take the content of a STATS event."""
+    def take(self, stats_json: str, asked: str = "") -> None:
+        """Take the content of a STATS event; that of a provider that was `asked` only counts."""
         stats = cast(dict[str, Any], json.loads(stats_json))
+        self.totals.add(stats)
+        if asked:
+            return
         self.context_used = int(stats.get("context_used", 0))
         self.context_size = int(stats.get("context_size", 0)) or self.context_size
         self.decode_speed = float(stats.get("decode_speed", 0.0))
-        self.totals.add(stats)
 
     def parts(self) -> list[str]:
         """What is known, the most important first."""

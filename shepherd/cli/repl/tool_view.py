@@ -14,7 +14,7 @@ MAX_DIFF_LINES = 60
 MAX_PREVIEW_LINES = 400
 MAX_LINE = 400
 
-_SUBJECTS = ("command", "path", "pattern", "url", "name", "method")
+_SUBJECTS = ("command", "path", "pattern", "url", "name", "method", "question")
 _BODIES = frozenset({"content", "old_string", "new_string", "body"})
 _UNITS = {
     "read_file": "line",

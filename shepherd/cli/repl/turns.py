@@ -8,6 +8,7 @@ from shepherd.cli.repl.attach import Attached, attach_files, mentioned_paths
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.status import Status
 from shepherd.errors import ShepherdError
+from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approver
@@ -26,10 +27,12 @@ class ShownExecutor:
     inner: ToolExecutor
     renderer: Renderer
 
-    async def run(self, call: ToolCall, output_bytes: int | None = None) -> ToolResult:
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
         """The call's result."""
         self.renderer.tool_started(call)
-        result = await self.inner.run(call, output_bytes)
+        result = await self.inner.run(call, output_bytes, tell)
         self.renderer.tool_finished(call, result)
         return result
 

@@ -39,6 +39,7 @@ class PendingApproval:
             "arguments": self.asked.call.arguments,
             "preview": self.asked.preview,
             "cause": self.asked.cause,
+            "asker": self.asked.asker,
             "session": [_rule_to_json(rule) for rule in self.asked.session],
             "always": [_rule_to_json(rule) for rule in self.asked.always],
         }

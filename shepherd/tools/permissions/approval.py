@@ -1,7 +1,7 @@
 """Asking a human, or whoever answers in their place."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -41,7 +41,8 @@ class ApprovalRequest:
 
     `preview` is a diff or the command. `session` and `always` are exactly the rules that these
     answers would add; where they are empty the answer counts for this call only. `cause` is the
-    rule or the reason because of which it asks.
+    rule or the reason because of which it asks. `asker` names the model whose call it is, where
+    that is not the one that the user talks to.
     """
 
     call: ToolCall
@@ -50,6 +51,7 @@ class ApprovalRequest:
     session: tuple[Rule, ...] = ()
     always: tuple[Rule, ...] = ()
     cause: str = ""
+    asker: str = ""
 
     def rules_for(self, choice: Choice) -> tuple[Rule, ...]:
         """The rules that `choice` would add."""
@@ -68,6 +70,19 @@ class DenyingApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Deny, and tell the model why."""
         return Approval(Choice.DENY, reason=NO_TERMINAL)
+
+
+class NamingApprover:
+    """Asks `inner` about the calls of a model that another one asked, in its name."""
+
+    def __init__(self, inner: Approver, asker: str) -> None:
+        self._inner = inner
+        self._asker = asker
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """What `inner` answers; the call gets an id that none of the other model's has."""
+        call = replace(request.call, id=f"{self._asker}: {request.call.id}")
+        return await self._inner.ask(replace(request, call=call, asker=self._asker))
 
 
 class ScriptedApprover:

@@ -66,7 +66,7 @@ _LIFETIME_TEXT = {
     Lifetime.SESSION: "until this session ends",
     Lifetime.ALWAYS: "kept for later sessions",
 }
-_RULE = re.compile(r"\s*(allow|ask|deny)\s+([a-z_*?]+)\s+(\S(?:.*\S)?)\s*")
+_RULE = re.compile(r"\s*(allow|ask|deny)\s+([a-z0-9_*?]+)\s+(\S(?:.*\S)?)\s*")
 
 
 def parse_rule(text: str) -> Rule:

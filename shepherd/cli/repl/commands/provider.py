@@ -33,7 +33,7 @@ class _Provider:
 
     @property
     def _current(self) -> str:
-        return self._context.assembly.config.model.provider.partition("/")[0]
+        return self._context.assembly.provider
 
     def names(self) -> list[str]:
         """What `/provider` completes."""

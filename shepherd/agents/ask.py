@@ -1,0 +1,157 @@
+"""`ask_NAME`: another provider's model answers a question, with the same tools."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.agents.backends import AskedBackends
+from shepherd.agents.progress import Progress
+from shepherd.backends.base import ModelInfo
+from shepherd.config.providers import Provider
+from shepherd.errors import ConfigError, ShepherdError, ToolError
+from shepherd.events import EventCallback, FinishReason, unheard
+from shepherd.messages import Role, ToolCall, ToolSpec
+from shepherd.session import Session
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.runner import ToolRunner
+from shepherd.turn import TurnLimits, run_turn
+
+MAX_ROUNDS = 10
+"""Generations for one question, the answer included."""
+
+SYSTEM_MESSAGE = (
+    "Another model asks you for help with its work in the user's terminal. Use the tools to look "
+    "before you answer. It reads only your last message: say there all that it must know. "
+    "Working directory: {cwd}"
+)
+LAST_ROUND = "[No more calls: answer now with what you know.]"
+CUT = "\n[cut: the answer reached its limit of tokens]"
+INTERRUPTED = "Error: interrupted by the user"
+
+
+class AskArguments(Arguments):
+    """What to ask."""
+
+    question: Annotated[
+        str,
+        Field(min_length=1, description="With all that it must know: it does not see this chat."),
+    ]
+    fresh: Annotated[bool, Field(description="It forgets what it was asked before.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What the tools of one conversation share.
+
+    `session` gives the conversation, `limits` the guards of its turns; `offer` tells which of a
+    registry's tools a model gets; `address` is the URL of a provider, "" where the question stays
+    on this machine or in this network (raises ConfigError).
+    """
+
+    backends: AskedBackends
+    session: Callable[[], Session]
+    limits: Callable[[], TurnLimits]
+    offer: Callable[[ToolRegistry, ModelInfo], list[ToolSpec]]
+    address: Callable[[str], str]
+
+
+class AskProvider(Tool[AskArguments]):
+    """Asks one provider; its session stays with the conversation, for the next question."""
+
+    arguments = AskArguments
+    asks_models = True
+
+    def __init__(self, name: str, provider: Provider, asking: Asking) -> None:
+        self.name = name
+        self.provider = provider.name
+        model = f" ({PurePath(provider.model).name})" if provider.model else ""
+        self.description = (
+            f"Ask the model of {provider.name}{model}, which has the same tools, and get its "
+            "answer. It remembers earlier questions."
+        )
+        self._asking = asking
+
+    def accesses(self, arguments: AskArguments, context: ToolContext) -> list[Access]:
+        try:
+            address = self._asking.address(self.provider)
+        except ConfigError as error:
+            raise ToolError(str(error)) from error
+        return [Access(AccessKind.NETWORK, address)] if address else []
+
+    def preview(self, arguments: AskArguments, context: ToolContext) -> str:
+        return arguments.question
+
+    def deadline(self, arguments: AskArguments, context: ToolContext) -> float | None:
+        """None: its calls have deadlines of their own, and so have its requests."""
+        return None
+
+    async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
+        if context.runner is None:
+            raise ToolError(f"{self.name} works in a conversation only")
+        try:
+            backend = await self._asking.backends.get(self.provider)
+        except ShepherdError as error:
+            raise ToolError(f"{self.provider} can't be asked: {error}") from error
+        asker = f"{self.provider} ({backend.info.id})"
+        runner = context.runner.on_behalf_of(asker)
+        session = self._session(arguments, context)
+        session.tools = self._asking.offer(runner.registry, backend.info)
+        progress = Progress(self.provider, context.tell)
+        limits = self._limits()
+        tools = _HurryingExecutor(runner, progress, limits.max_rounds)
+        try:
+            outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
+        except ShepherdError as error:
+            if session.messages and session.messages[-1].role is Role.USER:
+                session.take_back()
+            raise ToolError(f"{asker} failed: {error}") from error
+        return _result(asker, session, outcome.finish_reason, progress.error)
+
+    def _session(self, arguments: AskArguments, context: ToolContext) -> Session:
+        conversation = self._asking.session()
+        if arguments.fresh:
+            conversation.asked.pop(self.provider, None)
+        session = conversation.asked.get(self.provider)
+        if session is None:
+            system = SYSTEM_MESSAGE.format(cwd=context.cwd)
+            session = Session(system, id=f"{conversation.id}-{self.provider}")
+            conversation.asked[self.provider] = session
+        session.archive = conversation.archive
+        session.sampling, session.thinking = conversation.sampling, conversation.thinking
+        return session
+
+    def _limits(self) -> TurnLimits:
+        limits = self._asking.limits()
+        return replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class _HurryingExecutor:
+    """Runs calls, and tells the model when only the answer is left to it."""
+
+    runner: ToolRunner
+    progress: Progress
+    max_rounds: int
+
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
+        result = await self.runner.run(call, output_bytes, tell)
+        if self.progress.rounds != self.max_rounds - 1:
+            return result
+        return replace(result, content=f"{result.content}\n{LAST_ROUND}")
+
+
+def _result(asker: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
+    if reason is FinishReason.CANCELLED:
+        return ToolResult(INTERRUPTED, ok=False)
+    last = session.messages[-1]
+    answer = last.content if last.role is Role.ASSISTANT else ""
+    if reason is FinishReason.ERROR or not answer.strip():
+        parts = [f"Error: {asker} gave no answer.", error, answer and f"It said last: {answer}"]
+        return ToolResult(" ".join(part for part in parts if part), ok=False)
+    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)

@@ -1,0 +1,43 @@
+"""The backends of providers that are asked: opened at the first question, kept for the next."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from shepherd.backends.base import Backend
+
+
+class AskedBackends:
+    """One backend for each provider that was asked, by the provider's name."""
+
+    def __init__(self, open_backend: Callable[[str], Awaitable[Backend]]) -> None:
+        self._open = open_backend
+        self._backends: dict[str, Backend] = {}
+        self._changing = asyncio.Lock()
+
+    async def get(self, provider: str) -> Backend:
+        """The provider's backend, opened anew where the last one has failed for good.
+
+        Raises what keeps it from opening.
+        """
+        async with self._changing:
+            backend = self._backends.get(provider)
+            if backend is not None and backend.alive:
+                return backend
+            await self._close(provider)
+            backend = self._backends[provider] = await self._open(provider)
+            return backend
+
+    async def close(self, provider: str) -> None:
+        """Close the provider's backend, if there is one; the next question opens another."""
+        async with self._changing:
+            await self._close(provider)
+
+    async def aclose(self) -> None:
+        """Close all."""
+        for provider in [*self._backends]:
+            await self.close(provider)
+
+    async def _close(self, provider: str) -> None:
+        backend = self._backends.pop(provider, None)
+        if backend is not None:
+            await backend.aclose()

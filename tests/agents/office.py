@@ -1,0 +1,91 @@
+"""A conversation whose model can ask another one, both played by scripts."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.agents import AskedBackends, Asking, AskProvider
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.providers import make_provider
+from shepherd.events import CallbackEvent
+from shepherd.messages import ToolCall, ToolSpec
+from shepherd.session import Session
+from shepherd.tools.base import ToolResult
+from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.permissions.policy import ApproveMode
+from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.turn import TurnLimits
+from tests.tools.workshop import Workshop, open_workshop
+
+Event = tuple[CallbackEvent, str, str]
+
+
+@dataclass
+class Office:
+    """`fast` is the provider that is asked; `opened` are the backends that were opened for it."""
+
+    workshop: Workshop
+    conversation: Session
+    opens: list[Backend | Exception]
+    opened: list[Backend] = field(default_factory=list[Backend])
+    events: list[Event] = field(default_factory=list[Event])
+    deaf_after: int | None = None
+
+    async def ask(self, question: str, *, fresh: bool = False) -> ToolResult:
+        call = ToolCall("call_1_0", "ask_fast", {"question": question, "fresh": fresh})
+        return await self.workshop.runner.run(call, tell=self.hear)
+
+    def hear(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        self.events.append((event, content, name))
+        return len(self.events) != self.deaf_after
+
+    @property
+    def asked(self) -> Session:
+        return self.conversation.asked["fast"]
+
+    @property
+    def lines(self) -> list[str]:
+        return [content for event, content, _ in self.events if event is CallbackEvent.SYSTEM]
+
+    async def open(self, provider: str) -> Backend:
+        assert provider == "fast"
+        await asyncio.sleep(0)
+        opened = self.opens.pop(0)
+        if isinstance(opened, Exception):
+            raise opened
+        self.opened.append(opened)
+        return opened
+
+
+def open_office(
+    base: Path,
+    *opens: str | Backend | Exception,
+    mode: ApproveMode = ApproveMode.ASK,
+    answers: Iterable[Choice] = (),
+    rules: Iterable[str] = (),
+    limits: TurnLimits | None = None,
+    address: str = "",
+) -> Office:
+    """An office below `base`; `opens` is what opening `fast` gives, one after the other."""
+    registry = default_registry()
+    workshop = open_workshop(base, mode=mode, answers=answers, rules=rules, registry=registry)
+    played = [
+        ScriptedBackend(parse_script(o), "gpt-5-mini") if isinstance(o, str) else o for o in opens
+    ]
+    office = Office(workshop, Session(id="s1"), played)
+
+    def offer(tools: ToolRegistry, _model: ModelInfo) -> list[ToolSpec]:
+        return tools.specs()
+
+    asking = Asking(
+        backends=AskedBackends(office.open),
+        session=lambda: office.conversation,
+        limits=lambda: limits or TurnLimits(),
+        offer=offer,
+        address=lambda _provider: address,
+    )
+    provider = make_provider("fast", {"type": "openai", "model": "gpt-5-mini"})
+    registry.add(AskProvider("ask_fast", provider, asking))
+    return office
