@@ -70,13 +70,13 @@ class RemoteSession:
         if self._following is not None:
             await asyncio.shield(self._following)
 
-    async def ask(self, prompt: str, images: Sequence[Image] = ()) -> FinishReason:
+    async def ask(self, prompt: str) -> FinishReason:
         """Send a prompt and wait for the end of its turn; being cancelled stops it.
 
         Raises ShepherdError when it can't be sent, or nobody can tell what became of it.
         """
         async with self._sending:  # nothing is shown before it is known whose it is
-            request = await self.client.send(prompt, images)
+            request = await self.client.send(prompt)
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
             if len(self._mine) > MOST_REMEMBERED:
