@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.transcript import SessionStore, Transcript
 from shepherd.transcript.repair import INTERRUPTED
+from shepherd.transcript.store import new_id
 
 CWD = Path("/somewhere")
 TEXTS = st.text(max_size=20)
@@ -237,13 +239,31 @@ def test_sessions_are_found_by_directory_and_beginning(tmp_path: Path) -> None:
     assert store.latest(CWD) == paths[0].stem
     assert store.find(paths[1].stem) == paths[1]
     with pytest.raises(SessionError, match="start of"):
-        store.find(paths[0].stem[:4])
+        store.find(paths[0].stem[:2])
     with pytest.raises(SessionError, match="No saved session of /else"):
         store.latest(Path("/else"))
     summaries, problems = store.summaries()
     assert [s.id for s in summaries] == [p.stem for p in paths]
     assert (summaries[0].title, summaries[0].messages) == ("question 0", 4)
     assert len(problems) == 1
+
+
+@given(
+    st.datetimes(datetime(2000, 1, 1), datetime(3000, 1, 1)),  # noqa: DTZ001 - all are in UTC
+    st.timedeltas(timedelta(milliseconds=1), timedelta(days=9)),
+)
+def test_ids_are_in_the_order_of_their_times(begun: datetime, later: timedelta) -> None:
+    assert new_id(begun) < new_id(begun + later)
+
+
+def test_of_files_written_at_once_the_one_begun_later_is_newer(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path)
+    paths = [filled(store, count=1)[1] for _ in range(5)]
+    for path in paths:
+        os.utime(path, (1_000_000, 1_000_000))
+    newest_first = sorted((path.stem for path in paths), reverse=True)
+    assert list(store.begun_in(CWD)) == newest_first
+    assert [summary.id for summary in store.summaries()[0]] == newest_first
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from shepherd.memory.schema import VERSION, has_full_text, prepare, prepare_inde
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 5.0
-"""How long a write waits for another process."""
+BUSY_SECONDS = 30.0
+"""How long a write waits for other processes; SQLite lets them in by chance, not in turn."""
 
 NO_FULL_TEXT = (
     "This Python's SQLite has no full-text search (FTS5): the memory is searched for words as "
@@ -115,7 +115,7 @@ class Database:
         with exclusive(self.path):
             if self._identity != _identity(self.path):
                 return
-            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
             aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
             self.path.rename(aside)
             for suffix in ("-wal", "-shm"):

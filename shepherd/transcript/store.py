@@ -25,6 +25,12 @@ class SessionSummary:
     title: str
 
 
+def new_id(begun: datetime) -> str:
+    """An id for a session that begins at `begun` (in UTC); ids are in the order of their times."""
+    part = begun.microsecond * 0x1000 // 1_000_000
+    return f"{begun:%Y%m%d-%H%M%S}-{part:03x}{secrets.randbelow(0x1000):03x}"
+
+
 class SessionStore:
     """The session files in one directory, which need not exist."""
 
@@ -35,8 +41,7 @@ class SessionStore:
         self, cwd: Path, model: str, system_message: str, on_failure: Callable[[str], None]
     ) -> Transcript:
         """The transcript of a new session; see `Transcript` for `on_failure`."""
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        header = Header(f"{stamp}-{secrets.token_hex(3)}", str(cwd), model, system_message, now())
+        header = Header(new_id(datetime.now(UTC)), str(cwd), model, system_message, now())
         return Transcript(self.directory / f"{header.id}.jsonl", header, on_failure)
 
     def reopen(self, id: str, on_failure: Callable[[str], None]) -> tuple[Transcript, SavedSession]:
@@ -66,7 +71,7 @@ class SessionStore:
 
     def begun_in(self, cwd: Path) -> Iterator[str]:
         """The ids of the sessions of `cwd`, the newest first, without those that are damaged."""
-        for path in sorted(self._files(), key=_modified, reverse=True):
+        for path in self._newest_first():
             try:
                 if read_header(path).cwd == str(cwd):
                     yield path.stem
@@ -81,7 +86,7 @@ class SessionStore:
         """All sessions, the newest first, and a sentence per file that can't be read."""
         summaries: list[SessionSummary] = []
         problems: list[str] = []
-        for path in sorted(self._files(), key=_modified, reverse=True):
+        for path in self._newest_first():
             try:
                 summaries.append(_summary(read_session(path)))
             except SessionError as error:
@@ -94,15 +99,20 @@ class SessionStore:
         delete_session(path)
         return path.stem
 
+    def _newest_first(self) -> list[Path]:
+        """By the last change, which file systems tell coarsely, then by the beginning."""
+        return sorted(self._files(), key=lambda path: (_modified(path), path.stem), reverse=True)
+
     def _files(self) -> list[Path]:
         return list(self.directory.glob("*.jsonl"))
 
 
-def _modified(path: Path) -> float:
+def _modified(path: Path) -> int:
+    """In nanoseconds."""
     try:
-        return path.stat().st_mtime_ns / 1e9
+        return path.stat().st_mtime_ns
     except FileNotFoundError:  # deleted since the directory was listed
-        return 0.0
+        return 0
 
 
 def _summary(saved: SavedSession) -> SessionSummary:
@@ -111,7 +121,7 @@ def _summary(saved: SavedSession) -> SessionSummary:
         id=saved.id,
         cwd=saved.header.cwd,
         model=saved.model,
-        updated=datetime.fromtimestamp(_modified(saved.path), UTC),
+        updated=datetime.fromtimestamp(_modified(saved.path) / 1e9, UTC),
         messages=len(saved.messages),
         title=" ".join(next(users, "").split()),
     )

@@ -3,7 +3,8 @@
 import asyncio
 import io
 import re
-from collections.abc import AsyncGenerator
+import select
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.text_view import AnswerView
 from shepherd.events import CallbackEvent
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
+from tests.patience import PATIENCE
 
 COLUMNS, ROWS = 50, 12
 SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -48,6 +50,22 @@ class Stage:
         scrolled = ["".join(line[x].data for x in range(COLUMNS)) for line in emulator.history.top]
         return [line.rstrip() for line in [*scrolled, *emulator.display] if line.strip()]
 
+    async def drawn(self) -> list[str]:
+        """What is shown when nothing is left to be drawn."""
+        await _until(lambda: self.screen.app.render_counter > 0 and not self.screen.app.invalidated)
+        return self.shown()
+
+    async def press(self, keys: str) -> None:
+        """Press keys together; what they do is done then."""
+        self.keys.send_text(keys)
+        await _until(lambda: not select.select([self.keys.fileno()], [], [], 0)[0])
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
+
 
 @asynccontextmanager
 async def _stage() -> AsyncGenerator[Stage]:
@@ -62,10 +80,11 @@ async def _stage() -> AsyncGenerator[Stage]:
         renderer = Renderer(screen, Status(), "ansi_dark")
         screen.live = renderer.live
         screen.status = lambda _width: "the status"
+        stage = Stage(screen, renderer, sent, keys, submitted)
         running = asyncio.ensure_future(screen.run())
-        await asyncio.sleep(0.01)
+        await stage.drawn()
         try:
-            yield Stage(screen, renderer, sent, keys, submitted)
+            yield stage
         finally:
             screen.leave()
             with suppress(asyncio.CancelledError):
@@ -91,11 +110,10 @@ def test_the_scrollback_ends_up_as_if_written_at_once(
         async with _stage() as stage:
             for chunk in split(text, cuts):
                 stage.renderer(CallbackEvent.CONTENT, chunk, "", "")
-                stage.keys.send_text(typed[:1])
-                await asyncio.sleep(REDRAW_SECONDS * 1.2)
+                await stage.press(typed[:1])
+                await asyncio.sleep(REDRAW_SECONDS * 1.2)  # often, it is drawn between
             stage.renderer.turn_over()
-            await asyncio.sleep(REDRAW_SECONDS * 2)
-            *lines, prompt, status = stage.shown()
+            *lines, prompt, status = await stage.drawn()
             assert prompt.startswith("›")
             assert status == "the status"
             return lines
@@ -106,20 +124,17 @@ def test_the_scrollback_ends_up_as_if_written_at_once(
 async def test_a_tail_higher_than_the_screen_stays_within_it() -> None:
     async with _stage() as stage:
         stage.renderer(CallbackEvent.CONTENT, "word " * 500, "", "")
-        await asyncio.sleep(REDRAW_SECONDS * 2)
-        shown = stage.shown()
+        shown = await stage.drawn()
+        assert "word word" in shown[0]
         assert len(shown) < ROWS
         assert shown[-1] == "the status"
 
 
 async def test_keys_become_messages() -> None:
     async with _stage() as stage:
-        await asyncio.sleep(0.6)
-        stage.keys.send_text("hello\x1b\rthere\r")
-        await asyncio.sleep(0.2)
+        await stage.press("hello\x1b\rthere\r")
         assert stage.submitted == ["hello\nthere"]
-        stage.keys.send_text("left over")
-        await asyncio.sleep(0.05)
+        await stage.press("left over")
         stage.screen.restore("not sent")
         assert stage.screen.prompt.text == "not sent\nleft over"
 
@@ -127,36 +142,34 @@ async def test_keys_become_messages() -> None:
 async def test_a_question_takes_only_its_keys() -> None:
     async with _stage() as stage:
         asking = asyncio.ensure_future(stage.screen.ask("Really?", ["y", "n"]))
-        await asyncio.sleep(REDRAW_SECONDS * 2)
-        assert "Really?" in stage.shown()
+        await asyncio.sleep(0)
+        assert "Really?" in await stage.drawn()
         for key in "qx\r":
-            stage.keys.send_text(key)
-            await asyncio.sleep(0.02)
+            await stage.press(key)
         assert not asking.done()
-        stage.keys.send_text("y")
-        assert await asyncio.wait_for(asking, 2) == "y"
-        await asyncio.sleep(REDRAW_SECONDS * 2)
-        assert "Really?" not in stage.shown()
+        await stage.press("y")
+        assert await asyncio.wait_for(asking, PATIENCE) == "y"
+        assert "Really?" not in await stage.drawn()
 
 
 async def test_a_question_that_is_cancelled_leaves_the_prompt_as_it_was() -> None:
     async with _stage() as stage:
         asking = asyncio.ensure_future(stage.screen.ask("Really?", ["y", "n"]))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
+        await stage.drawn()
         asking.cancel()
         await asyncio.wait([asking])
-        stage.keys.send_text("typed")
-        await asyncio.sleep(REDRAW_SECONDS * 2)
-        assert "› typed" in stage.shown()
+        await stage.press("typed")
+        assert "› typed" in await stage.drawn()
 
 
 async def test_a_line_typed_into_a_question_is_sent_and_no_answer() -> None:
     async with _stage() as stage:
         asking = asyncio.ensure_future(stage.screen.ask("May I?", ["y", "n"]))
-        await asyncio.sleep(0.1)
-        stage.keys.send_text("yes, later\r")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0)
+        await stage.drawn()
+        await stage.press("yes, later\r")
         assert stage.submitted == ["yes, later"]
         assert not asking.done()
-        stage.keys.send_text("y")
+        await stage.press("y")
         assert await asking == "y"

@@ -1,12 +1,12 @@
 """The file: private, shared by processes, and no reason to fail."""
 
 import asyncio
-import os
 import sqlite3
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -24,13 +24,17 @@ async def test_only_its_user_can_read_it(path: Path) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
 def damage_header(path: Path) -> None:
     path.write_bytes(b"not a database" * 1000)
 
 
 def damage_pages(path: Path) -> None:
     data = path.read_bytes()
-    path.write_bytes(data[:100] + os.urandom(len(data) - 100))
+    path.write_bytes(data[:100] + Random(1).randbytes(len(data) - 100))
 
 
 @pytest.mark.parametrize("damage", [damage_header, damage_pages])
@@ -48,6 +52,19 @@ async def test_a_damaged_file_is_moved_aside(path: Path, damage: Callable[[Path]
     (aside,) = path.parent.glob("memory.db.damaged-*")
     assert str(aside) in warnings[0]
     assert content(aside) == broken
+
+
+async def test_what_is_damaged_again_at_once_is_kept_too(path: Path) -> None:
+    warnings: list[str] = []
+    for text in ("one", "two"):
+        async with opened(path, warnings.append) as memory:
+            memory.keep([said(text)])
+        overwrite(path, text.encode() * 1000)
+    async with opened(path, warnings.append) as memory:
+        await memory.counts()
+    aside = sorted(content(file)[:3] for file in path.parent.glob("memory.db.damaged-*"))
+    assert aside == [b"one", b"two"]
+    assert len(warnings) == 2
 
 
 async def test_damage_while_it_is_open_costs_no_more(path: Path) -> None:
