@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
+from shepherd.backends.download import DownloadError, Source, download
 from shepherd.errors import ModelLoadError
 
 PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
@@ -18,6 +19,15 @@ PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0",
 NAMES_SHOWN = 30
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _NO_MODEL = re.compile(r"(^|/)(mmproj|imatrix)|-vocab", re.IGNORECASE)
+
+_GATED = (
+    "{repo} is only for those who have accepted its terms: do that on the hub's page and set "
+    "HF_TOKEN to a token of yours."
+)
+_UNREACHABLE = (
+    "The hub can't be reached for {repo} ({reason}); a part that is loaded stays, and the same "
+    "command goes on from there."
+)
 
 Tell = Callable[[str], None]
 
@@ -126,15 +136,7 @@ def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
     if target.is_file() and _is_whole(target, file):
         tell(f"{target.name} is there already.")
         return target
-    with _hub_errors(repo):
-        from huggingface_hub import HfApi
-
-        hub = HfApi()
-        loaded = Path(
-            hub.hf_hub_download(  # pyright: ignore[reportUnknownMemberType] - tqdm has no types
-                repo, file.name, local_dir=directory
-            )
-        )
+    loaded = _downloaded(repo, file, target)
     if not _is_whole(loaded, file):
         loaded.unlink()
         raise ModelLoadError(
@@ -142,6 +144,31 @@ def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
             "Pull it again."
         )
     return loaded.replace(target)
+
+
+def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
+    """The file under the name that it has until it is checked.
+
+    huggingface_hub deletes what has come of a download that ends too early; this goes on with it.
+    """
+    import huggingface_hub.utils
+    from huggingface_hub import hf_hub_url
+
+    utils = cast(Any, huggingface_hub.utils)  # what it has is partly untyped
+    headers = cast(dict[str, str], utils.build_hf_headers())
+    source = Source(hf_hub_url(repo, file.name), file.size, file.sha256, headers)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with utils.tqdm(desc=target.name, total=file.size or None, unit="B", unit_scale=True) as bar:
+        try:
+            return download(source, target, bar.update)
+        except DownloadError as error:
+            raise _broken_off(repo, error) from error
+
+
+def _broken_off(repo: str, error: DownloadError) -> ModelLoadError:
+    if error.status in (401, 403):
+        return ModelLoadError(_GATED.format(repo=repo))
+    return ModelLoadError(_UNREACHABLE.format(repo=repo, reason=error))
 
 
 def _is_whole(path: Path, file: HubFile) -> bool:
@@ -154,7 +181,6 @@ def _is_whole(path: Path, file: HubFile) -> bool:
 
 
 def _listed(repo: str) -> list[HubFile]:
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # plain HTTP leaves a part to go on from
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi
 
@@ -193,10 +219,7 @@ def _hub_errors(repo: str) -> Generator[None]:
     try:
         yield
     except GatedRepoError as error:
-        raise ModelLoadError(
-            f"{repo} is only for those who have accepted its terms: do that on the hub's page and "
-            "set HF_TOKEN to a token of yours."
-        ) from error
+        raise ModelLoadError(_GATED.format(repo=repo)) from error
     except RepositoryNotFoundError as error:
         raise ModelLoadError(
             f"The hub has no model {repo}, or it is private: check the name, or set HF_TOKEN."
@@ -204,10 +227,8 @@ def _hub_errors(repo: str) -> Generator[None]:
     except HFValidationError as error:
         raise ModelLoadError(f"{repo!r} can't be a model's name on the hub.") from error
     except (network, LocalEntryNotFoundError, ConnectionError) as error:
-        raise ModelLoadError(
-            f"The hub can't be reached for {repo} ({_first_line(error)}); a part that is loaded "
-            "stays, and the same command goes on from there."
-        ) from error
+        reason = _first_line(error)
+        raise ModelLoadError(_UNREACHABLE.format(repo=repo, reason=reason)) from error
 
 
 def _first_line(error: Exception) -> str:

