@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -104,13 +105,15 @@ class RunningServer(Generic[B]):
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
     def raw(self, sent: bytes) -> bytes:
-        """Send bytes, and read until the server closes."""
+        """Send bytes, and read until the server closes, be it before it has read them all."""
+        received = bytearray()
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sock:
-            sock.sendall(sent)
-            received = bytearray()
-            while chunk := sock.recv(65_536):
-                received += chunk
-            return bytes(received)
+            with suppress(ConnectionResetError, BrokenPipeError):
+                sock.sendall(sent)
+            with suppress(ConnectionResetError):
+                while chunk := sock.recv(65_536):
+                    received += chunk
+        return bytes(received)
 
     def connect_and_post(self, body: dict[str, Any]) -> socket.socket:
         """A connection over which a request was sent and nothing was read yet."""
@@ -185,13 +188,14 @@ class HeldBackend(Backend):
     """A backend with one slot that works until it is let go, in prefill or in generation.
 
     `working` is the number of requests at work, `queued` those that wait for it, `holding` those
-    that were prefilled, `stopped` those that were cancelled at work.
+    that were prefilled, `begun` those that ever came to work, `stopped` those that were cancelled
+    at it.
     """
 
     def __init__(self, *, hold_prefill: bool = False, hold_generation: bool = False) -> None:
         self.hold_prefill = hold_prefill
         self.hold_generation = hold_generation
-        self.queued = self.working = self.holding = self.stopped = 0
+        self.queued = self.working = self.holding = self.begun = self.stopped = 0
         self.failed = self.closed = False
         self.go = asyncio.Event()
         self._slot = asyncio.Semaphore(1)
@@ -229,6 +233,7 @@ class HeldBackend(Backend):
         finally:
             self.queued -= 1
         self.working += 1
+        self.begun += 1
         try:
             if held:
                 await self.go.wait()

@@ -19,6 +19,7 @@ from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.generation import log_warnings
 from shepherd.session import Session
+from tests.patience import PATIENCE
 from tests.server.harness import HI, RunningServer, ask, stream
 
 Engine = RunningServer[LlamaCppBackend]
@@ -72,7 +73,7 @@ def asking(client: openai.OpenAI) -> Generator[list[str | None]]:
     with client:
         thread.start()
         yield answers
-        thread.join(20)
+        thread.join(2 * PATIENCE)
 
 
 @pytest.mark.parametrize("how", [ask, stream])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,6 +23,7 @@ from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from tests.patience import PATIENCE
 from tests.server.harness import HI, HeldBackend, chat_request
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
@@ -44,7 +46,7 @@ class Announcing(HeldBackend):
 async def main():
     async def open_backend():
         return Announcing(hold_generation=True)
-    await serve(open_backend, ServerSettings(port=int(sys.argv[1])))
+    await serve(open_backend, ServerSettings(port=0))
 
 asyncio.run(main())
 """
@@ -53,9 +55,9 @@ asyncio.run(main())
 class Program:
     """The program above, its port, and what it says on stderr."""
 
-    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.port = port
+        self.port = urlsplit(self.wait_for("Serving held at").split()[-1]).port or 0
 
     def wait_for(self, text: str) -> str:
         """Read stderr up to a line that contains `text`."""
@@ -69,11 +71,11 @@ class Program:
         """Connect until the listening socket is closed."""
         with suppress(ConnectionRefusedError, ConnectionResetError):
             while True:
-                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
+                socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE).close()
 
     def connect(self) -> socket.socket:
         """A connection on which a stream has begun."""
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         sock.sendall(chat_request({"messages": HI, "stream": True}))
         assert b"200 OK" in sock.recv(65_536)
         return sock
@@ -81,15 +83,11 @@ class Program:
 
 @contextmanager
 def program() -> Generator[Program]:
-    with bind(ServerSettings(port=0)) as free:
-        port: int = free.getsockname()[1]
-    command = [sys.executable, "-c", PROGRAM, str(port)]
+    command = [sys.executable, "-c", PROGRAM]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
         try:
-            running = Program(process, port)
-            running.wait_for("Serving held at")
-            yield running
+            yield Program(process)
         finally:
             process.kill()
 
@@ -99,7 +97,7 @@ def test_signal_ends_an_idle_server(number: signal.Signals) -> None:
     with program() as running:
         running.process.send_signal(number)
         running.wait_for("closed, stopped: 0")
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE) == 0
 
 
 def test_running_requests_are_waited_for_and_a_second_signal_ends_them() -> None:
@@ -110,7 +108,7 @@ def test_running_requests_are_waited_for_and_a_second_signal_ends_them() -> None
         assert running.process.poll() is None
         running.process.send_signal(signal.SIGINT)
         running.wait_for("closed, stopped: 1")
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE) == 0
         while stream.recv(65_536):
             pass
 
@@ -121,7 +119,7 @@ def test_drained_server_ends_when_its_client_goes() -> None:
             running.process.send_signal(signal.SIGTERM)
             running.wait_for("Waiting for 1 running")
         running.wait_for("closed, stopped: 1")
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
@@ -169,8 +167,9 @@ async def test_taken_port_is_told_before_a_model_is_loaded() -> None:
 
 
 async def test_model_that_does_not_load_frees_the_port() -> None:
-    with bind(ServerSettings(port=0)) as free:
-        settings = ServerSettings(port=free.getsockname()[1])
+    own = "127.83.2.9"  # no program takes its ports by chance
+    with bind(ServerSettings(host=own, port=0)) as free:
+        settings = ServerSettings(host=own, port=free.getsockname()[1])
 
     async def open_backend() -> Backend:
         raise ModelLoadError("no such model")
@@ -181,7 +180,7 @@ async def test_model_that_does_not_load_frees_the_port() -> None:
 
 
 def test_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
-    environment = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     with bind(ServerSettings(port=0)) as taken:
         taken.listen()
         port: int = taken.getsockname()[1]
@@ -193,7 +192,7 @@ def test_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
             text=True,
             env=environment,
             cwd=tmp_path,
-            timeout=60,
+            timeout=2 * PATIENCE,
         )
     assert ended.returncode == 1
     assert ended.stderr.strip().splitlines()[-1].endswith("is in use; choose another with --port.")

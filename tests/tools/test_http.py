@@ -18,11 +18,13 @@ from shepherd.errors import ToolError
 from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.addresses import is_public, resolve_host
 from shepherd.tools.web.exchange import parse_url
-from tests.tools.workshop import Workshop, open_workshop
+from tests.patience import PATIENCE
+from tests.tools.workshop import Workshop, open_workshop, until
 
 
 class Handler(BaseHTTPRequestHandler):
     seen: list[tuple[str, str, dict[str, str], bytes]]
+    left: threading.Event
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -58,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/loop":
                 self._reply(302, location="/loop")
             case "/hang":
-                threading.Event().wait(3)
+                type(self).left.wait(PATIENCE)
             case "/cut":
                 self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhalf")
                 self.close_connection = True
@@ -77,11 +79,13 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[ThreadingHTTPServer]:
     Handler.seen = []
+    Handler.left = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
+    Handler.left.set()
     server.shutdown()
     server.server_close()
     thread.join()
@@ -117,13 +121,16 @@ async def test_replies(web: Workshop, url: str, path: str, expected: str) -> Non
     assert await web.call("http_get", url=url + path) == expected
 
 
-async def test_a_reply_cut_short_or_late_is_an_error(tmp_path: Path, url: str) -> None:
-    web = open_workshop(tmp_path, allow_private_hosts=True, timeout=0.4)
+async def test_a_reply_cut_short_or_late_is_an_error(
+    web: Workshop, tmp_path: Path, url: str
+) -> None:
     assert (await web.call("http_get", url=url + "/cut")).startswith(
         "Error: cannot reach 127.0.0.1: "
     )
-    late = await web.call("http_get", url=url + "/hang")
+    hasty = open_workshop(tmp_path, allow_private_hosts=True, timeout=0.4)
+    late = await hasty.call("http_get", url=url + "/hang")
     assert late in ("Error: timed out after 0.4 s", "Error: cannot reach 127.0.0.1: timed out")
+    await until(lambda: len(Handler.seen) == 2)  # it is none of the next test's
 
 
 async def test_nobody_listens(web: Workshop) -> None:

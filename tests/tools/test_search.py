@@ -124,7 +124,7 @@ async def test_a_pattern_that_never_ends_is_killed(tmp_path: Path) -> None:
     text = await workshop.call("grep", pattern="(a+)+$")
     ticker.cancel()
     assert text == "Error: timed out after 0.5 s"
-    assert ticks > 5, "the event loop stood still"
+    assert ticks > 1, "the event loop stood still"
 
 
 async def test_a_private_directory_is_not_entered(tmp_path: Path) -> None:

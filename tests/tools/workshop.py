@@ -14,6 +14,7 @@ from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from tests.patience import PATIENCE
 
 
 @dataclass
@@ -59,7 +60,7 @@ def open_workshop(
     return Workshop(root.resolve(), outside.resolve(), runner, approver)
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait until the condition holds; fails when it takes far too long."""
     deadline = time.monotonic() + seconds
     while not condition():

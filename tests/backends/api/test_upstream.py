@@ -50,7 +50,7 @@ async def test_a_client_that_hangs_up_is_noticed() -> None:
     ):
         async with client.stream("GET", up.url) as response:
             first = await anext(response.aiter_raw())
-        await asyncio.wait_for(up.requests[0].hung_up.wait(), 20)
+        await asyncio.wait_for(up.requests[0].hung_up.wait(), PATIENCE)
     assert first == b'data: {"a": 1}\n\n'
 
 

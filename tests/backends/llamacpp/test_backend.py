@@ -1,6 +1,7 @@
 """Conversations through the whole engine."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,14 @@ async def test_cancelling_at_any_event_leaves_the_next_turn_working() -> None:
     async with loaded(parallel=1, **EXACT) as backend:
         whole = Recorder()
         await generate(backend, conversation("What is in src?", tools=True), whole)
-        for index in range(len(whole.events)):
+        for index in count():  # as often as there are events: text may come in fewer pieces
             session = conversation("What is in src?", tools=True)
             recorder = Recorder(stop_at=index)
             result = await generate(backend, session, recorder)
+            if len(recorder.events) <= index:
+                assert result.finish_reason is not FinishReason.CANCELLED
+                assert index > 2
+                break
             assert result.finish_reason is FinishReason.CANCELLED
             assert len(recorder.events) == index + 1
             again = Recorder()
@@ -126,7 +131,7 @@ async def test_cancelling_at_any_event_leaves_the_next_turn_working() -> None:
 async def test_a_cancelled_answer_goes_on_from_what_was_shown() -> None:
     async with loaded() as backend:
         session = conversation("Hello")
-        result = await generate(backend, session, Recorder(stop_at=3))
+        result = await generate(backend, session, Recorder(stop_at=0))
         assert result.finish_reason is FinishReason.CANCELLED
         session.add(result.message)
         session.add(Message.user("Go on"))
@@ -145,9 +150,10 @@ async def test_cancelling_in_prefill_keeps_what_was_decoded() -> None:
         assert result.finish_reason is FinishReason.CANCELLED
         assert len(recorder.events) == 3
         assert {name for _, _, name in recorder.events} == {Topic.PREFILL}
+        read, _, total = recorder.events[-1][1].partition("/")
         answer = await generate(backend, session, max_tokens=5)
-        assert answer.stats.cached_tokens >= 3 * 64
-        assert answer.stats.cached_tokens < answer.stats.prompt_tokens - 64
+        assert answer.stats.prompt_tokens == int(total) > int(read)
+        assert answer.stats.cached_tokens >= int(read)
 
 
 async def test_prefill_tells_how_far_it_is_only_when_it_takes_several_steps() -> None:
@@ -163,14 +169,30 @@ async def test_prefill_tells_how_far_it_is_only_when_it_takes_several_steps() ->
         assert not [1 for _, _, name in short.events if name == Topic.PREFILL]
 
 
+class Quitter(Recorder):
+    """Cancels the task that it listens to at the event number `at`, counted from 1."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.task: asyncio.Task[Generation] | None = None
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        if len(self.events) + 1 == self.at and self.task is not None:
+            self.task.cancel()
+        return super().__call__(event, content, name, id)
+
+
 async def test_a_cancelled_task_gives_its_slot_back() -> None:
     async with loaded(n_batch=32) as backend:
-        for delay in (0.0, 0.001, 0.01, 0.05):
-            task = asyncio.ensure_future(generate(backend, conversation(LONG)))
-            await asyncio.sleep(delay)
-            task.cancel()
+        for events in range(4):
+            session, quitter = conversation(LONG), Quitter(events)
+            quitter.task = asyncio.ensure_future(generate(backend, session, quitter))
+            if not events:
+                await asyncio.sleep(0)
+                quitter.task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await task
+                await quitter.task
         assert await ask(backend, conversation(), "Hello")
         assert backend.running == 0
 
@@ -277,7 +299,7 @@ async def test_a_stop_string_ends_the_answer_unseen() -> None:
 
 
 async def test_a_seed_gives_the_same_answer_again(llama: Path) -> None:
-    async with loaded(llama) as backend:
+    async with loaded(llama, **EXACT) as backend:
         texts: list[str] = []
         for seed in (1, 1, 2):
             session = conversation()
@@ -345,7 +367,7 @@ def test_speeds_are_no_wonders() -> None:
 
 async def test_an_answer_is_written_again_from_a_checkpoint(hybrid: Path) -> None:
     """Where memory can't forget the old answer, only the last message's end is decoded."""
-    async with loaded(hybrid) as backend:
+    async with loaded(hybrid, **EXACT) as backend:
         session = conversation("hello " * 20)
         first = await backend.generate_from_session(session, Recorder(), 20)
         second = await backend.generate_from_session(session, Recorder(), 20)
@@ -354,7 +376,7 @@ async def test_an_answer_is_written_again_from_a_checkpoint(hybrid: Path) -> Non
 
 
 async def test_six_conversations_on_two_sequences_stay_warm() -> None:
-    async with loaded(parallel=2) as backend:
+    async with loaded(parallel=2, cache_ram_mib=64) as backend:
         sessions = [conversation(f"Hello, I am number {number}. " * 8) for number in range(6)]
         for turn in range(3):
             for session in sessions:

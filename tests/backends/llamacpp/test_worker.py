@@ -5,7 +5,8 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ from shepherd.errors import BackendError, BusyError, ModelLoadError
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
+from tests.patience import PATIENCE
 
 PROMPT = [30, 40, 50, 60]
+ENDLESS = Sampling(temperature=0.0, ignore_eos=True)
 
 
 class BrokenError(Exception):
@@ -37,6 +40,9 @@ class BreakingContext(NativeContext):
 
     breaks_at = -1
     fault: Exception = BrokenError("broken")
+
+    def warm_up(self) -> None:
+        """Would be a decode, or not, as there was time for it."""
 
     def decode(self, spans: Sequence[Span]) -> int:
         self.breaks_at -= 1
@@ -79,9 +85,14 @@ async def last(mailbox: Mailbox) -> Update:
 
 
 async def test_closing_ends_running_and_waiting_requests_with_an_error() -> None:
-    backend = await LlamaCppBackend.load(PUP, settings(), parallel=1)
-    tasks = [asyncio.ensure_future(ask(backend, conversation(), "Hello")) for _ in range(5)]
-    await asyncio.sleep(0.01)
+    backend = await LlamaCppBackend.load(PUP, settings(), ENDLESS, parallel=1)
+    first = Recorder()
+    tasks = [
+        asyncio.ensure_future(ask(backend, conversation(), "Hello", recorder))
+        for recorder in (first, *(Recorder() for _ in range(4)))
+    ]
+    while not first.text:
+        await asyncio.sleep(0.001)
     await backend.aclose()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert any(isinstance(result, BackendError) for result in results)
@@ -135,6 +146,21 @@ async def test_requests_are_served_in_order() -> None:
         assert order == [0, 1, 2, 3]
 
 
+@contextmanager
+def held(worker: Worker) -> Generator[None]:
+    """The thread takes note of what it is told, and begins with it behind the block."""
+    go = threading.Event()
+    worker._send(lambda _: _wait(go))  # pyright: ignore[reportPrivateUsage] - nothing else stops it
+    try:
+        yield
+    finally:
+        go.set()
+
+
+def _wait(go: threading.Event) -> None:
+    go.wait()
+
+
 @pytest.mark.parametrize("breaks_at", [2, 3, 10])
 async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) -> None:
     def load(post: Post) -> Engine:
@@ -146,9 +172,10 @@ async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) ->
     worker = Worker(load)
     await asyncio.wrap_future(worker.loaded)
     jobs = [job_for([*PROMPT, number]) for number in range(30, 34)]
-    for job, _ in jobs:
-        worker.submit(job)
-        worker.start(job, 50)
+    with held(worker):
+        for job, _ in jobs:
+            worker.submit(job)
+            worker.start(job, 50)
     for _, mailbox in jobs:
         update = await last(mailbox)
         assert isinstance(update, Failed)
@@ -172,7 +199,7 @@ async def test_a_load_that_breaks_is_told(llama: Path) -> None:
 async def test_a_load_that_is_cancelled_frees_what_it_loaded() -> None:
     before = threading.active_count()
     task = asyncio.ensure_future(LlamaCppBackend.load(PUP, settings()))
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -263,16 +290,15 @@ async def test_a_parked_prompt_that_had_to_wait_goes_on(llama: Path) -> None:
 
 
 async def test_a_backend_left_behind_ends_its_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     backend = await LlamaCppBackend.load(PUP, settings())
-    assert threading.active_count() > before
+    own = set(threading.enumerate()) - before
+    assert own
     del backend
     gc.collect()
-    for _ in range(100):
-        if threading.active_count() <= before:
-            break
-        await asyncio.sleep(0.02)
-    assert threading.active_count() <= before
+    async with asyncio.timeout(PATIENCE):
+        while any(thread.is_alive() for thread in own):
+            await asyncio.sleep(0.02)
 
 
 def test_a_program_that_forgets_to_close_still_ends() -> None:
@@ -290,7 +316,11 @@ def test_a_program_that_forgets_to_close_still_ends() -> None:
     )
     root = Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=root,
+        capture_output=True,
+        timeout=2 * PATIENCE,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -308,4 +338,6 @@ def test_the_short_import_leaves_the_package_as_it_is() -> None:
         "import llama_cpp\n"
         "assert llama_cpp.Llama and llama_cpp.llama_cpp is lib\n"
     )
-    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=2 * PATIENCE
+    )

@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 
 from shepherd.tools.shell.process import Program, run_program
+from tests.patience import PATIENCE
+from tests.tools.workshop import is_running
 
-PATIENCE = 60.0
 OWNER = """
 import asyncio, sys
 from pathlib import Path
 from shepherd.tools.shell.process import Program, run_program
 program = Program(["/bin/sh", "-c", sys.argv[1]], Path.cwd())
-asyncio.run(run_program(program, lambda _: True, lambda _: True, 600))
+
+def hear(_):
+    Path("heard").touch()
+    return True
+
+asyncio.run(run_program(program, hear, hear, 600))
 """
 
 
@@ -28,25 +34,17 @@ def _wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _lives(pid: int) -> bool:
-    """Whether the process is there and more than a dead one that nobody has buried."""
-    shown = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return shown.stdout.strip()[:1] not in ("", "Z")
-
-
 @pytest.mark.parametrize("ignored", ["", "trap '' TERM HUP INT; "])
 def test_a_killed_owner_takes_the_command_and_its_children_along(
     tmp_path: Path, ignored: str
 ) -> None:
-    line = f"{ignored}sleep 600 & echo $$ $! > new; mv new pids; wait"
+    line = f"{ignored}sleep 600 & echo $$ $! > pids; echo begun; wait"
     with subprocess.Popen([sys.executable, "-c", OWNER, line], cwd=tmp_path) as owner:
-        _wait_until((tmp_path / "pids").exists)
+        _wait_until((tmp_path / "heard").exists)  # then it is guarded
         pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
-        assert all(map(_lives, pids))
+        assert all(map(is_running, pids))
         owner.kill()
-    _wait_until(lambda: not any(map(_lives, pids)))
+    _wait_until(lambda: not any(map(is_running, pids)))
 
 
 def test_what_a_command_left_in_the_background_is_not_touched(tmp_path: Path) -> None:
@@ -60,6 +58,6 @@ def test_what_a_command_left_in_the_background_is_not_touched(tmp_path: Path) ->
     pid = (tmp_path / "pid").read_text().strip()
     try:
         time.sleep(1.2)  # longer than a guard would wait
-        assert _lives(int(pid))
+        assert is_running(int(pid))
     finally:
         subprocess.run(["kill", pid], check=True)

@@ -118,7 +118,7 @@ async def test_a_pull_that_is_left_closes_its_connection() -> None:
         steps = manager.pull("qwen3:8b")
         assert await anext(steps) == PullProgress("pulling manifest")
         await steps.aclose()
-        await asyncio.wait_for(up.requests[0].hung_up.wait(), 20)
+        await asyncio.wait_for(up.requests[0].hung_up.wait(), PATIENCE)
 
 
 async def test_a_model_leaves_memory() -> None:
