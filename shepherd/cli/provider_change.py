@@ -12,6 +12,7 @@ from shepherd.errors import ConfigError
 
 _PLACES = ("", "none", "file", "keyring")
 _HEADER = "headers."
+_NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
 
 
 def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
@@ -60,11 +61,10 @@ def _parsed(key: str, value: str) -> object:
         guess = nearest(key.replace("_", "-"), known)
         meant = f"; did you mean {guess}?" if guess else f"; there are {', '.join(known)}"
         raise UsageError(f"a provider has no setting {key}{meant}")
-    if bare_type(field) is bool:
+    kind = bare_type(field)
+    if kind is bool:
         return parse_bool(value)
-    if bare_type(field) is not int:
-        return value
     try:
-        return int(value.replace("_", ""))
-    except ValueError:
+        return _NUMBERS[kind](value.replace("_", ""))
+    except (KeyError, ValueError):
         return value

@@ -2,11 +2,16 @@
 
 import asyncio
 import stat
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from shepherd.cli.options import app
+from shepherd.config.providers import Provider
 from tests.backends.openai_server import openai_server
 from tests.cli.program import SHEPHERD, Program
 
@@ -69,6 +74,14 @@ def test_add_show_set_list_remove(program: Program) -> None:
     ("arguments", "told"),
     [
         (("add", "x", "--type", "openia"), "x.type must be one of"),
+        (
+            ("add", "x", "--type", "openai", "--requests-per-minute", "-1"),
+            "x.requests_per_minute must be a whole number from 0",
+        ),
+        (
+            ("add", "x", "--type", "tensorrt", "--gpu-memory", "2"),
+            "x.gpu_memory must be a number from 0.01 to 1.0",
+        ),
         (("add", "local", "--type", "openai"), "local is a word of the commands"),
         (("add", "x", "--type", "openai", "--base-url", "host"), "must begin with http"),
         (("add", "x", "--type", "openai", "--api-key-env", "A", "--keyring"), "--api-key-env"),
@@ -132,3 +145,32 @@ def test_the_model_can_not_read_keys(scripted: Program, tmp_path: Path) -> None:
     done = scripted.run_scripted(call, "--approve", "all", "-e", "read it")
     assert "denied by rule" in done.stderr
     assert KEY not in done.stdout + done.stderr + scripted.sessions[0].read_text()
+
+
+def test_every_setting_of_a_provider_has_an_option() -> None:
+    typed = get_command(app)
+    assert isinstance(typed, TyperGroup)
+    group = typed.commands["provider"]
+    assert isinstance(group, TyperGroup)
+    options = {param.name for param in group.commands["add"].params}
+    settings = set(Provider.model_fields) - {"headers"}
+    assert settings <= options
+    assert {"header", "keyring", "api_key_env"} <= options
+
+
+def test_options_and_changes_are_kept(program: Program) -> None:
+    given = ("--requests-per-minute", "30", "--tokens-per-minute", "100000", "--no-ask")
+    gpus = ("--tensor-parallel", "2", "--gpu-memory", "0.5", "--trust-remote-code")
+    added = program.run("provider", "add", "gpu", "--type", "tensorrt", "-m", "m", *given, *gpus)
+    assert added.returncode == 0, added.stderr
+    for key, value in (("gpu-memory", "0.75"), ("trust-remote-code", "no"), ("ask", "yes")):
+        assert program.run("provider", "set", "gpu", key, value).returncode == 0
+    stored = tomllib.loads((program.config / "providers.toml").read_text())["gpu"]
+    assert stored == {
+        "type": "tensorrt",
+        "model": "m",
+        "requests_per_minute": 30,
+        "tokens_per_minute": 100_000,
+        "tensor_parallel": 2,
+        "gpu_memory": 0.75,
+    }

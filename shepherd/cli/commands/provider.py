@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -27,6 +27,13 @@ provider = typer.Typer(
     name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True
 )
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
+TENSORRT = "TensorRT-LLM in this process"
+
+
+def _setting(name: str, *names: str, panel: str | None = None) -> Any:
+    """The option that sets what the provider's file calls `name`."""
+    text = (Provider.model_fields[name].description or "").removeprefix("As before: ")
+    return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
 
 
 @provider.command("add")
@@ -58,6 +65,18 @@ def add(  # noqa: PLR0913 - each option is a parameter
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
     ] = None,
+    requests_per_minute: Annotated[int, _setting("requests_per_minute")] = 0,
+    tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0,
+    ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True,
+    tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = "",
+    tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1,
+    pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1,
+    gpu_memory: Annotated[float, _setting("gpu_memory", panel=TENSORRT)] = 0.9,
+    max_batch_size: Annotated[int, _setting("max_batch_size", panel=TENSORRT)] = 0,
+    guided_decoding: Annotated[str, _setting("guided_decoding", panel=TENSORRT)] = "",
+    trust_remote_code: Annotated[
+        bool, _setting("trust_remote_code", "--trust-remote-code", panel=TENSORRT)
+    ] = False,
     use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False,
 ) -> None:
     """Add a provider; its key stays out of its settings."""
@@ -76,6 +95,16 @@ def add(  # noqa: PLR0913 - each option is a parameter
         "priority": priority,
         "dialect": dialect,
         "headers": dict(_header(text) for text in header or []),
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "ask": ask,
+        "tokenizer": tokenizer,
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "gpu_memory": gpu_memory,
+        "max_batch_size": max_batch_size,
+        "guided_decoding": guided_decoding,
+        "trust_remote_code": trust_remote_code,
     }
     place = "keyring" if keyring else "file"
     added = checked(name, values)
