@@ -16,6 +16,7 @@ TIGHTENING = {
     "model.tools": False,
     "terminal.save_sessions": False,
     "tools.allow_private_hosts": False,
+    "tools.ask_providers": False,
     "permissions.approve": "none",
     "model.name": "some-model",
 }
