@@ -20,6 +20,9 @@ from shepherd.tools.permissions.approval import (
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
 MOST_REMEMBERED = 100
+TAKING_BACK_SECONDS = 10.0
+"""How long leaving waits for the server to take back what was interrupted while it was sent."""
+
 LOST = "The server does not know this request any more; it was probably started again."
 
 
@@ -54,6 +57,7 @@ class RemoteSession:
         self._sending = asyncio.Lock()
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._following: asyncio.Task[None] | None = None
+        self._taking_back: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[JsonObject]:
@@ -63,7 +67,9 @@ class RemoteSession:
         try:
             yield session
         finally:
-            await _end(task, *self._questions.values())
+            if self._taking_back:
+                await asyncio.wait(self._taking_back, timeout=TAKING_BACK_SECONDS)
+            await _end(task, *self._questions.values(), *self._taking_back)
 
     async def lost(self) -> None:
         """Wait until the server can't be followed any more; raises why."""
@@ -73,14 +79,19 @@ class RemoteSession:
     async def ask(self, prompt: str) -> FinishReason:
         """Send a prompt and wait for the end of its turn; being cancelled stops it.
 
-        Raises ShepherdError when it can't be sent, or nobody can tell what became of it.
+        What is cancelled while it is sent is taken back as soon as the server has it: nobody can
+        tell before whether it has. Raises ShepherdError when it can't be sent, or nobody can tell
+        what became of it.
         """
-        async with self._sending:  # nothing is shown before it is known whose it is
-            request = await self.client.send(prompt)
-            ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
-            self._mine[request] = ended
-            if len(self._mine) > MOST_REMEMBERED:
-                self._mine.popitem(last=False)
+        await self._sending.acquire()  # nothing is shown before it is known whose it is
+        sending = asyncio.create_task(self._send(prompt))
+        try:
+            request, ended = await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            task = asyncio.create_task(self._take_back(sending))
+            self._taking_back.add(task)
+            task.add_done_callback(self._taking_back.discard)
+            raise
         waited: list[asyncio.Future[Any]] = [ended]
         if self._following is not None:
             waited.append(self._following)
@@ -93,6 +104,27 @@ class RemoteSession:
             return ended.result()
         await self.lost()
         raise BackendError(LOST)
+
+    async def _send(self, prompt: str) -> tuple[str, asyncio.Future[FinishReason]]:
+        """Send a prompt; what happens is held back until it is known which request it is."""
+        try:
+            request = await self.client.send(prompt)
+            ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
+            self._mine[request] = ended
+            if len(self._mine) > MOST_REMEMBERED:
+                self._mine.popitem(last=False)
+            return request, ended
+        finally:
+            self._sending.release()
+
+    async def _take_back(
+        self, sending: asyncio.Task[tuple[str, asyncio.Future[FinishReason]]]
+    ) -> None:
+        try:
+            request, _ = await sending
+            await self.client.cancel(request)
+        except ShepherdError as error:
+            self._viewer.notice(f"interrupted while it was sent: {error}")
 
     async def _follow(self, after: str) -> None:
         async for update in self.client.updates(after):
