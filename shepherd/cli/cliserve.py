@@ -58,6 +58,7 @@ async def serve_conversation(
         conversation = SharedConversation(
             assembly.session, backend, assembly.tool_runner, assembly.limits
         )
+        conversation.reload = assembly.reload
         async with conversation:
             app = create_conversation_app(conversation, settings, keys)
             name = f"session {assembly.session.id} with {backend.info.id}"

@@ -1,6 +1,7 @@
 """Puts the server together from its parts."""
 
 import time
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -43,13 +44,13 @@ def create_app(
     settings = settings or ServerSettings()
     context = ServerContext(backend, settings, int(time.time()))
     app = _bare_app()
-    app.include_router(health_router(context))
+    app.include_router(health_router(lambda: backend))
     app.include_router(models_router(context))
     app.include_router(chat_router(context))
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
-    _finish(app, backend, settings, keys)
+    _finish(app, lambda: backend, settings, keys)
     return app
 
 
@@ -60,11 +61,10 @@ def create_conversation_app(
 ) -> FastAPI:
     """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`."""
     settings = settings or ServerSettings()
-    context = ServerContext(conversation.backend, settings, int(time.time()))
     app = _bare_app()
-    app.include_router(health_router(context))
+    app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
-    _finish(app, conversation.backend, settings, keys)
+    _finish(app, lambda: conversation.backend, settings, keys)
     return app
 
 
@@ -75,7 +75,7 @@ def _bare_app() -> FastAPI:
 
 
 def _finish(
-    app: FastAPI, backend: Backend, settings: ServerSettings, keys: KeyStore | None
+    app: FastAPI, backend: Callable[[], Backend], settings: ServerSettings, keys: KeyStore | None
 ) -> None:
     """Add what all APIs have in common: errors, who may come in, CORS."""
     _handle_errors(app, backend)
@@ -90,9 +90,9 @@ def _finish(
         )
 
 
-def _handle_errors(app: FastAPI, backend: Backend) -> None:
+def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> None:
     async def answer(_request: Request, error: Exception) -> Response:
-        told = to_api_error(error, backend.info.context_size)
+        told = to_api_error(error, backend().info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects
             log_failure(error, told)
         return JsonResponse(told.body(), told.status, told.headers)

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Self, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, TypeAlias, cast
 
 from shepherd.backends.base import Backend
 from shepherd.backends.cliclient.vocabulary import UpdateKind, from_event
 from shepherd.errors import BusyError, ShepherdError
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.connection import end_tasks
 from shepherd.server.conversation.approvals import ClientApprover
@@ -23,6 +23,9 @@ from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
+Reload: TypeAlias = Callable[[], Awaitable[Backend]]
+
+RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
 
 
@@ -30,6 +33,7 @@ class SharedConversation:
     """A session that many clients prompt and watch; its turns run one after the other.
 
     Enter it on the loop that serves. `tools` makes the executor that asks the given approver.
+    `reload` opens the model again after it has failed for good; without it, it stays so.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class SharedConversation:
     ) -> None:
         self.session = session
         self.backend = backend
+        self.reload: Reload | None = None
         self.log = log or UpdateLog()
         self.presence = Presence(clock)
         self.queue = RequestQueue()
@@ -130,16 +135,7 @@ class SharedConversation:
         self.approver.request = request
         self.log.publish(UpdateKind.STARTED, {}, request=request.id)
         self._tell_positions()
-        turn = self._turn = asyncio.create_task(
-            run_turn(
-                self.session,
-                request.prompt,
-                self.backend,
-                self._tools,
-                self._receive,
-                self._limits,
-            )
-        )
+        turn = self._turn = asyncio.create_task(self._run(request))
         try:
             await asyncio.wait({turn})
         finally:
@@ -147,6 +143,23 @@ class SharedConversation:
             self._turn = None
             self.partial.clear()
             self._end_turn(request, turn)
+
+    async def _run(self, request: PromptRequest) -> TurnOutcome:
+        if not self.backend.alive and self.reload is not None:
+            self._receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
+            try:
+                self.backend = await self.reload()
+            except ShepherdError as error:
+                self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+                raise
+        return await run_turn(
+            self.session,
+            request.prompt,
+            self.backend,
+            self._tools,
+            self._receive,
+            self._limits,
+        )
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
         if turn.cancelled():

@@ -1,15 +1,17 @@
 """`GET /health`: whether the server can answer."""
 
+from collections.abc import Callable
+
 from fastapi import APIRouter
 
-from shepherd.server.context import ServerContext
+from shepherd.backends.base import Backend
 from shepherd.server.wire import JsonResponse
 
 PATH = "/health"
 
 
-def health_router(context: ServerContext) -> APIRouter:
-    """The health route."""
+def health_router(backend: Callable[[], Backend]) -> APIRouter:
+    """The health route; `backend` gives the one that answers now."""
     router = APIRouter()
 
     @router.get(PATH)
@@ -18,8 +20,8 @@ def health_router(context: ServerContext) -> APIRouter:
 
         Needs no key.
         """
-        alive = context.backend.alive
-        info = context.backend.info
+        current = backend()
+        alive, info = current.alive, current.info
         body = {
             "status": "ok" if alive else "error",
             "backend_connected": alive,
