@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from tests.cli.program import Program
+from tests.patience import PATIENCE
 
 
 @contextmanager
@@ -16,7 +17,7 @@ def cliserver(program: Program, script: str, *options: str) -> Generator[str]:
         try:
             yield _url(process)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 

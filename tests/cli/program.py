@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 
 
@@ -37,9 +39,10 @@ class Program:
             input=stdin,
             capture_output=True,
             text=True,
+            encoding="utf-8",
             cwd=self.work,
             env=self.env,
-            timeout=60,
+            timeout=3 * PATIENCE,
             check=False,
         )
 
@@ -51,6 +54,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
             cwd=self.work,
             env=self.env,
         )
@@ -69,5 +73,5 @@ class Program:
     ) -> subprocess.CompletedProcess[str]:
         """Run `shepherd` with a scripted model to its end."""
         with self.start_scripted(script, *arguments) as process:
-            out, err = process.communicate(stdin, timeout=60)
+            out, err = process.communicate(stdin, timeout=3 * PATIENCE)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)

@@ -8,6 +8,7 @@ import pytest
 
 from shepherd.cli.jsonprotocol import InputError, Interrupt, UserInput, parse_input
 from tests.cli.program import Program
+from tests.patience import PATIENCE
 
 Object = dict[str, Any]
 LOOK = """think: hm
@@ -74,13 +75,13 @@ def test_bad_lines_are_told_and_lose_nothing(program: Program) -> None:
 
 
 def test_a_pipe_lives_long(program: Program) -> None:
-    with program.start("--json") as process:
+    with program.start("--json", "--temperature", "0") as process:
         for line in ("hello", '{"type": "user", "content": "Which files are here?"}'):
             send(process, line)
             items = read_turn(process)
             assert {"text", "stats"} <= set(kinds(items))
             assert items[-1]["reason"] == "stop"
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (0, "", "")
 
 
@@ -93,7 +94,7 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_works(program: Program) -> 
         send(process, '{"type": "interrupt"}', "second")
         assert read_turn(process)[-1]["reason"] == "cancelled"
         assert read_turn(process)[0]["content"] == "two"
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -112,7 +113,7 @@ def test_an_interrupted_call_has_its_result(program: Program) -> None:
         assert end["reason"] == "cancelled"
         send(process, "second")
         assert read_turn(process)[0]["content"] == "two"
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_an_error_ends_the_turn_and_not_the_conversation(program: Program) -> None:

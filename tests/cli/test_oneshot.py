@@ -6,6 +6,8 @@ import subprocess
 
 from shepherd.cli.oneshot import PIPED_BYTES
 from tests.cli.program import SHEPHERD, Program
+from tests.patience import PATIENCE
+from tests.pseudoterminal import start_on
 
 LOOK = """text: Let me look.
 call: read_file {"path": "todo.txt"}
@@ -100,10 +102,9 @@ def test_the_built_in_model_looks_into_files(program: Program) -> None:
 def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
     """Everything that the terminal shows while `answer` is typed, and the exit code."""
     command = [SHEPHERD, *program.scripted(WRITE), "-e", "x"]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(program.work)
-        os.execve(SHEPHERD, command, program.env)
+    terminal, side = pty.openpty()
+    process = start_on(side, command, program.work, program.env)
+    os.close(side)
     shown = b""
     asked = False
     while True:
@@ -118,7 +119,7 @@ def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
         if not data:
             break
     os.close(terminal)
-    return shown.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return shown.decode(), process.wait(PATIENCE)
 
 
 def test_on_a_terminal_the_user_is_asked(program: Program) -> None:
@@ -154,6 +155,6 @@ def test_a_control_sequence_does_not_reach_the_terminal(program: Program) -> Non
         cwd=program.work,
         check=True,
     )
-    os.close(side)
     assert b"\x1b" not in os.read(main, 4096)
+    os.close(side)
     os.close(main)

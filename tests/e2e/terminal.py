@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import pyte
 
+from tests.pseudoterminal import start_on
+
 CTRL_C, CTRL_D, CTRL_J, ESCAPE, ENTER, TAB = "\x03", "\x04", "\n", "\x1b", "\r", "\t"
 ALT_ENTER = ESCAPE + ENTER
 TIMEOUT = 90.0
@@ -43,15 +45,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         self._resize_pty(columns, rows)
         self.modes_before = self.modes()
-        self.process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(env),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            preexec_fn=lambda: os.login_tty(slave),  # noqa: PLW1509 - no threads here
-        )
+        self.process = start_on(slave, argv, cwd, env)
         os.close(slave)
 
     def __enter__(self) -> Self:
@@ -92,9 +86,11 @@ class Terminal:
         self.send(f"\x1b[200~{text}\x1b[201~")
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the window's size."""
+        """Change the window's size, at a moment when nothing drawn for the old one is unread."""
+        self._pause()
         self.screen.resize(rows, columns)
         self._resize_pty(columns, rows)
+        self.process.send_signal(signal.SIGCONT)
 
     def wait_for(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
         """Read until the screen or what scrolled off it shows `pattern`; returns all of it."""
@@ -164,6 +160,21 @@ class Terminal:
         row, column = self.screen.cursor.y, self.screen.cursor.x
         lines = self.screen.display
         return "".join("".join([*lines[:row], lines[row][:column]]).split())
+
+    def _pause(self) -> None:
+        """Stop the program when it has drawn what it began to draw, and read that."""
+        end = time.monotonic() + TIMEOUT
+        while True:
+            while self._wants_cpu() or self._is_drawing():
+                self._read(0.01)
+                assert time.monotonic() < end, f"never quiet:\n{self.visible()}"
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            while self._read(0.0):
+                pass
+            if not self._is_drawing():
+                return
+            self.process.send_signal(signal.SIGCONT)
 
     def _is_drawing(self) -> bool:
         return self.output.rfind(_BEGIN_UPDATE) > self.output.rfind(_END_UPDATE)

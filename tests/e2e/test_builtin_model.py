@@ -10,7 +10,7 @@ ANSWERED = r"pup · [\d.k]+/[\d.k]+ tokens \(\d+%\) · \d+ tok/s"
 
 
 def test_the_prompt_is_there_before_the_model_and_takes_a_question(start: Start) -> None:
-    terminal = start(None, columns=100)
+    terminal = start(None, "--temperature", "0", columns=100)
     terminal.wait_for("›")
     terminal.send("hello\r")
     terminal.wait_for("› hello")
@@ -24,7 +24,7 @@ def test_a_tool_runs_and_a_stop_during_the_prompt_does_no_harm(start: Start, wor
     (work / "notes.txt").write_text("buy milk\n")
     long_text = " ".join(f"word{n}" for n in range(600))
     (work / "long.txt").write_text(long_text)
-    terminal = start(None, columns=100)
+    terminal = start(None, "--temperature", "0", columns=100)
     terminal.wait_for(READY)
     terminal.say("read notes.txt")
     terminal.wait_for("● read_file")

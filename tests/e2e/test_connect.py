@@ -52,7 +52,7 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         terminal.say("/clear")
         terminal.wait_for("the conversation was cleared")
         terminal.send(CTRL_D)
-        assert terminal.process.wait(30) == 0
+        assert terminal.wait_exit() == 0
         assert httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"] == []
 
 

@@ -27,10 +27,11 @@ def test_a_dumb_terminal_gets_plain_lines(start: Start) -> None:
 
 
 def test_ctrl_c_stops_a_turn_on_a_dumb_terminal(start: Start) -> None:
-    terminal = start("text: Begun.\n\ndelay: 600\n---\ntext: Next.\n", env={"TERM": "dumb"})
+    script = 'text: "Begun.\\n\\n"\ndelay: 600\n---\ntext: Next.\n'
+    terminal = start(script, env={"TERM": "dumb"})
     terminal.wait_for(r"(?m)^>$")
     terminal.send("hello\r")
-    terminal.settle(0.5)
+    terminal.wait_for("Begun")
     terminal.send(CTRL_C)
     terminal.wait_for("interrupted")
     terminal.send("again\r")

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IMODE
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tests.backends.llamacpp.rooms import (
     opened,
 )
 from tests.backends.llamacpp.support import Recorder, ask, conversation, loaded
+from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
 LATER = 5e9
@@ -103,10 +105,18 @@ def test_a_beginning_comes_from_disk_as_far_as_it_is_the_same(kind: str, places:
         assert cached == (275 if kind in ("llama", "moe") else 270)
 
 
+def _wait_for_files(cache: Path, count: int) -> None:
+    deadline = monotonic() + PATIENCE
+    while len(list(cache.glob("*.state"))) < count:
+        assert monotonic() < deadline, "nothing was written"
+        sleep(0.005)
+
+
 def test_what_loses_its_place_is_written_by_a_thread_of_its_own(places: Places) -> None:
     with places.open("llama", 1) as room:
         for number in range(4):
             room.finish(talk(number))
+        _wait_for_files(places.cache, 3)
         assert room.finish([*talk(0), 30])[1] == len(talk(0))
         assert room.pool.counts.disk_hits == 1
         assert room.pool.counts.put_away >= 3
@@ -267,7 +277,7 @@ def test_several_processes_share_the_folder_and_its_cap(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(n)]) for n in range(3)
     ]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(3 * PATIENCE) for writer in writers] == [0, 0, 0]
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 200_000
     cache = DiskCache(StateFolder(folder, 200_000), MINE)
     assert len(cache) > 0

@@ -54,7 +54,7 @@ def sample(
         Sampling(temperature=5.0, top_k=1),
         Sampling(temperature=5.0, top_p=0.0),
         Sampling(temperature=5.0, top_k=0, top_p=1.0, min_p=1.0),
-        Sampling(temperature=0.01, top_k=0, top_p=1.0),
+        Sampling(temperature=0.01, top_k=0, top_p=1.0, seed=1),
     ],
 )
 def test_the_narrowest_choice_is_the_best_token(

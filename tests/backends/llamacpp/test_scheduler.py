@@ -99,6 +99,19 @@ def test_a_long_prompt_delays_other_streams_by_one_chunk(tmp_path: Path) -> None
     floor.close()
 
 
+def test_a_prompt_is_read_no_further_when_its_request_is_cancelled(tmp_path: Path) -> None:
+    floor = Floor(write_llama(tmp_path / "long.gguf", context=8_192, layers=1), 1)
+    job = floor.start([30 + i % 60 for i in range(5_000)], 1)
+    for _ in range(2):
+        floor.scheduler.step()
+    read = floor.context.decoded_tokens
+    assert 0 < read < 5_000
+    job.cancelled = True
+    floor.run()
+    assert floor.context.decoded_tokens == read
+    floor.close()
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_when_memory_is_full_only_the_youngest_pays(llama: Path, ahead: bool) -> None:  # noqa: FBT001
     """It loses its place, keeps what it said, and says the rest later; nobody hears of an error."""
