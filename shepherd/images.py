@@ -65,6 +65,19 @@ def read_image(data: bytes, name: str = "") -> Image:
     return image
 
 
+def decode_image(text: str, name: str = "") -> Image:
+    """The image in a `data:` URL or in base64 alone; raises ImageError."""
+    head, comma, tail = text.partition(",")
+    if comma and not head.lower().endswith(";base64"):
+        raise ImageError("A data URL of an image must be in base64: data:image/png;base64,…")
+    try:
+        data = b64decode("".join((tail if comma else text).split()), validate=True)
+    except ValueError as error:
+        shown = name or "An image"
+        raise ImageError(f"{shown} is no valid base64 ({error}); encode it anew.") from error
+    return read_image(data, name)
+
+
 def check_count(images: Sequence[object]) -> None:
     """Raise ImageError for more than may go with one message."""
     if len(images) > MOST_IMAGES:

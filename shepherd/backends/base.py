@@ -102,7 +102,7 @@ class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown.
 
     `basic_tools_only`: it was trained on Shepherd's basic tools by name, and others on offer would
-    make it worse.
+    make it worse. `vision`: whether it sees images, None if nobody knows.
     """
 
     id: str
@@ -110,6 +110,7 @@ class ModelInfo:
     context_size: int
     owned_by: str = "shepherd"
     basic_tools_only: bool = False
+    vision: bool | None = None
 
 
 class Prefilled(AbstractAsyncContextManager["Prefilled"], ABC):

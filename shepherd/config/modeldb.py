@@ -42,7 +42,7 @@ class ModelEntry(Section):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model; 0, False or "" where nothing is.
+    """What is known of a model; 0, False or "" where nothing is, for `vision` None.
 
     `context_source` says, for the user, where the context was learned.
     """
@@ -50,7 +50,7 @@ class ModelFacts:
     id: str
     context: int = 0
     output: int = 0
-    vision: bool = False
+    vision: bool | None = None
     thinking: bool = False
     limit_parameter: str = ""
     context_source: str = ""

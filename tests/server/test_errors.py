@@ -128,12 +128,11 @@ def test_wrong_requests_are_named(
     assert code is None or error["code"] == code
 
 
-def test_images_are_refused_in_words(server: Scripted) -> None:
-    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+def test_audio_is_refused_in_words(server: Scripted) -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     error = error_of(post(server, {"messages": [{"role": "user", "content": [part]}]}))
     assert error["param"] == "messages.0.content"
-    assert "image_url" in error["message"]
-    assert "text only" in error["message"]
+    assert "'input_audio' is not supported" in error["message"]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from shepherd.backends.api.gate import Gate
 from shepherd.backends.api.overflow import Overflow
 from shepherd.backends.api.prefilled import ApiPrefilled
 from shepherd.backends.api.reading import Reading
+from shepherd.backends.api.sight import check_shown, says_blind, visible, visible_message
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.api.wire import ModelTraits, Wire, WireRequest
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
-from shepherd.errors import ContextFullError
+from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import EventCallback
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -71,18 +72,19 @@ class ApiBackend(Backend):
         """
         backend = cls(endpoint, wire, traits, options=options)
         try:
-            model, window = await ask_window(
+            asked, window = await ask_window(
                 backend.client, wire, traits, context_size, traits_source
             )
         except BaseException:
             await backend.aclose()
             raise
-        backend._adopt(replace(traits, id=model), window)
+        backend._adopt(asked, window)
         return backend
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self._traits.id, self.wire.name, self.window.size, self.endpoint.label)
+        traits, size = self._traits, self.window.size
+        return ModelInfo(traits.id, self.wire.name, size, self.endpoint.label, vision=traits.vision)
 
     @property
     def traits(self) -> ModelTraits:
@@ -100,6 +102,8 @@ class ApiBackend(Backend):
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for what the API does not have."""
+        check_shown(session.messages, self._traits, self.wire.image_types)
+        session = self._visible(session)
         request = self.wire.chat(session, self._traits, 0)
         return ApiPrefilled(session, request, self.estimator.estimate(session))
 
@@ -113,10 +117,20 @@ class ApiBackend(Backend):
         """
         if not isinstance(prefilled, ApiPrefilled):
             raise TypeError("the handle is another backend's")
+        gate = Gate(callback)
+        try:
+            return await self._answer(prefilled, gate, max_tokens)
+        except InvalidRequestError as error:
+            if not self._learn_blind(prefilled.session, error):
+                raise
+        prefilled.session = self._visible(prefilled.session)
+        prefilled.request = self.wire.chat(prefilled.session, self._traits, 0)
+        return await self._answer(prefilled, gate, max_tokens)
+
+    async def _answer(self, prefilled: ApiPrefilled, gate: Gate, max_tokens: int) -> Generation:
         request = prefilled.request
         if max_tokens:
             request = self.wire.chat(prefilled.session, self._traits, max_tokens)
-        gate = Gate(callback)
         try:
             return await self._generate(prefilled, request, gate)
         except ContextFullError as full:
@@ -131,11 +145,12 @@ class ApiBackend(Backend):
         return await self._generate(prefilled, shorter, gate)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
+        message = visible_message(message, self._traits, self.wire.image_types)
         return self.estimator.estimate_message(session, message)
 
     async def count_session_tokens(self, session: Session) -> int:
         """An estimate, exact for what the provider has counted already."""
-        return self.estimator.estimate(session)
+        return self.estimator.estimate(self._visible(session))
 
     async def aclose(self) -> None:
         self._closed = True
@@ -206,6 +221,20 @@ class ApiBackend(Backend):
         window = self.window.corrected(overflow.limit)
         if window is not self.window:
             self._adopt(self._traits, window)
+
+    def _visible(self, session: Session) -> Session:
+        return visible(session, self._traits, self.wire.image_types)
+
+    def _learn_blind(self, session: Session, error: InvalidRequestError) -> bool:
+        """Take in that the model can't see, if the provider refused images for that reason.
+
+        Raises ImageError if it is shown one now.
+        """
+        if not says_blind(str(error)) or not any(message.images for message in session.messages):
+            return False
+        self._traits = replace(self._traits, vision=False)
+        check_shown(session.messages, self._traits, self.wire.image_types)
+        return True
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
         if traits.id != self._traits.id:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
 from shepherd.backends.api.overflow.body import searchable
 from shepherd.backends.api.relay import is_final, relayed
+from shepherd.backends.api.sight import says_blind
 from shepherd.errors import (
     AccessError,
     BackendError,
@@ -94,7 +95,7 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
         busy.retry_after = busy.retry_after if retry_after is None else retry_after
         why = f"{asked} limits the rate of requests ({said})."
         return Failure(busy, why, transient=True, retry_after=retry_after)
-    if status in TRANSIENT or status >= 500:
+    if status in TRANSIENT or (status >= 500 and not says_blind(text)):
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if again else "fails"
         failed = UnreachableError(f"{asked} {how} ({said}); try again later.")

@@ -5,6 +5,11 @@ from typing import Any, cast
 from shepherd.messages import JsonObject
 
 
+def as_flag(value: object) -> bool | None:
+    """The value if it is a boolean, else None."""
+    return value if isinstance(value, bool) else None
+
+
 def as_text(value: Any) -> str:
     """The text, "" if it is none."""
     return value if isinstance(value, str) else ""

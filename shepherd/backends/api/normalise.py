@@ -3,7 +3,8 @@
 Appending to the history only appends to what comes out, so that an upstream's prompt cache hits.
 Only the last group may still change: results that come in replace their stand-ins, and what is
 merged or added at the end goes on. No text is lost but the reasoning of a message that has
-neither text nor calls, and text that is only blanks.
+neither text nor calls, and text that is only blanks. Images go with messages of the user alone:
+those of results follow behind the results, elsewhere they become text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,7 @@ class Conversation:
 
     Every call has a unique id, and exactly one result directly behind its message, in the order
     of the calls; every result has a call. Contents are not empty but for that of an assistant
-    who calls.
+    who calls and of a user who shows images.
     """
 
     system: str
@@ -69,7 +70,7 @@ def normalise(system: str, messages: Sequence[Message], rules: Rules | None = No
     """
     rules = rules or Rules()
     head = list(takewhile(lambda m: m.role is Role.SYSTEM, messages))
-    texts = [clean_text(text) for text in (system, *(m.content for m in head))]
+    texts = [clean_text(text) for text in (system, *(m.plain_text for m in head))]
     rest = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
     told = list(_paired(rest, CallNames(rules.call_id, rules.call_id_length, rules.tool_name)))
     if rules.merge:
@@ -88,7 +89,7 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
 
 
 def _says_nothing(message: Message) -> bool:
-    if message.content.strip():
+    if message.content.strip() or message.images:
         return False
     calls = message.role is Role.ASSISTANT and bool(message.tool_calls)
     return message.role in (Role.ASSISTANT, Role.SYSTEM) and not calls
@@ -96,11 +97,15 @@ def _says_nothing(message: Message) -> bool:
 
 def _filled(message: Message) -> Message:
     """The message with clean text, and a text where one is asked for."""
+    if message.role is Role.ASSISTANT:
+        message = message.without_images()
     content = clean_text(message.content)
-    if not content.strip() and message.role is not Role.ASSISTANT:
-        content = NO_OUTPUT if message.role is Role.TOOL else NO_TEXT
+    if not content.strip() and message.role is Role.TOOL:
+        content = NO_OUTPUT
+    elif not content.strip() and message.role is not Role.ASSISTANT:
+        content = "" if message.images else NO_TEXT
     if message.role is Role.SYSTEM:
-        return Message.user(content)
+        return Message.user(content, message.images)
     return replace(message, content=content, reasoning=clean_text(message.reasoning))
 
 
@@ -124,7 +129,7 @@ def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
 
 
 def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterator[Message]:
-    """A message with calls, their results, and what else was among the results."""
+    """A message with calls, their results, the results' images, and what else was among them."""
     left = list(told)
     results: list[Message] = []
     for call in caller.tool_calls:
@@ -135,12 +140,16 @@ def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterat
     calls = tuple(map(names.valid, caller.tool_calls))
     yield replace(caller, tool_calls=calls)
     for call, result in zip(calls, results, strict=True):
-        yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name)
+        yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
+    for call, result in zip(calls, results, strict=True):
+        if result.images:
+            yield Message.user(f"From {call.name}.", result.images)
     yield from map(_as_user, left)
 
 
 def _as_user(result: Message) -> Message:
-    return Message.user(f"Result of {result.name or 'a tool'}:\n{result.content}")
+    text = f"Result of {result.name or 'a tool'}:\n{result.content}"
+    return Message.user(text, result.images)
 
 
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
@@ -158,4 +167,5 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
             content="\n\n".join(m.content for m in said if m.content),
             reasoning="\n\n".join(m.reasoning for m in said if m.reasoning),
             name="",
+            images=tuple(image for m in said for image in m.images),
         )

@@ -1,6 +1,6 @@
 """How large a model's context is, and who says so."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shepherd.backends.api.client import ApiClient
 from shepherd.backends.api.wire import ModelEntry, ModelTraits, Wire
@@ -34,8 +34,8 @@ async def list_models(client: ApiClient, wire: Wire) -> list[ModelEntry]:
 
 async def ask_window(
     client: ApiClient, wire: Wire, traits: ModelTraits, setting: int, traits_source: str
-) -> tuple[str, Window]:
-    """The model's id and window: `setting`, else what the server says, else the model's traits.
+) -> tuple[ModelTraits, Window]:
+    """The model and its window: `setting`, else what the server says, else the model's traits.
 
     A server without a list of models is believed to have the one that `traits` names. Raises
     AccessError, UnreachableError and, if the model must be chosen, InvalidRequestError.
@@ -47,26 +47,44 @@ async def ask_window(
     model = traits.id or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
     told = await _probed(client, wire, listed) if not setting else listed
+    vision = traits.vision if told.vision is None else told.vision
+    window = _window(told, listed, traits, setting, traits_source)
+    return replace(traits, id=model, vision=vision), window
+
+
+def _window(
+    told: ModelEntry, listed: ModelEntry, traits: ModelTraits, setting: int, traits_source: str
+) -> Window:
     output = told.output_limit or listed.output_limit or traits.output_limit
     if setting:
-        return model, Window(setting, output, "the provider's setting context_size")
+        return Window(setting, output, "the provider's setting context_size")
     if told.context_size:
-        return model, Window(told.context_size, output, told.source or "the server")
+        return Window(told.context_size, output, told.source or "the server")
     if traits.context_size:
-        return model, Window(traits.context_size, output, traits_source)
-    return model, Window(0, output)
+        return Window(traits.context_size, output, traits_source)
+    return Window(0, output)
 
 
 async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEntry:
-    """What the most reliable probe tells that tells anything, else the list's entry."""
+    """What the most reliable probe tells that tells anything, else the list's entry.
+
+    Whether the model sees may be told by another probe than the size of its context.
+    """
+    told, vision = listed, listed.vision
+    sized = False
     for probe in wire.probes(listed.id):
         try:
             found = wire.parse_probe(probe, await client.fetch(probe, tries=1), listed.id)
         except BackendError:
             continue  # a server need not have it; the list has shown that it can be reached
-        if found is not None and found.context_size:
-            return found
-    return listed
+        if found is None:
+            continue
+        if found.context_size and not sized:
+            told, sized = found, True
+        vision = found.vision if vision is None else vision
+        if sized and vision is not None:
+            break
+    return replace(told, vision=vision)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 from shepherd.events import FinishReason
+from shepherd.images import MEDIA_TYPES
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
 from shepherd.session import Session
@@ -129,27 +130,30 @@ class WireDecoder(ABC):
 class ModelEntry:
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
-    `source` says where the context size was learned, for the user.
+    `source` says where the context size was learned, for the user. `vision` says whether it sees
+    images, None if nobody says.
     """
 
     id: str
     context_size: int = 0
     output_limit: int = 0
     source: str = ""
+    vision: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
     """What is known about the model that answers; see the model database.
 
-    `limit_parameter` is the name of the output limit in the request ("" = the wire's own choice).
+    `vision` says whether it sees images, None if nobody knows. `limit_parameter` is the name of the
+    output limit in the request ("" = the wire's own choice).
     """
 
     id: str
     context_size: int = 0
     output_limit: int = 0
     thinking: bool = False
-    vision: bool = False
+    vision: bool | None = None
     limit_parameter: str = ""
 
 
@@ -161,6 +165,8 @@ class Wire(ABC):
     default_base_url: ClassVar[str] = ""
     prints_calls: ClassVar[bool] = True
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
+    image_types: ClassVar[frozenset[str]] = frozenset(MEDIA_TYPES)
+    """The images that the API takes."""
 
     @abstractmethod
     def auth(self, api_key: str) -> Mapping[str, str]:
@@ -171,7 +177,8 @@ class Wire(ABC):
         """The request for an answer; `max_tokens` 0 = the API's or the model's most.
 
         The conversation is normalised so that the API takes it whatever happened before:
-        alternation, orphan calls and results, empty contents, messages of other wires.
+        alternation, orphan calls and results, empty contents, messages of other wires. Images are
+        only those that the model sees: `sight.visible` has made text of the others.
         Raises InvalidRequestError for a parameter that the API has not.
         """
 

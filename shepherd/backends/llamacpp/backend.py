@@ -26,6 +26,7 @@ from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
 from shepherd.backends.room import check_room
+from shepherd.backends.sight import refuse_images
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
@@ -92,7 +93,8 @@ class LlamaCppBackend(Backend):
     @property
     def info(self) -> ModelInfo:
         basic = self._name == BUILTIN_NAME
-        return ModelInfo(self._name, "llamacpp", self._context_size, basic_tools_only=basic)
+        size = self._context_size
+        return ModelInfo(self._name, "llamacpp", size, basic_tools_only=basic, vision=False)
 
     @property
     def alive(self) -> bool:
@@ -156,6 +158,7 @@ class LlamaCppBackend(Backend):
         await asyncio.to_thread(self._shut_down)
 
     async def _request(self, session: Session) -> Request:
+        refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = await self._text.run(resolve_biases, sampling, self._vocab)

@@ -21,6 +21,7 @@ from shepherd.backends.scripted.script import (
     Script,
     Step,
 )
+from shepherd.backends.sight import refuse_images
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message, ToolCall
@@ -95,9 +96,12 @@ class ScriptedBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self.name, "scripted", self.script.context_size)
+        size, vision = self.script.context_size, self.script.vision
+        return ModelInfo(self.name, "scripted", size, vision=vision)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        if self.script.vision is False:
+            refuse_images(session.messages, self.name)
         tokens = count_tokens(session.system_message)
         for message in session.messages:
             tokens += await self.count_message_tokens(session, message)
@@ -146,7 +150,7 @@ class ScriptedBackend(Backend):
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
-        return count_tokens(message.content + message.reasoning + calls) + MESSAGE_OVERHEAD
+        return count_tokens(message.plain_text + message.reasoning + calls) + MESSAGE_OVERHEAD
 
     async def aclose(self) -> None:
         """Nothing to free."""

@@ -1,6 +1,7 @@
 """The language of scripts: one step a line, generations divided by lines of `---`.
 
 context: 2048          before the first generation: the size of the context, in tokens
+vision: no             also before: images are refused; without it nobody knows
 think: some reasoning
 text: some **answer**  a value that begins with a quote is a JSON string, for newlines
 call: read_file {"path": "notes.txt"}
@@ -89,10 +90,14 @@ Step = Say | Call | Delay | Chunk | Full | Problem | Fail | Finish
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Generations in order, each a list of steps; `context_size` in tokens."""
+    """Generations in order, each a list of steps; `context_size` in tokens.
+
+    `vision` is what `ModelInfo.vision` says.
+    """
 
     generations: tuple[tuple[Step, ...], ...]
     context_size: int = DEFAULT_CONTEXT
+    vision: bool | None = None
 
 
 def load_script(path: Path) -> Script:
@@ -107,7 +112,7 @@ def load_script(path: Path) -> Script:
 def parse_script(source: str, name: str = "script") -> Script:
     """Parse a script; raises ConfigError naming `name` and the line."""
     generations: list[list[Step]] = [[]]
-    context_size = DEFAULT_CONTEXT
+    context_size, vision = DEFAULT_CONTEXT, None
     for number, line in enumerate(source.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -118,11 +123,13 @@ def parse_script(source: str, name: str = "script") -> Script:
         try:
             if key.strip() == "context":
                 context_size = int(value)
+            elif key.strip() == "vision":
+                vision = {"yes": True, "no": False}[value.strip()]
             else:
                 generations[-1].append(_PARSERS[key.strip()](_value(value)))
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{name}:{number}: not a step: {line!r} ({error})") from error
-    return Script(tuple(tuple(g) for g in generations if g), context_size)
+    return Script(tuple(tuple(g) for g in generations if g), context_size, vision)
 
 
 def _value(raw: str) -> str:

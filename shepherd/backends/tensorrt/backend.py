@@ -14,6 +14,7 @@ from shepherd.backends.llamacpp.sessions import SessionMemory
 from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.output import OutputFilter
 from shepherd.backends.room import check_room
+from shepherd.backends.sight import refuse_images
 from shepherd.backends.tensorrt.generating import Generating, Request
 from shepherd.backends.tensorrt.parameters import guide, sampling_params
 from shepherd.backends.tensorrt.seam import TokenEngine, TokenRequest, TokenStream
@@ -88,7 +89,7 @@ class TensorRtBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self._name, "tensorrt", self._engine.context_size)
+        return ModelInfo(self._name, "tensorrt", self._engine.context_size, vision=False)
 
     @property
     def alive(self) -> bool:
@@ -96,6 +97,7 @@ class TensorRtBackend(Backend):
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """The prompt is made and counted; the engine reads it together with the first token."""
+        refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         parameters = sampling_params(sampling, self._engine.lacks, tuple(self._vocab.ends))
         guided = guide(session, guides=self._engine.guides)

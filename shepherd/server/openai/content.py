@@ -1,37 +1,73 @@
-"""What clients send as a message's content, as text."""
+"""What clients send as a message's content, as text and images."""
 
+from dataclasses import dataclass
 from typing import cast
 
+from shepherd.errors import ImageError
+from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
 
 _TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_IMAGE_TYPES = ("image_url", "input_image")
 
 
-def text_of(content: object) -> str:
-    """The text of a string, null or list of parts; text parts are joined by newlines.
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The text parts joined by newlines, and the images in their order."""
 
-    Raises ValueError for anything else, images and audio included.
+    text: str = ""
+    images: tuple[Image, ...] = ()
+
+
+def content_of(content: object) -> Content:
+    """The content in a string, null or list of parts; raises ValueError for anything else.
+
+    Images come as `data:` URLs: nothing is fetched for a client.
     """
     if content is None:
-        return ""
+        return Content()
     if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(_part_text(part) for part in cast(list[object], content))
-    raise ValueError("content must be a string or a list of parts")
+        return Content(content)
+    if not isinstance(content, list):
+        raise ValueError("content must be a string or a list of parts")
+    parts = [_part(part) for part in cast(list[object], content)]
+    images = tuple(part for part in parts if isinstance(part, Image))
+    try:
+        check_count(images)
+    except ImageError as error:
+        raise ValueError(str(error)) from error
+    return Content("\n".join(part for part in parts if isinstance(part, str)), images)
 
 
-def _part_text(part: object) -> str:
+def _part(part: object) -> str | Image:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
         raise ValueError("a content part must be an object with a type")
     fields = cast(JsonObject, part)
     kind = fields.get("type")
+    if kind in _IMAGE_TYPES:
+        return _image(fields.get("image_url"))
     key = _TEXT_KEYS.get(kind) if isinstance(kind, str) else None
     if key is None:
-        raise ValueError(f"content of type {kind!r} is not supported; this model reads text only")
+        raise ValueError(f"content of type {kind!r} is not supported; send text and images only")
     text: object = fields.get(key)
     if not isinstance(text, str):
         raise ValueError(f"a content part of type {kind!r} needs a string in {key!r}")
     return text
+
+
+def _image(given: object) -> Image:
+    """The image of a part: its URL is a string, or stands in an object."""
+    url = cast(JsonObject, given).get("url") if isinstance(given, dict) else given
+    if not isinstance(url, str):
+        raise ValueError("a content part with an image needs its URL in 'image_url'")
+    if not url.lower().startswith("data:"):
+        raise ValueError(
+            "image_url must be a data URL (data:image/png;base64,…): this server fetches nothing, "
+            "so send the image itself"
+        )
+    try:
+        return decode_image(url)
+    except ImageError as error:
+        raise ValueError(str(error)) from error

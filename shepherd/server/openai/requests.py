@@ -8,12 +8,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     model_validator,
 )
 
 from shepherd.messages import JsonObject
 from shepherd.server.openai.arguments import arguments_object
-from shepherd.server.openai.content import text_of
+from shepherd.server.openai.content import Content, content_of
 from shepherd.server.openai.sampling import SamplingFields
 
 
@@ -34,7 +35,6 @@ def _token_limit(value: int | None) -> int | None:
 
 
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
-Text = Annotated[str, BeforeValidator(text_of)]
 
 
 class WireFunctionCall(Wire):
@@ -55,7 +55,7 @@ class WireMessage(Wire):
     """A message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Text = ""
+    content: Annotated[Content, PlainValidator(content_of)] = Content()
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[WireToolCall], BeforeValidator(_list_or_empty)] = []
@@ -108,7 +108,10 @@ class ChatRequest(Wire, SamplingFields):
     ] = None
     messages: Annotated[
         list[WireMessage],
-        Field(min_length=1, description="The conversation; system messages are merged."),
+        Field(
+            min_length=1,
+            description="The conversation; system messages are merged, images are `data:` URLs.",
+        ),
     ]
     tools: Annotated[
         list[WireTool], BeforeValidator(_list_or_empty), Field(description="Functions on offer.")

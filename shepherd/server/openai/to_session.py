@@ -22,7 +22,8 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
     Raises ApiError for what would change the answer and is not served.
     """
     check_supported(request)
-    system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
+    told = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
+    system = [text for text in told if text]
     asked = wants_thinking(request)
     return Session(
         system_message="\n\n".join(system),
@@ -104,14 +105,14 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
             case "system" | "developer":
                 continue
             case "user":
-                messages.append(Message.user(message.content))
+                messages.append(Message.user(message.content.text, message.content.images))
             case "assistant":
                 calls = tuple(
                     _call(call, f"call_{index}_{i}") for i, call in enumerate(message.tool_calls)
                 )
                 names.update((call.id, call.name) for call in calls)
                 reasoning = message.reasoning_content or message.reasoning or ""
-                messages.append(Message.assistant(message.content, reasoning, calls))
+                messages.append(Message.assistant(message.content.text, reasoning, calls))
             case "tool" | "function":
                 messages.append(_result(message, names, f"messages.{index}"))
     return messages
@@ -127,7 +128,8 @@ def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
         param = f"{where}.tool_call_id"
         raise ApiError(400, f"{param}: a tool message needs it", "invalid_value", param)
     name = names.get(call_id) or message.name or ""
-    return Message(Role.TOOL, message.content, tool_call_id=call_id, name=name)
+    content = message.content
+    return Message(Role.TOOL, content.text, tool_call_id=call_id, name=name, images=content.images)
 
 
 def _spec(wire: WireTool) -> ToolSpec:

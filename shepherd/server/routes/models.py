@@ -31,10 +31,12 @@ def models_router(context: ServerContext) -> APIRouter:
 
 def _model(context: ServerContext) -> JsonObject:
     info = context.backend.info
+    seen = ["text", "image"] if info.vision else ["text"]
     return {
         "id": info.id,
         "object": "model",
         "created": context.started,
         "owned_by": info.owned_by,
         "max_model_len": info.context_size or None,
+        **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
     }

@@ -16,6 +16,7 @@ from shepherd.server.errors import answer_cut, log_failure, to_api_error
 from shepherd.server.generation import Choices, open_choices
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.openai.sight import check_images
 from shepherd.server.openai.to_session import choice_count, session_from_request, token_limit
 from shepherd.server.sse import EventStreamResponse, Frames, frame
 from shepherd.server.wire import JsonResponse
@@ -34,6 +35,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         fit is a 400 `context_length_exceeded` either way. Hanging up stops the work.
         """
         asked = await read_json(request, ChatRequest, settings.max_body_bytes)
+        check_images(asked, backend.info)
         session = session_from_request(asked, thinking=settings.thinking)
         answer = ChatAnswer.to_request(asked, session, backend.info.id)
         count = choice_count(asked, settings.max_choices)

@@ -13,6 +13,7 @@ from shepherd.backends.api.wire import (
     ThinkingDelta,
 )
 from shepherd.messages import JsonObject, Message, Role, ToolCall
+from tests.pictures import picture
 
 texts = st.sampled_from(["", " \n", "hi", "Köln", "\ud83d"]) | st.text(max_size=5)
 names = st.sampled_from(["read_file", "", "3d.render", "functions.read file", "y" * 200])
@@ -48,6 +49,7 @@ conversations = st.lists(
         tool_call_id=st.sampled_from(["", "a", "b"]),
         name=names,
         extra=extras,
+        images=st.lists(st.sampled_from([picture(), picture("b.png", 5)]), max_size=2).map(tuple),
     ),
     max_size=8,
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.estimate import FamilyPrior, ImageRule, TokenEstimator, prior_for
 from shepherd.backends.api.estimate.estimator import PARTS_MOST, PROMPTS_MOST
-from shepherd.backends.api.estimate.features import count_kinds
+from shepherd.backends.api.estimate.features import KINDS, count_kinds
 from shepherd.backends.api.estimate.ratios import Ratios, solve
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
@@ -261,7 +261,7 @@ def test_equations_are_solved(values: list[float], seed: int) -> None:
 
 
 def test_an_unbelievable_observation_is_left_out() -> None:
-    ratios = Ratios()
-    ratios.learn((100.0, *[0.0] * 7), 200)
-    ratios.learn((100.0, *[0.0] * 7), 10**8)
-    assert ratios.predict((100.0, *[0.0] * 7)) == pytest.approx(200, rel=0.01)
+    ratios, features = Ratios(), (100.0, *[0.0] * (len(KINDS) - 1))
+    ratios.learn(features, 200)
+    ratios.learn(features, 10**8)
+    assert ratios.predict(features) == pytest.approx(200, rel=0.01)

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, takewhile
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from shepherd.backends.api.normalise import (
     turns,
 )
 from shepherd.messages import Message, Role, ToolCall
+from tests.pictures import picture
 
 texts = st.sampled_from(["", "  \n", "hi", "Köln", "\ud83d", "a\n\nb"]) | st.text(max_size=5)
 ids = st.sampled_from(["", "a", "b", "call:1", "call 1", "x" * 50, "é"])
@@ -34,6 +37,9 @@ messages = st.builds(
     tool_calls=st.lists(calls, max_size=3).map(tuple),
     tool_call_id=ids,
     name=st.sampled_from(["", "read_file", "shepherd"]),
+    images=st.lists(st.sampled_from([picture("a.png"), picture("b.png", 5)]), max_size=2).map(
+        tuple
+    ),
 )
 histories = st.lists(messages, max_size=10)
 rules = st.builds(
@@ -66,7 +72,9 @@ def test_what_comes_out_is_valid(system: str, history: list[Message], rules: Rul
     for message in said:
         (message.content + message.reasoning).encode()
         assert message.role is not Role.SYSTEM
-        assert message.content.strip() or (message.role is Role.ASSISTANT and message.tool_calls)
+        calls = message.role is Role.ASSISTANT and message.tool_calls
+        assert message.content.strip() or calls or message.images
+        assert message.role is Role.USER or not message.images
         if message.role is Role.TOOL:
             assert message.tool_call_id == open_ids.pop(0)
             continue
@@ -81,6 +89,33 @@ def test_what_comes_out_is_valid(system: str, history: list[Message], rules: Rul
             json.dumps(call.arguments, allow_nan=False, ensure_ascii=False).encode()
     assert not open_ids
     check_options(said, rules)
+
+
+@given(histories, rules)
+def test_no_image_is_lost(history: list[Message], rules: Rules) -> None:
+    conversation = normalise("", history, rules)
+    head = list(takewhile(lambda m: m.role is Role.SYSTEM, history))
+    shown = [m for m in history[len(head) :] if m.role is not Role.ASSISTANT]
+    found = Counter(image for m in conversation.messages for image in m.images)
+    assert found == Counter(image for m in shown for image in m.images)
+    for image in (image for m in head for image in m.images):
+        assert image.label in conversation.system
+
+
+def test_images_of_results_follow_the_results() -> None:
+    first, second = picture("a.png"), picture("b.png")
+    other = replace(CALL, id="b")
+    calls = Message.assistant("", tool_calls=(CALL, other))
+    results = [
+        replace(Message.tool(c, ""), images=(i,)) for c, i in ((CALL, first), (other, second))
+    ]
+    assert told(HI, calls, *results, Message.user("so?", (first,)), rules=Rules(merge=True)) == [
+        HI,
+        calls,
+        Message.tool(CALL, NO_OUTPUT),
+        Message.tool(other, NO_OUTPUT),
+        Message.user("From read_file.\n\nFrom read_file.\n\nso?", (first, second, first)),
+    ]
 
 
 def check_options(said: Sequence[Message], rules: Rules) -> None:

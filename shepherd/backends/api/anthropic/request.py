@@ -10,6 +10,7 @@ from shepherd.backends.api.anthropic.replay import assistant_blocks
 from shepherd.backends.api.anthropic.thinking import thinking_of, thinks
 from shepherd.backends.api.normalise import Rules, Turn, normalise, turns
 from shepherd.backends.api.wire import ModelTraits
+from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import Session
 
@@ -54,12 +55,23 @@ def _message(turn: Turn, thinker: str) -> JsonObject:
     if turn.role is Role.ASSISTANT:
         blocks = [block for m in turn.messages for block in assistant_blocks(m, thinker)]
         return {"role": "assistant", "content": blocks}
-    return {"role": "user", "content": [_user_block(m) for m in turn.messages]}
+    return {"role": "user", "content": [b for m in turn.messages for b in _user_blocks(m)]}
 
 
-def _user_block(message: Message) -> JsonObject:
-    if message.role is not Role.TOOL:
-        return _text(message.content)
+def _user_blocks(message: Message) -> list[JsonObject]:
+    """Images come first: Claude reads them best before what is asked about them."""
+    if message.role is Role.TOOL:
+        return [_result(message)]
+    texts = [_text(message.content)] if message.content else []
+    return [*map(_image, message.images), *texts]
+
+
+def _image(image: Image) -> JsonObject:
+    source = {"type": "base64", "media_type": image.media_type, "data": image.base64}
+    return {"type": "image", "source": source}
+
+
+def _result(message: Message) -> JsonObject:
     result: JsonObject = {
         "type": "tool_result",
         "tool_use_id": message.tool_call_id,

@@ -9,7 +9,7 @@ from shepherd.backends.api.anthropic.options import SAMPLING_PARAMETERS
 from shepherd.backends.api.anthropic.replay import WIRE
 from shepherd.backends.api.anthropic.request import chat_body
 from shepherd.backends.api.anthropic.thinking import BINDING_BETA
-from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.lenient import as_count, as_flag, as_object, as_objects, as_text
 from shepherd.backends.api.wire import ModelEntry, ModelTraits, Wire, WireDecoder, WireRequest
 from shepherd.messages import JsonObject
 from shepherd.session import Session
@@ -60,7 +60,8 @@ class AnthropicWire(Wire):
             entry = _entry(body)
             return entry if entry.context_size else None
         size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
-        return ModelEntry(model, size, source=_SERVER_SOURCE) if size else None
+        vision = as_flag(as_object(body.get("modalities")).get("vision"))
+        return ModelEntry(model, size, source=_SERVER_SOURCE, vision=vision) if size else None
 
 
 class OtherAnthropicWire(AnthropicWire):
@@ -76,4 +77,6 @@ def _get(path: str) -> WireRequest:
 def _entry(model: JsonObject) -> ModelEntry:
     size = as_count(model.get("max_input_tokens")) or 0
     limit = as_count(model.get("max_tokens")) or 0
-    return ModelEntry(as_text(model.get("id")), size, limit, _SOURCE if size else "")
+    image_input = as_object(as_object(model.get("capabilities")).get("image_input"))
+    vision = as_flag(image_input.get("supported"))
+    return ModelEntry(as_text(model.get("id")), size, limit, _SOURCE if size else "", vision)

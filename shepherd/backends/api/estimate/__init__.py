@@ -1,6 +1,7 @@
 """How many tokens a prompt takes where nobody but the provider has the tokenizer."""
 
 from shepherd.backends.api.estimate.estimator import TokenEstimator
-from shepherd.backends.api.estimate.priors import FamilyPrior, ImageRule, prior_for
+from shepherd.backends.api.estimate.images import ImageRule
+from shepherd.backends.api.estimate.priors import FamilyPrior, prior_for
 
 __all__ = ["FamilyPrior", "ImageRule", "TokenEstimator", "prior_for"]

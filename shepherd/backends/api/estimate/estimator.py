@@ -167,7 +167,7 @@ def _message_key(message: Message) -> int:
         for c in message.tool_calls
     ]
     texts = (message.content, message.reasoning, message.tool_call_id, message.name)
-    return hash((message.role, *texts, *calls))
+    return hash((message.role, *texts, *calls, message.images))
 
 
 def _keep(store: OrderedDict[K, V], key: K, value: V, most: int) -> None:

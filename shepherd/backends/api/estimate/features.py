@@ -6,13 +6,15 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from shepherd.backends.api.estimate.images import UNKNOWN_SIDE
 from shepherd.backends.api.estimate.priors import FamilyPrior
+from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 
 Features: TypeAlias = tuple[float, ...]
 """Tokens by the prior, apart for each of `KINDS`."""
 
-KINDS = ("letters", "digits", "signs", "spaces", "cjk", "other", "reasoning", "frames")
+KINDS = ("letters", "digits", "signs", "spaces", "cjk", "other", "reasoning", "images", "frames")
 NOTHING: Features = (0.0,) * len(KINDS)
 
 _LETTERS, _DIGITS, _SPACES = (
@@ -58,13 +60,14 @@ class Measure:
         self.looked_at = 0
 
     def message(self, message: Message) -> Features:
-        """The message with its calls and its reasoning."""
+        """The message with its calls, its reasoning and its images."""
         texts = [message.content]
         for call in message.tool_calls:
             texts += (call.name, call.arguments_json)
         frames = self._prior.message + self._prior.call * len(message.tool_calls)
         reasoning = sum(self._text(message.reasoning)) if message.reasoning else 0.0
-        return (*self._sum(texts), reasoning, float(frames))
+        images = sum(map(self._image, message.images))
+        return (*self._sum(texts), reasoning, float(images), float(frames))
 
     def prompt(self, system_message: str, tools: Sequence[ToolSpec]) -> Features:
         """What stands before the messages: the system message and the tools with their schemas."""
@@ -74,7 +77,13 @@ class Measure:
             texts += (tool.name, tool.description, schema)
         frames = self._prior.prompt + (self._prior.message if system_message else 0)
         frames += self._prior.tools + self._prior.tool * len(tools) if tools else 0
-        return (*self._sum(texts), 0.0, float(frames))
+        return (*self._sum(texts), 0.0, 0.0, float(frames))
+
+    def _image(self, image: Image) -> int:
+        width, height = image.size
+        if not width or not height:
+            width = height = UNKNOWN_SIDE
+        return self._prior.image.tokens(width, height)
 
     def _sum(self, texts: Iterable[str]) -> tuple[float, ...]:
         return tuple(sum(kind) for kind in zip(*map(self._text, texts), strict=True))

@@ -1,21 +1,9 @@
 """What is known of a model family's tokenizer before the first answer."""
 
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-
-@dataclass(frozen=True, slots=True)
-class ImageRule:
-    """What an image costs by its size: `base` and a token per so many pixels, `most` at all."""
-
-    base: int = 85
-    pixels_per_token: int = 1542
-    most: int = 2500
-
-    def tokens(self, width: int, height: int) -> int:
-        """The tokens of an image of that size in pixels."""
-        return min(self.most, self.base + math.ceil(width * height / self.pixels_per_token))
+from shepherd.backends.api.estimate import images
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +25,22 @@ class FamilyPrior:
     tool: int = 10
     tools: int = 30
     prompt: int = 4
-    image: ImageRule = field(default_factory=ImageRule)
+    image: images.ImageCost = images.DEFAULT
 
 
 DEFAULT = FamilyPrior()
 
-_GEMINI = ImageRule(base=0, pixels_per_token=2286)
-_CLAUDE = ImageRule(base=0, pixels_per_token=750, most=1600)
-
 _FAMILIES: tuple[tuple[str, FamilyPrior], ...] = (
     (
         r"claude",
-        FamilyPrior(0.26, 0.6, 0.65, 0.12, 1.1, 0.6, tools=340, image=_CLAUDE),
+        FamilyPrior(0.26, 0.6, 0.65, 0.12, 1.1, 0.6, tools=340),
     ),
     (
         r"gpt-?4o|gpt-?4\.1|gpt-?5|gpt-oss|chatgpt|\bo[134]\b",
         FamilyPrior(0.22, 0.4, cjk=0.7, other=0.35),
     ),
     (r"gpt-?4|gpt-?3\.5", FamilyPrior(0.22, 0.4, cjk=1.1, other=0.55)),
-    (r"gemini|gemma", FamilyPrior(0.22, 1.0, 0.6, cjk=0.65, other=0.4, image=_GEMINI)),
+    (r"gemini|gemma", FamilyPrior(0.22, 1.0, 0.6, cjk=0.65, other=0.4)),
     (r"llama-?2|vicuna|yi-", FamilyPrior(0.27, 1.0, 0.7, cjk=1.5, other=0.7)),
     (r"llama", FamilyPrior(0.22, 0.4, cjk=0.75, other=0.45)),
     (r"mi[sx]tral|codestral|devstral|magistral", FamilyPrior(0.24, 1.0, 0.65, cjk=0.9, other=0.45)),
@@ -67,4 +52,5 @@ _FAMILIES: tuple[tuple[str, FamilyPrior], ...] = (
 def prior_for(model: str) -> FamilyPrior:
     """The prior of the family that a model's name tells; a middling one if it tells none."""
     name = model.lower()
-    return next((prior for pattern, prior in _FAMILIES if re.search(pattern, name)), DEFAULT)
+    prior = next((prior for pattern, prior in _FAMILIES if re.search(pattern, name)), DEFAULT)
+    return replace(prior, image=images.image_cost_for(model))

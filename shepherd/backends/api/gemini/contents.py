@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shepherd.backends.api.gemini.traits import wants_signatures
 from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.normalise import Rules, Turn, turns
+from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 
 RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
@@ -34,13 +35,22 @@ def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> Json
     if turn.role is Role.ASSISTANT:
         parts = [p for message in turn.messages for p in _said(message, signed=signed)]
         return {"role": "model", "parts": parts}
-    return {"role": "user", "parts": [_told(message, calls) for message in turn.messages]}
+    return {"role": "user", "parts": [p for m in turn.messages for p in _told(m, calls)]}
 
 
-def _told(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
+def _told(message: Message, calls: Mapping[str, ToolCall]) -> list[JsonObject]:
+    if message.role is Role.TOOL:
+        return [_result(message, calls)]
+    texts: list[JsonObject] = [{"text": message.content}] if message.content else []
+    return [*map(_image, message.images), *texts]
+
+
+def _image(image: Image) -> JsonObject:
+    return {"inlineData": {"mimeType": image.media_type, "data": image.base64}}
+
+
+def _result(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
     """A result goes back under its call's name, and under the id that Gemini gave the call."""
-    if message.role is not Role.TOOL:
-        return {"text": message.content}
     call = calls[message.tool_call_id]
     response: JsonObject = {"name": _name(call), "response": {"output": message.content}}
     return {"functionResponse": _id(call) | response}

@@ -30,6 +30,7 @@ class GeminiWire(Wire):
     framing: ClassVar[Framing] = Framing.SSE
     default_base_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
     prints_calls: ClassVar[bool] = False
+    image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
     def auth(self, api_key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": api_key} if api_key else {}

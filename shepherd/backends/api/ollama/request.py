@@ -111,6 +111,8 @@ def _message(message: Message, *, thinking: bool) -> JsonObject:
     found: JsonObject = {"role": message.role.value, "content": message.content}
     if message.role is Role.TOOL:
         found["tool_name"] = message.name
+    if message.images:
+        found["images"] = [image.base64 for image in message.images]
     if message.role is Role.ASSISTANT:
         if thinking and message.reasoning:
             found["thinking"] = message.reasoning

@@ -1,8 +1,10 @@
 """The wire to an Ollama server."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
+from shepherd.backends.api.lenient import as_texts
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.backends.api.ollama.request import chat_body
 from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
@@ -27,6 +29,7 @@ class OllamaWire(Wire):
     name: ClassVar[str] = "ollama"
     framing: ClassVar[Framing] = Framing.NDJSON
     default_base_url: ClassVar[str] = "http://localhost:11434"
+    image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
     def auth(self, api_key: str) -> Mapping[str, str]:
         """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
@@ -51,5 +54,9 @@ class OllamaWire(Wire):
         return [loaded, WireRequest(_SHOW, {"model": model}, stream=False)]
 
     def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
-        parse = loaded_window if request.path == _LOADED else shown_window
-        return parse(body, model)
+        if request.path == _LOADED:
+            return loaded_window(body, model)
+        abilities, shown = as_texts(body.get("capabilities")), shown_window(body, model)
+        if not abilities:
+            return shown
+        return replace(shown or ModelEntry(model), vision="vision" in abilities)

@@ -51,7 +51,7 @@ def _message(
     if message.role is Role.TOOL:
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     if message.role is not Role.ASSISTANT:
-        return {"role": "user", "content": message.content}
+        return {"role": "user", "content": _content(message)}
     body: JsonObject = {"role": "assistant", "content": message.content or None}
     if message.tool_calls:
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -59,6 +59,16 @@ def _message(
         body |= dict.fromkeys(thoughts, message.reasoning)
     kept = message.extra.get(wire, {})
     return body | {name: kept[name] for name in dialect.kept if name in kept}
+
+
+def _content(message: Message) -> str | list[JsonObject]:
+    """Plain text where there are no images: servers that read text only know nothing else."""
+    if not message.images:
+        return message.content
+    parts: list[JsonObject] = [
+        {"type": "image_url", "image_url": {"url": image.data_url}} for image in message.images
+    ]
+    return parts + ([{"type": "text", "text": message.content}] if message.content else [])
 
 
 def _call(call: ToolCall) -> JsonObject:

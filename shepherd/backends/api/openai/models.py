@@ -3,7 +3,14 @@
 import re
 from collections.abc import Iterable
 
-from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.lenient import (
+    as_count,
+    as_flag,
+    as_object,
+    as_objects,
+    as_text,
+    as_texts,
+)
 from shepherd.backends.api.wire import ModelEntry
 from shepherd.messages import JsonObject
 
@@ -91,7 +98,8 @@ def parse_models(body: JsonObject) -> list[ModelEntry]:
 def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
     """What llama.cpp's `/props` tells: the context of one of its slots; None if it does not."""
     size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
-    return ModelEntry(model, size, source="llama.cpp's /props") if size else None
+    vision = as_flag(as_object(body.get("modalities")).get("vision"))
+    return ModelEntry(model, size, source="llama.cpp's /props", vision=vision) if size else None
 
 
 def _own_name(model: str) -> str:
@@ -104,7 +112,16 @@ def _entry(item: JsonObject) -> ModelEntry:
     size, field = _first(item, CONTEXT_FIELDS)
     limit, _ = _first(item, OUTPUT_FIELDS)
     source = f"the list of models ({field})" if size else ""
-    return ModelEntry(as_text(item.get("id")), size, limit, source)
+    return ModelEntry(as_text(item.get("id")), size, limit, source, _vision(item))
+
+
+def _vision(item: JsonObject) -> bool | None:
+    """Whether the model sees, as OpenRouter and Shepherd, Mistral and LM Studio tell it."""
+    modalities = as_texts(as_object(item.get("architecture")).get("input_modalities"))
+    if modalities:
+        return "image" in modalities
+    told = as_flag(as_object(item.get("capabilities")).get("vision"))
+    return {"vlm": True, "llm": False}.get(as_text(item.get("type"))) if told is None else told
 
 
 def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:

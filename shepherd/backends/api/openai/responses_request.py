@@ -81,7 +81,17 @@ def _items(message: Message) -> Iterator[JsonObject]:
         kept = as_objects(message.extra.get(WIRE, {}).get("items"))
         yield from _replayed(message, kept) if _fits(message, kept) else _plain(message, kept)
     else:
-        yield {"type": "message", "role": "user", "content": message.content}
+        yield {"type": "message", "role": "user", "content": _content(message)}
+
+
+def _content(message: Message) -> str | list[JsonObject]:
+    if not message.images:
+        return message.content
+    parts: list[JsonObject] = [
+        {"type": "input_image", "image_url": image.data_url, "detail": "auto"}
+        for image in message.images
+    ]
+    return parts + ([{"type": "input_text", "text": message.content}] if message.content else [])
 
 
 def _fits(message: Message, kept: Sequence[JsonObject]) -> bool:
@@ -140,9 +150,11 @@ def kept_item(item: JsonObject, length: int) -> JsonObject | None:
     """
     kind = as_text(item.get("type"))
     if kind == "reasoning":
-        names = ("type", "id", "summary", "encrypted_content")
-        kept = {name: item[name] for name in names if name in item}
-        return {"summary": [], **kept} if _is_reasoning(kept) else None
+        texts = [as_text(part.get("text")) for part in as_objects(item.get("summary"))]
+        names = ("type", "id", "encrypted_content")
+        kept: JsonObject = {name: text for name in names if (text := as_text(item.get(name)))}
+        kept["summary"] = [{"type": "summary_text", "text": text} for text in texts]
+        return kept if "id" in kept and _is_reasoning(kept) else None
     if kind == "message":
         phase = as_text(as_object(item).get("phase"))
         return {"type": kind, "length": length} | ({"phase": phase} if phase else {})

@@ -26,10 +26,10 @@ class Conversation:
 
     @classmethod
     def of(cls, session: Session, began: datetime) -> "Conversation":
-        """The session as it is now."""
+        """The session as it is now, with lines of text for its images."""
         return cls(
             session.system_message,
-            tuple(session.messages),
+            tuple(message.without_images() for message in session.messages),
             tuple(session.tools),
             session.thinking,
             began,

@@ -140,6 +140,7 @@ class PromptBuilder:
 
     def count_message(self, message: Message) -> int:
         """The tokens that a message adds to a conversation, nearly exact."""
+        message = message.without_images()
         before = _before(message)
         try:
             if message.role not in self._base_counts:

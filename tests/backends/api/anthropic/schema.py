@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, cast
 
 from anthropic.types import (
+    ImageBlockParam,
     RawMessageStreamEvent,
     RedactedThinkingBlockParam,
     TextBlockParam,
@@ -23,6 +24,7 @@ from shepherd.messages import JsonObject
 
 _BLOCKS: dict[str, Any] = {
     "text": TextBlockParam,
+    "image": ImageBlockParam,
     "thinking": ThinkingBlockParam,
     "redacted_thinking": RedactedThinkingBlockParam,
     "tool_use": ToolUseBlockParam,

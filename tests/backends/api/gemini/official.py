@@ -49,7 +49,7 @@ def check_contents(contents: Sequence[types.Content]) -> None:
 
 
 def check_part(part: types.Part) -> None:
-    kinds = [part.text, part.function_call, part.function_response]
+    kinds = [part.text, part.function_call, part.function_response, part.inline_data]
     assert sum(kind is not None for kind in kinds) == 1
     assert part.text != "" or part.thought_signature
     for named in (part.function_call, part.function_response):

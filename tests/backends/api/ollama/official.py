@@ -20,10 +20,10 @@ def check_body(body: JsonObject | None) -> list[JsonObject]:
     assert set(body["options"]) <= _OPTIONS
     assert body["options"]["num_ctx"] > 0
     types.Options.model_validate(body["options"])
-    request = types.ChatRequest.model_validate(body)
+    messages: list[JsonObject] = body["messages"]
+    request = types.ChatRequest.model_validate(body | {"messages": [*map(_typed, messages)]})
     assert request.messages
     json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
-    messages: list[JsonObject] = body["messages"]
     check_messages(messages)
     return messages
 
@@ -38,9 +38,11 @@ def check_messages(messages: list[JsonObject]) -> None:
     before = ""
     for message in told:
         assert set(message) <= _MESSAGE
-        Message.model_validate(message)
+        assert Message.model_validate(_typed(message)).model_dump().get("images") == (
+            message.get("images")
+        )
         role = message["role"]
-        assert message["content"].strip() or message.get("tool_calls")
+        assert message["content"].strip() or message.get("tool_calls") or message.get("images")
         if role == "tool":
             assert message["tool_name"] == asked.pop(0)
         else:
@@ -49,6 +51,12 @@ def check_messages(messages: list[JsonObject]) -> None:
             asked = [call["function"]["name"] for call in message.get("tool_calls", [])]
         before = role
     assert not asked
+
+
+def _typed(message: JsonObject) -> JsonObject:
+    """The message as the package's callers give it: it makes base64 of `Image`s when it sends."""
+    images = [types.Image(value=data) for data in message.get("images", [])]
+    return message | ({"images": images} if images else {})
 
 
 def line(content: str = "", **more: object) -> JsonObject:

@@ -12,8 +12,9 @@ WIRE = OllamaWire()
 LOADED, SHOWN = WIRE.probes("qwen3")
 
 
-def shown(info: JsonObject, parameters: str = "") -> JsonObject:
-    body: JsonObject = {"model_info": info, "parameters": parameters, "capabilities": ["tools"]}
+def shown(info: JsonObject, parameters: str = "", *abilities: str) -> JsonObject:
+    body: JsonObject = {"model_info": info, "parameters": parameters}
+    body |= {"capabilities": [*abilities]} if abilities else {}
     ShowResponse.model_validate(body)
     return body
 
@@ -68,6 +69,16 @@ def test_a_trained_context_is_asked_for_as_far_as_machines_go() -> None:
     cloud = WIRE.parse_probe(SHOWN, shown(info) | {"remote_host": "https://ollama.com"}, "m")
     assert cloud is not None
     assert cloud.context_size == 131072
+
+
+@pytest.mark.parametrize(("ability", "vision"), [("vision", True), ("tools", False)])
+@pytest.mark.parametrize("info", [{}, {"gemma.context_length": 8192}])
+def test_whether_it_sees_is_told_by_its_capabilities(
+    info: JsonObject, ability: str, vision: object
+) -> None:
+    entry = WIRE.parse_probe(SHOWN, shown(info, "", "completion", ability), "m")
+    assert entry is not None
+    assert (entry.vision, entry.context_size) == (vision, info.get("gemma.context_length", 0))
 
 
 @pytest.mark.parametrize(
