@@ -1,0 +1,146 @@
+"""The loop around a surface: what is typed is done in order, keys stop it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from shepherd import __version__
+from shepherd.cli.repl.clean import one_line
+from shepherd.cli.repl.commands.base import CommandTable, parse_command
+from shepherd.cli.repl.paint import Piece
+from shepherd.cli.repl.render import Renderer
+from shepherd.cli.repl.screen import Screen
+from shepherd.cli.repl.stage import build_surface
+from shepherd.cli.repl.status import Status, status_text
+from shepherd.cli.repl.surface import Actions
+from shepherd.cli.repl.work import WorkQueue
+from shepherd.config.paths import Paths
+from shepherd.config.sections import TerminalSection
+from shepherd.errors import ShepherdError
+
+FRAME_SECONDS = 0.125
+
+
+class TerminalLoop:
+    """One terminal: a surface, what is shown on it, and the queue of what was typed.
+
+    `answer` does a message, the commands in `table` the lines that begin with a slash. `place`
+    tells of commands that there are none of that name there.
+    """
+
+    def __init__(
+        self,
+        settings: TerminalSection,
+        paths: Paths,
+        cwd: Path,
+        status: Status,
+        answer: Callable[[str], Awaitable[None]],
+        *,
+        place: str = "",
+    ) -> None:
+        self.status = status
+        self.table = CommandTable()
+        self._answer = answer
+        self._place = place
+        self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
+        actions = Actions(self._submit, self._stop, self.leave, lambda: self._queue.busy)
+        self.surface = build_surface(settings, paths, cwd, actions, self.table)
+        self.renderer = Renderer(self.surface, status, settings.code_theme)
+        self.renderer.show_thinking = settings.show_thinking
+        if isinstance(self.surface, Screen):
+            self.surface.live = self._live
+            self.surface.status = self._status_line
+
+    async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
+        """Do what is typed until the user leaves, and `beside` meanwhile; raises what fails."""
+        work = [asyncio.ensure_future(c) for c in (self._queue.run(), *beside, self._tick())]
+        for task in work:
+            task.add_done_callback(self._leave_on_failure)
+        try:
+            await self.surface.run()
+        finally:
+            for task in work:
+                task.cancel()
+            outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def leave(self) -> None:
+        """End `run`."""
+        self.surface.leave()
+
+    def greet(self, *parts: str) -> None:
+        """Show who is there: the program and `parts`."""
+        dot = self.surface.painter.glyphs.dot
+        greeting = Text(f"Shepherd {__version__}", style="bold")
+        greeting.append("".join(f" {dot} {part}" for part in (*parts, "/help")), style="quiet")
+        self.surface.show(Piece(greeting))
+
+    def _submit(self, text: str) -> None:
+        self.surface.hint("")
+        if text.strip():
+            self._queue.add(text)
+            self.surface.refresh()
+
+    def _stop(self) -> None:
+        if not self._queue.busy:
+            self.surface.hint("Ctrl+D leaves, /help helps")
+            return
+        waiting = self._queue.stop()
+        if waiting:
+            self.surface.restore("\n".join(waiting))
+        self.surface.refresh()
+
+    async def _handle(self, text: str) -> None:
+        command = parse_command(text)
+        try:
+            if command is None:
+                await self._answer(text)
+            else:
+                self.renderer.user(text)
+                await self._run_command(*command)
+        except ShepherdError as error:
+            self.renderer.error(str(error))
+        finally:
+            self.renderer.activity.stop()
+
+    async def _run_command(self, name: str, argument: str) -> None:
+        command = self.table.find(name)
+        if command is None:
+            nearest = self.table.nearest(name)
+            meant = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
+            self.renderer.error(f"There is no command /{one_line(name, 40)}{self._place}{meant}")
+        elif argument and not command.usage:
+            self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
+        else:
+            await command.run(argument)
+
+    def _interrupted(self) -> None:
+        self.renderer.interrupted()
+
+    def _idle(self) -> None:
+        self.surface.idle()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(FRAME_SECONDS)
+            if self.renderer.activity.label:
+                self.surface.refresh()
+
+    def _leave_on_failure(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.leave()
+
+    def _live(self) -> Sequence[Piece]:
+        waiting = [
+            Piece(Text(f"  waiting: {one_line(text, 60)}", style="quiet"))
+            for text in self._queue.waiting
+        ]
+        return [*self.renderer.live(), *waiting]
+
+    def _status_line(self, width: int) -> str:
+        return status_text(self.status, width, self.surface.painter.glyphs.dot)
