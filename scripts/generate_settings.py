@@ -36,6 +36,7 @@ _TIGHTEN = {
     "permissions.rules": "ask and deny only",
     "terminal.save_sessions": "off only",
     "tools.allow_private_hosts": "off only",
+    "tools.ask_providers": "off only",
     "tools.disabled": "adds to yours",
 }
 

@@ -92,6 +92,37 @@ async def test_a_backend_that_failed_is_tried_again(tmp_path: Path) -> None:
     await assembly.aclose()
 
 
+class Mortal(ScriptedBackend):
+    """Is dead, and knows when it is closed."""
+
+    closed = False
+
+    @property
+    def alive(self) -> bool:
+        return False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_one_that_has_failed_for_good_is_closed_before_it_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    dead = Mortal(parse_script("text: never"))
+    opens: list[Backend] = [dead, ScriptedBackend(parse_script("text: hi"), "new")]
+
+    async def opener(config: Config) -> Backend:
+        assert len(opens) == 2 or dead.closed
+        return opens.pop(0)
+
+    assembly = build(tmp_path, opener)
+    assert not (await assembly.backend()).alive
+    assert (await assembly.reload()).alive
+    assert (await assembly.backend(), assembly.model_name) == (assembly.loaded_backend, "new")
+    assert await ask(assembly, "one") == "hi"
+    await assembly.aclose()
+
+
 async def test_closing_ends_what_is_loading(tmp_path: Path) -> None:
     async def opener(config: Config) -> Backend:
         await asyncio.sleep(60)
