@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -32,7 +33,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    path = f"{BIN}:{os.environ['PATH']}"
+    greedy = {"SHEPHERD_SAMPLING__TEMPERATURE": "0"}  # the same answers each time
+    return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **greedy}
 
 
 def run(command: str, home: Path, cwd: Path, **more: str) -> "subprocess.CompletedProcess[str]":
@@ -44,7 +47,7 @@ def run(command: str, home: Path, cwd: Path, **more: str) -> "subprocess.Complet
         input="hello\n",
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=5 * PATIENCE,
         check=False,
     )
 
@@ -75,17 +78,10 @@ def test_the_two_set_up_commands(home: Path) -> None:
     assert " passed" in tested.stdout
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def serving(line: str, home: Path) -> Generator[int]:
     """The README's server on a free port."""
-    port = free_port()
-    command = line.replace("--port 8000", "") + f" --port {port}"
+    command = line.replace("--port 8000", "") + " --port 0"
     process = subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
         env=environment(home),
@@ -95,11 +91,11 @@ def serving(line: str, home: Path) -> Generator[int]:
     )
     assert process.stdout is not None
     try:
-        assert any(f"127.0.0.1:{port}" in said for said in process.stdout)
-        yield port
+        found = (re.search(r"http://127\.0\.0\.1:(\d+)", said) for said in process.stdout)
+        yield next(int(port[1]) for port in found if port)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_the_server_answers_the_python_example(home: Path) -> None:
@@ -107,7 +103,11 @@ def test_the_server_answers_the_python_example(home: Path) -> None:
     with serving(SERVERS[0], home) as port:
         code = example.replace("127.0.0.1:8000", f"127.0.0.1:{port}")
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     assert "Pup" in done.stdout

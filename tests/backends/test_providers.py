@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,10 +38,12 @@ def settings(tmp_path: Path, **model: object) -> Config:
     return load_config(tmp_path, {"HOME": str(tmp_path)}, overrides)
 
 
-def closed_port() -> int:
+@pytest.fixture
+def gone() -> Iterator[str]:
+    """The address of a server that is not there; nobody else can take it meanwhile."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 async def ask(backend: Backend, heard: Heard | None = None) -> str:
@@ -88,16 +90,14 @@ async def test_a_local_file_is_a_provider_too(tmp_path: Path) -> None:
     assert await ask(backend) == "from the file"
 
 
-async def test_a_provider_that_is_gone_is_unreachable(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{closed_port()}"
-    providers = book(tmp_path, work={"type": "openai", "base_url": url, "model": "m"})
+async def test_a_provider_that_is_gone_is_unreachable(tmp_path: Path, gone: str) -> None:
+    providers = book(tmp_path, work={"type": "openai", "base_url": gone, "model": "m"})
     with pytest.raises(UnreachableError, match="work can't be reached"):
         await open_backend(settings(tmp_path, provider="work"), providers=providers)
 
 
-async def test_the_next_provider_answers_when_asked_for(tmp_path: Path) -> None:
+async def test_the_next_provider_answers_when_asked_for(tmp_path: Path, gone: str) -> None:
     async with openai_server("from the second") as server:
-        gone = f"http://127.0.0.1:{closed_port()}"
         providers = book(
             tmp_path,
             last={"type": "openai", "base_url": gone, "priority": 9},
