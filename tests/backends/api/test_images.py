@@ -95,12 +95,20 @@ def check_responses(request: WireRequest) -> object:
     return valid_responses(body(request))
 
 
+def check_contents(request: WireRequest) -> object:
+    return check_gemini(request.body)
+
+
+def check_messages(request: WireRequest) -> object:
+    return check_ollama(request.body)
+
+
 APIS = [
     Api("openai", "gpt-4o", check_chat, "messages", chat_images),
     Api("openai-responses", "gpt-5", check_responses, "input", responses_images),
     Api("anthropic", "claude-sonnet-4-5", check_request, "messages", anthropic_images),
-    Api("gemini", "gemini-2.5-pro", lambda r: check_gemini(r.body), "contents", gemini_images),
-    Api("ollama", "gemma3", lambda r: check_ollama(r.body), "messages", ollama_images),
+    Api("gemini", "gemini-2.5-pro", check_contents, "contents", gemini_images),
+    Api("ollama", "gemma3", check_messages, "messages", ollama_images),
 ]
 apis = pytest.mark.parametrize("api", APIS, ids=lambda api: api.type)
 
