@@ -19,6 +19,7 @@ from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.messages import Message
 
 CONVERSATION = Parallel(1, most=8)
 """One conversation, which may ask its model something beside."""
@@ -86,20 +87,22 @@ async def _frontend(assembly: Assembly, request: Launch) -> int:
         from shepherd.cli.jsonlines import run_json_lines
 
         return await run_json_lines(assembly, request.prompt)
-    if request.prompt is not None or not sys.stdin.isatty():
-        return await _answer(assembly, request.prompt or "")
+    if request.prompt is not None or request.images or not sys.stdin.isatty():
+        return await _answer(assembly, request)
     from shepherd.cli.repl.app import run_repl
 
     return await run_repl(assembly)
 
 
-async def _answer(assembly: Assembly, question: str) -> int:
+async def _answer(assembly: Assembly, request: Launch) -> int:
+    from shepherd.cli.images import load_images
     from shepherd.cli.oneshot import read_piped, run_oneshot, with_context
 
-    prompt = with_context(question, read_piped())
-    if not prompt:
+    images = load_images(request.images)
+    prompt = with_context(request.prompt or "", read_piped())
+    if not prompt and not images:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
-    return await run_oneshot(assembly, prompt)
+    return await run_oneshot(assembly, Message.user(prompt, images))
 
 
 @contextmanager

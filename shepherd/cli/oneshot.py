@@ -11,6 +11,7 @@ from shepherd.cli.assemble import Assembly
 from shepherd.cli.plain import PlainOutput
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
+from shepherd.messages import Message
 from shepherd.turn import run_turn
 
 STDIN = 0
@@ -41,7 +42,7 @@ def with_context(prompt: str, context: str) -> str:
     return "\n\n".join(part for part in (prompt, context) if part)
 
 
-async def run_oneshot(assembly: Assembly, prompt: str) -> int:
+async def run_oneshot(assembly: Assembly, prompt: str | Message) -> int:
     """Answer `prompt` and return the exit code.
 
     Raises ShepherdError when the backend can't be loaded, BrokenPipeError when nobody reads

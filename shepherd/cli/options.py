@@ -130,6 +130,15 @@ def _main(  # noqa: PLR0913 - each option is a parameter
             rich_help_panel=CONVERSATION,
         ),
     ] = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--image",
+            metavar="FILE",
+            help="Image that goes with the question; may be repeated.",
+            rich_help_panel=CONVERSATION,
+        ),
+    ] = None,
     json_lines: Annotated[
         bool,
         typer.Option("--json", help="JSON lines in and out.", rich_help_panel=CONVERSATION),
@@ -261,6 +270,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
             cliserver=cliserver,
             connect=connect or "",
             api_key=api_key or "",
+            images=images or (),
         )
         _check(request)
         raise typer.Exit(_launch(request))
@@ -303,6 +313,10 @@ def _check(request: Launch) -> None:
         raise UsageError("--server goes with none of --execute, --json, --continue, --resume.")
     if start.latest and start.id:
         raise UsageError("--continue and --resume exclude each other.")
+    if request.images and (request.server or request.cliserver or request.json_lines):
+        raise UsageError("--image goes with none of --server, --cliserver, --json.")
+    if request.images and request.connect and request.prompt is None:
+        raise UsageError("--image goes with --connect only if --execute asks a question.")
     if request.insecure and not (request.server or request.cliserver):
         raise UsageError("--insecure belongs to --server and --cliserver.")
     if request.cliserver and (request.server or request.prompt is not None or request.json_lines):

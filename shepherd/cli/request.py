@@ -1,7 +1,8 @@
 """What a command line asks for, as data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Launch:
     """Which frontend to start and how; `overrides` are settings by `section.key`.
 
     `given` is a provider that only this run knows. `connect` is the URL of a shared conversation,
-    `api_key` its key.
+    `api_key` its key. `images` go with the prompt.
     """
 
     overrides: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -34,3 +35,4 @@ class Launch:
     cliserver: bool = False
     connect: str = ""
     api_key: str = ""
+    images: Sequence[Path] = ()

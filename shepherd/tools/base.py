@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.events import EventCallback, unheard
+from shepherd.images import Image
 from shepherd.messages import ToolSpec
 
 if TYPE_CHECKING:
@@ -71,11 +72,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave: `content` is for the model, `display` (a diff, say) for the user."""
+    """What a call gave: `content` is for the model, `display` (a diff, say) for the user.
+
+    `images` are what was read for the user; no tool of a model gives any.
+    """
 
     content: str
     ok: bool = True
     display: str = ""
+    images: tuple[Image, ...] = ()
 
 
 def denies_nothing(_access: Access) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
-from shepherd.errors import ContextFullError, ShepherdError
+from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
@@ -63,25 +63,25 @@ class TurnOutcome:
 
 async def run_turn(
     session: Session,
-    prompt: str,
+    prompt: str | Message,
     backend: Backend,
     tools: ToolExecutor,
     callback: EventCallback,
     limits: TurnLimits | None = None,
 ) -> TurnOutcome:
-    """Answer `prompt`, running tools until the model is done.
+    """Answer `prompt`, a text or a message of the user, running tools until the model is done.
 
     Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. A call that
     was not understood makes the model try again, told what was wrong. When the
     callback returns False the outcome is CANCELLED; when the task is cancelled CancelledError
     goes on. Either way what was generated is kept and every call in the session has its result.
-    Raises ShepherdError after an ERROR event; a prompt that can't fit leaves no trace in the
-    session.
+    Raises ShepherdError after an ERROR event; a prompt that can't fit, or whose images are
+    refused, leaves no trace in the session.
     """
     limits = limits or TurnLimits()
     turn = _Turn(session, backend, tools, TurnStream(callback), limits)
     try:
-        return await turn.run(prompt)
+        return await turn.run(Message.user(prompt) if isinstance(prompt, str) else prompt)
     except ShepherdError as error:
         turn.stream.send(CallbackEvent.ERROR, str(error), type(error).__name__)
         raise
@@ -102,9 +102,9 @@ class _Turn:
         self.guard = RepetitionGuard(self.limits.reminder_after, self.limits.stop_after)
         self.hints = HintGuard(self.limits.max_hints)
 
-    async def run(self, prompt: str) -> TurnOutcome:
-        self.session.add(Message.user(prompt))
-        if not self.stream.send(CallbackEvent.USER_PROMPT, prompt):
+    async def run(self, prompt: Message) -> TurnOutcome:
+        self.session.add(prompt)
+        if not self.stream.send(CallbackEvent.USER_PROMPT, prompt.plain_text):
             return self._outcome(FinishReason.CANCELLED)
         for _ in range(self.limits.max_rounds):
             generation = await self._generate()
@@ -125,6 +125,10 @@ class _Turn:
         self.stream.begin_generation()
         try:
             generation = await self._generate_evicting()
+        except InvalidRequestError:
+            if not self.stats and self.session.messages[-1].images:
+                self.session.take_back()
+            raise
         except asyncio.CancelledError:
             partial = self.stream.partial_message()
             if partial is not None:

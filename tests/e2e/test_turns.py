@@ -7,6 +7,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_C, ESCAPE
+from tests.pictures import png
 
 READY = r"approve: ask"
 LONG = "\\n".join(f"- item number {n} of the list" for n in range(1, 61))
@@ -172,6 +173,27 @@ def test_an_error_of_the_backend_is_told_and_the_session_goes_on(start: Start) -
     terminal.wait_for("Error: the upstream is gone")
     terminal.say("again")
     terminal.wait_for("Back again")
+
+
+def test_a_mentioned_image_goes_along(start: Start, work: Path) -> None:
+    (work / "photo.png").write_bytes(png(64, 48))
+    terminal = start("text: A cat.\n")
+    terminal.wait_for(READY)
+    terminal.say("what is @photo.png")
+    terminal.wait_for(r"attached photo.png \(64×48, 1 kB\)")
+    terminal.wait_for("A cat")
+    terminal.say("/save talk.json")
+    terminal.wait_for("Saved to")
+    assert "[image photo.png, 64×48]\\nwhat is @photo.png" in (work / "talk.json").read_text()
+
+
+def test_a_model_that_can_not_see_gets_no_image(start: Start, work: Path) -> None:
+    (work / "photo.png").write_bytes(png())
+    terminal = start("vision: no\ntext: Never.\n")
+    terminal.wait_for(READY)
+    terminal.say("what is @photo.png")
+    terminal.wait_for("can't see images")
+    terminal.wait_count("› what is @photo.png", 2)
 
 
 def test_a_mentioned_file_goes_along(start: Start, work: Path) -> None:

@@ -1,10 +1,15 @@
-"""`@path` in a message: the file goes along, read as the model itself would have to read it."""
+"""`@path` in a message: the file goes along, read as the model itself would have to read it.
+
+Text goes into the message, an image beside it.
+"""
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shepherd.messages import ToolCall
+from shepherd.errors import ImageError
+from shepherd.images import SUFFIXES, Image, check_count
+from shepherd.messages import Message, ToolCall
 from shepherd.turn import ToolExecutor
 
 _MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
@@ -17,7 +22,13 @@ class Attached:
 
     prompt: str
     paths: list[str] = field(default_factory=list[str])
+    images: list[Image] = field(default_factory=list[Image])
     problems: list[str] = field(default_factory=list[str])
+
+    @property
+    def message(self) -> Message:
+        """What is sent."""
+        return Message.user(self.prompt, tuple(self.images))
 
 
 def mentioned_paths(text: str, cwd: Path) -> list[str]:
@@ -31,21 +42,32 @@ def mentioned_paths(text: str, cwd: Path) -> list[str]:
     return list(paths)
 
 
-async def attach_files(text: str, cwd: Path, tools: ToolExecutor) -> Attached:
-    """Read what the message mentions through the tools, under their rules and caps."""
+async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolExecutor) -> Attached:
+    """Read what the message mentions through the tools, under their rules and caps.
+
+    `viewer` has a `read_file` that gives images.
+    """
     attached = Attached(text)
     parts = [text]
     for number, path in enumerate(mentioned_paths(text, cwd), start=1):
         is_directory = _resolve(cwd, path).is_dir()
+        is_image = not is_directory and Path(path).suffix.lower() in SUFFIXES
         name = "list_directory" if is_directory else "read_file"
-        result = await tools.run(ToolCall(f"attach_{number}", name, {"path": path}))
-        if result.ok:
+        reader = viewer if is_image else tools
+        result = await reader.run(ToolCall(f"attach_{number}", name, {"path": path}))
+        if result.ok and result.images:
+            attached.images += result.images
+        elif result.ok:
             attached.paths.append(path)
             tag = "directory" if is_directory else "file"
             parts.append(f'<{tag} path="{path}">\n{result.content}\n</{tag}>')
         else:
             attached.problems.append(f"@{path}: {result.content.removeprefix('Error: ')}")
     attached.prompt = "\n\n".join(parts)
+    try:
+        check_count(attached.images)
+    except ImageError as error:
+        attached.problems.append(str(error))
     return attached
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
+from shepherd.backends.sight import cannot_see
 from shepherd.cli.assemble import Assembly
+from shepherd.cli.images import described
 from shepherd.cli.repl.attach import Attached, attach_files, mentioned_paths
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.status import Status
@@ -11,8 +13,9 @@ from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
+from shepherd.tools.files.image import ReadImage
 from shepherd.tools.permissions.approval import Approver
-from shepherd.tools.registry import default_registry
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.turn import ToolExecutor, run_turn
 
 
@@ -53,13 +56,13 @@ class Turns:
         """Show `text`, answer it; raises NotSentError if the model never saw it."""
         self._renderer.user(text)
         backend = await self._backend()
-        attached = await self._attach(text)
+        attached = await self._attach(text, backend)
         self._renderer.activity.start("waiting for the model")
         before = len(self._assembly.session.messages)
         try:
             await run_turn(
                 self._assembly.session,
-                attached.prompt,
+                attached.message,
                 backend,
                 self._tools,
                 self._renderer,
@@ -84,14 +87,22 @@ class Turns:
             await self._status.loaded(backend, self._assembly.session)
         return backend
 
-    async def _attach(self, text: str) -> Attached:
+    async def _attach(self, text: str, backend: Backend) -> Attached:
         if not mentioned_paths(text, self._assembly.cwd):
             return Attached(text)
         self._renderer.activity.start("reading files")
-        registry = default_registry()  # reading for the user does not depend on what is offered
-        runner = replace(self._assembly, registry=registry).tool_runner(self._approver)
-        attached = await attach_files(text, self._assembly.cwd, runner)
+        # reading for the user does not depend on what the model is offered
+        reader, viewer = (
+            replace(self._assembly, registry=registry).tool_runner(self._approver)
+            for registry in (default_registry(), ToolRegistry([ReadImage()]))
+        )
+        attached = await attach_files(text, self._assembly.cwd, reader, viewer)
         if attached.problems:
             raise NotSentError("; ".join(attached.problems))
-        self._renderer.notice(f"attached: {', '.join(attached.paths)}")
+        if attached.images and backend.info.vision is False:
+            raise NotSentError(str(cannot_see(backend.info.id)))
+        if attached.paths:
+            self._renderer.notice(f"attached: {', '.join(attached.paths)}")
+        for image in attached.images:
+            self._renderer.notice(f"attached {described(image)}")
         return attached
