@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Self, cast
@@ -19,6 +19,7 @@ from shepherd.errors import (
     InvalidRequestError,
     UnreachableError,
 )
+from shepherd.images import Image
 from shepherd.messages import JsonObject
 
 CONNECT_SECONDS = 10.0
@@ -74,9 +75,12 @@ class SharedSessionClient:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def send(self, prompt: str) -> str:
+    async def send(self, prompt: str, images: Sequence[Image] = ()) -> str:
         """Put a prompt at the end of the server's queue; the request's id."""
-        answer = await self._call("POST", "/request", {"prompt": prompt, "async": True})
+        body: JsonObject = {"prompt": prompt, "async": True}
+        if images:
+            body["images"] = [{"data": image.base64, "name": image.name} for image in images]
+        answer = await self._call("POST", "/request", body)
         return str(answer["request"])
 
     async def request(self, id: str) -> JsonObject:

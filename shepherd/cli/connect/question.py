@@ -1,6 +1,7 @@
 """One question to a shared conversation, its answer on stdout."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.backends.cliclient.client import SharedSessionClient
@@ -9,6 +10,7 @@ from shepherd.cli.ask import choose_approver
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.oneshot import EXIT_CODES
 from shepherd.cli.plain import PlainOutput
+from shepherd.images import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,13 @@ class QuestionViewer:
         self.output.note(f"shepherd: {text}")
 
 
-async def ask_once(client: SharedSessionClient, prompt: str) -> int:
+async def ask_once(client: SharedSessionClient, prompt: str, images: Sequence[Image] = ()) -> int:
     """Ask, show the answer, return the exit code; raises ShepherdError, BrokenPipeError."""
     output = PlainOutput(live=sys.stdout.isatty())
     remote = RemoteSession(client, QuestionViewer(output), choose_approver())
     async with remote.following():
         try:
-            reason = await remote.ask(prompt)
+            reason = await remote.ask(prompt, images)
         finally:
             output.finish()
     if output.broken:

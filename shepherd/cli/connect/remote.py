@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
@@ -10,6 +10,7 @@ from shepherd.backends.cliclient.client import RemoteUpdate, SharedSessionClient
 from shepherd.backends.cliclient.vocabulary import Event, UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import FinishReason
+from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
 from shepherd.tools.permissions.approval import (
     DENIED_BY_USER,
@@ -76,7 +77,7 @@ class RemoteSession:
         if self._following is not None:
             await asyncio.shield(self._following)
 
-    async def ask(self, prompt: str) -> FinishReason:
+    async def ask(self, prompt: str, images: Sequence[Image] = ()) -> FinishReason:
         """Send a prompt and wait for the end of its turn; being cancelled stops it.
 
         What is cancelled while it is sent is taken back as soon as the server has it: nobody can
@@ -84,7 +85,7 @@ class RemoteSession:
         what became of it.
         """
         await self._sending.acquire()  # nothing is shown before it is known whose it is
-        sending = asyncio.create_task(self._send(prompt))
+        sending = asyncio.create_task(self._send(prompt, images))
         try:
             request, ended = await asyncio.shield(sending)
         except asyncio.CancelledError:
@@ -105,10 +106,12 @@ class RemoteSession:
         await self.lost()
         raise BackendError(LOST)
 
-    async def _send(self, prompt: str) -> tuple[str, asyncio.Future[FinishReason]]:
+    async def _send(
+        self, prompt: str, images: Sequence[Image]
+    ) -> tuple[str, asyncio.Future[FinishReason]]:
         """Send a prompt; what happens is held back until it is known which request it is."""
         try:
-            request = await self.client.send(prompt)
+            request = await self.client.send(prompt, images)
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
             if len(self._mine) > MOST_REMEMBERED:

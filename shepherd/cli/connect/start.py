@@ -22,12 +22,14 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     async with SharedSessionClient(_base_url(request.connect), key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
             from shepherd.cli.connect.question import ask_once
+            from shepherd.cli.images import load_images
             from shepherd.cli.oneshot import read_piped, with_context
 
+            images = load_images(request.images)
             prompt = with_context(request.prompt or "", read_piped())
             if not prompt:
                 raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
-            return await ask_once(client, prompt)
+            return await ask_once(client, prompt, images)
         from shepherd.cli.connect.repl import RemoteRepl
 
         return await RemoteRepl(client, config, cwd, Paths.from_env(os.environ)).run()

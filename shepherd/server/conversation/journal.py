@@ -29,7 +29,8 @@ class SharedJournal:
     def message_added(self, message: Message) -> None:
         if self._inner is not None:
             self._inner.message_added(message)
-        data = {"index": len(self._session.messages) - 1, "message": message_to_json(message)}
+        shown = message_to_json(message.without_images())
+        data = {"index": len(self._session.messages) - 1, "message": shown}
         self._tell(UpdateKind.MESSAGE_ADDED, data, message)
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from shepherd.errors import BusyError
 from shepherd.events import FinishReason
+from shepherd.images import Image
 from shepherd.messages import JsonObject
 
 MOST_WAITING = 32
@@ -33,6 +34,7 @@ class PromptRequest:
 
     prompt: str
     client: str
+    images: tuple[Image, ...] = ()
     id: str = field(default_factory=lambda: f"request_{secrets.token_hex(8)}")
     state: State = State.QUEUED
     answer: str = ""

@@ -7,8 +7,10 @@ from typing import Any, Self, TypeAlias, cast
 
 from shepherd.backends.base import Backend
 from shepherd.backends.cliclient.vocabulary import UpdateKind, from_event
+from shepherd.backends.sight import cannot_see
 from shepherd.errors import BusyError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.connection import end_tasks
 from shepherd.server.conversation.approvals import ClientApprover
@@ -75,11 +77,16 @@ class SharedConversation:
             await end_tasks(self._worker)
         self.log.close()
 
-    def submit(self, prompt: str, client: str) -> PromptRequest:
-        """Put a prompt at the end of the queue; raises BusyError when that is full."""
+    def submit(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
+        """Put a prompt at the end of the queue; raises BusyError when that is full.
+
+        Raises ImageError for images that the model can't see.
+        """
         if self._draining:
             raise BusyError(ENDING)
-        request = PromptRequest(prompt, client)
+        if images and self.backend.info.vision is False:
+            raise cannot_see(self.backend.info.id)
+        request = PromptRequest(prompt, client, images)
         self.queue.add(request)
         self._tell_position(request)
         return request
@@ -154,7 +161,7 @@ class SharedConversation:
                 raise
         return await run_turn(
             self.session,
-            request.prompt,
+            Message.user(request.prompt, request.images),
             self.backend,
             self._tools,
             self._receive,

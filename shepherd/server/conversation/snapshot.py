@@ -23,7 +23,7 @@ def snapshot(conversation: SharedConversation, client: str) -> JsonObject:
             "size": conversation.backend.info.context_size,
         },
         "thinking": session.thinking,
-        "messages": [message_to_json(message) for message in session.messages],
+        "messages": [message_to_json(message.without_images()) for message in session.messages],
         "running": _running(conversation, client),
         "queue": [
             {

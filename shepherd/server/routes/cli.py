@@ -17,6 +17,7 @@ from shepherd.backends.cliclient.vocabulary import (
     RESUME_HEADER,
     UpdateKind,
 )
+from shepherd.images import check_count, decode_image
 from shepherd.server.body import read_json
 from shepherd.server.connection import while_connected
 from shepherd.server.conversation.follow import watch, watch_request
@@ -35,12 +36,26 @@ from shepherd.tools.permissions.approval import Approval, Choice
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
+class ImageBody(Wire):
+    """An image that goes with a prompt."""
+
+    data: Annotated[str, Field(description="Its bytes in base64, or a `data:` URL.")]
+    name: Annotated[str, Field(description="What it is called.")] = ""
+
+
 class PromptBody(Wire):
     """The body of `POST /request`."""
 
     model_config = ConfigDict(populate_by_name=False)
 
     prompt: Annotated[str, Field(description="What the user says.")]
+    images: Annotated[
+        list[ImageBody],
+        Field(
+            default_factory=list[ImageBody],
+            description="Images that go with it: `data` in base64, and a `name`.",
+        ),
+    ]
     stream: Annotated[
         bool, Field(description="Answer with the updates of this request as events.")
     ] = False
@@ -99,7 +114,9 @@ def _add_requests(
         if named or asked.stream:
             conversation.presence.seen(client)
         start = conversation.log.last
-        given = conversation.submit(asked.prompt, client)
+        check_count(asked.images)
+        images = tuple(decode_image(image.data, image.name) for image in asked.images)
+        given = conversation.submit(asked.prompt, client, images)
         headers = {CLIENT_HEADER: client, REQUEST_HEADER: given.id}
         if asked.stream:
             log = conversation.log
