@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import httpx
@@ -17,6 +16,7 @@ from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.session import Session
+from tests.patience import PATIENCE
 from tests.server.harness import CHAT, RunningServer
 
 CLIENTS = 64
@@ -105,29 +105,26 @@ class Crowd:
     texts: dict[Case, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
     ends: Counter[str] = field(default_factory=Counter[str])
     memory: list[int] = field(default_factory=list[int])
-    _until: float = 0.0
+    _left: int = 0
 
-    async def run(self, seconds: float) -> None:
-        """Let all clients ask until the time is over, then wait for the last answers."""
-        self._until = monotonic() + seconds
+    async def run(self, requests: int) -> None:
+        """Let all clients ask until there were so many requests; `memory` is taken at each end."""
+        self._left = requests
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(
-            base_url=self.server.url, timeout=120, limits=limits, trust_env=False
+            base_url=self.server.url, timeout=10 * PATIENCE, limits=limits, trust_env=False
         ) as http:
             clients = [self._client(http) for _ in range(CLIENTS)]
-            await asyncio.gather(self._weigh(), *clients)
+            await asyncio.gather(*clients)
 
     async def _client(self, http: httpx.AsyncClient) -> None:
         ways = [self._whole, self._streamed, self._left_early, self._left_midway, self._cancelled]
-        while monotonic() < self._until:
+        while self._left > 0:
+            self._left -= 1
             way = self.random.choices(ways, [4, 4, 1, 1, 1])[0]
             end = await way(http, self.random.choice(self.cases))
             self.ends[end] += 1
-
-    async def _weigh(self) -> None:
-        while monotonic() < self._until:
             self.memory.append(resident_bytes())
-            await asyncio.sleep(0.1)
 
     async def _whole(self, http: httpx.AsyncClient, case: Case) -> str:
         response = await http.post(CHAT, json=case.body)
@@ -177,6 +174,7 @@ class Crowd:
 
     async def _busy(self, response: httpx.Response) -> str:
         assert "retry-after" in response.headers
+        self._left += 1
         await asyncio.sleep(0.05)
         return "told to come back"
 

@@ -70,7 +70,7 @@ async def test_cancel_at_every_event_then_the_next_turn_works_and_the_file_loads
             break
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", [2048], indirect=True)
 async def test_three_hundred_turns_in_a_small_context(
     backend: LlamaCppBackend, runner: ToolRunner, session: Session, folder: Path

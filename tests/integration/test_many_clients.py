@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 import httpx
+import numpy as np
 import pytest
 
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -31,15 +33,18 @@ logger = logging.getLogger("soak")
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "6"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
+REQUESTS = int(60 * SECONDS)
+"""About as many as are answered in that time; what is done does not depend on who is quick."""
+
 CASES = 60 + int(2 * SECONDS)
-CLOSE_CALL = 0.1
+CLOSE_CALL = 0.5
 """Logits so near to each other that a batch of another shape may turn them round.
 
 Measured on Pup (Q8_0, logits up to 8): mostly no difference at all, at the worst 0.11.
 """
 
-RARELY = 100
-"""At most one answer in so many may have a close call."""
+CLEAR = 0.5
+"""At least this share of the cases has no close call, so that their answers are always equal."""
 
 GROWTH = 32 * 1024 * 1024
 """Bytes that the process may grow once it is warm, whatever the time."""
@@ -74,7 +79,7 @@ async def alone() -> AsyncGenerator[WatchedBackend]:
     await backend.aclose()
 
 
-@pytest.mark.timeout(300 + 4 * SECONDS)
+@pytest.mark.timeout(900 + 20 * SECONDS)
 def test_every_finished_answer_is_that_of_the_request_alone() -> None:
     random = Random(SEED)
     loop = asyncio.new_event_loop()
@@ -82,7 +87,7 @@ def test_every_finished_answer_is_that_of_the_request_alone() -> None:
     with RunningServer(backend, loop=loop) as server:
         cases = [random_case(random) for _ in range(CASES)]
         crowd = Crowd(server, loop, cases, random)
-        asyncio.run(crowd.run(SECONDS))
+        asyncio.run(crowd.run(REQUESTS))
         server.until(lambda: backend.running == 0)
         server.do(all_sequences_are_free(backend))
         assert httpx.get(f"{server.url}/health", timeout=PATIENCE).json()["status"] == "ok"
@@ -96,7 +101,7 @@ def test_every_finished_answer_is_that_of_the_request_alone() -> None:
 async def all_sequences_are_free(backend: WatchedBackend) -> None:
     """As many prompts as there are sequences are in memory at once, and none has ended."""
     sessions = [random_case(Random(n)).session for n in range(PARALLEL)]
-    async with asyncio.timeout(9):
+    async with asyncio.timeout(PATIENCE - 1):
         held = [await backend.prefill_session(s, accept) for s in sessions]
     for prefilled in held:
         async with prefilled:
@@ -105,29 +110,31 @@ async def all_sequences_are_free(backend: WatchedBackend) -> None:
 
 
 async def compare(crowd: Crowd) -> None:
-    """Each text is what the request says alone, or differs from it, rarely, by a close call.
+    """Each text is what the request says alone, or differs from it by a close call.
 
     A batch of another shape rounds differently, so two logits that are almost the same may change
     places; then each token must be the best, or as good, by logits computed from nothing.
     """
-    found = Counter[str]()
+    found, clear = Counter[str](), 0
     async with alone() as backend:
         reference = Reference(builtin_model(), **SERVED)
         for case, texts in crowd.texts.items():
             generation = await backend.generate_from_session(case.session, accept, case.max_tokens)
             ((prompt, (alone_tokens,)),) = backend.answers.items()
-            assert_greedy(reference, prompt, alone_tokens)
+            nearest = margin(reference, prompt, alone_tokens)
+            clear += nearest > CLOSE_CALL
             told = {text_of(reference.vocab, t): t for t in crowd.server.backend.answers[prompt]}
             for text, count in texts.items():
                 if text == generation.message.content:
                     found["same"] += count
                     continue
+                assert nearest <= CLOSE_CALL, f"seed {SEED}: {text!r} is wrong"
                 found["close call"] += count
-                assert_greedy(reference, prompt, told[text])
+                margin(reference, prompt, told[text])
             backend.answers.clear()
         reference.close()
-    logger.info("answers: %s", dict(found))
-    assert found["close call"] <= 1 + found.total() // RARELY
+    logger.info("answers: %s; clear: %d of %d cases", dict(found), clear, len(crowd.texts))
+    assert clear > CLEAR * len(crowd.texts)
 
 
 def text_of(vocab: Vocab, tokens: Tokens) -> str:
@@ -135,20 +142,25 @@ def text_of(vocab: Vocab, tokens: Tokens) -> str:
     return b"".join(map(vocab.piece, tokens)).decode("utf-8", "replace")
 
 
-def assert_greedy(reference: Reference, prompt: Tokens, answer: Tokens) -> None:
-    """Each token of the answer is the best, by far or by little."""
-    tokens = [*prompt, *answer]
+def margin(reference: Reference, prompt: Tokens, answer: Tokens) -> float:
+    """By how much each token of the answer is better than any other, at least.
+
+    Fails if one is clearly worse.
+    """
+    tokens, nearest = [*prompt, *answer], math.inf
     logits = reference.logits(tokens, range(len(prompt), len(tokens)))
     for place, row in logits.items():
-        best = int(row.argmax())
-        distance = float(row[best] - row[tokens[place]])
-        if distance:
-            logger.info("close call: %g", distance)
-        assert distance < CLOSE_CALL, f"seed {SEED}: token {place} is worse by {distance}"
+        others = np.delete(row, tokens[place])
+        distance = float(row[tokens[place]] - others.max())
+        if distance < 0:
+            logger.info("close call: %g", -distance)
+        assert distance > -CLOSE_CALL, f"seed {SEED}: token {place} is worse by {-distance}"
+        nearest = min(nearest, distance)
+    return nearest
 
 
 def assert_flat(memory: list[int]) -> None:
-    """After a third of the time nothing grows any more but within the bound."""
+    """After a third of the requests nothing grows any more but within the bound."""
     third = len(memory) // 3
     warm, late = max(memory[:third]), max(memory[2 * third :])
     logger.info("memory: %s MiB", [m >> 20 for m in memory[:: max(1, len(memory) // 12)]])

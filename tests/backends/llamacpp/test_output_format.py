@@ -20,6 +20,9 @@ from shepherd.structure import OutputFormat
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
 
+EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
+"""Numbers in full width: what is drawn does not depend on the batches."""
+
 SHORT = {"type": "string", "maxLength": 5}
 PERSON = {
     "$defs": {"word": SHORT},
@@ -49,7 +52,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def backend(random_model: Path) -> AsyncGenerator[LlamaCppBackend]:
-    async with loaded(random_model) as backend:
+    async with loaded(random_model, **EXACT) as backend:
         yield backend
 
 
