@@ -1,5 +1,6 @@
 """The backend of every model behind an HTTP API."""
 
+import math
 from dataclasses import replace
 from typing import Self
 
@@ -25,6 +26,12 @@ from shepherd.session import Session
 
 LEAST_ANSWER = 256
 """Rather than an answer shorter than this many tokens, something of the conversation should go."""
+
+LEAST_DOUBT, MOST_DOUBT = 0.02, 0.2
+"""How far an estimate may be below the truth, where an output limit must fit behind it."""
+
+LIMIT_STEPS = 8
+"""An output limit for which there is no room is taken back by so many parts of it."""
 
 
 class ApiBackend(Backend):
@@ -129,8 +136,9 @@ class ApiBackend(Backend):
 
     async def _answer(self, prefilled: ApiPrefilled, gate: Gate, max_tokens: int) -> Generation:
         request = prefilled.request
-        if max_tokens:
-            request = self.wire.chat(prefilled.session, self._traits, max_tokens)
+        limit = self._limit(prefilled.prompt_tokens, max_tokens)
+        if limit:
+            request = self.wire.chat(prefilled.session, self._traits, limit)
         try:
             return await self._generate(prefilled, request, gate)
         except ContextFullError as full:
@@ -139,7 +147,7 @@ class ApiBackend(Backend):
                 raise
             self._learn(prefilled.session, overflow)
             room = overflow.fits_with or 0
-            if room < LEAST_ANSWER or 0 < max_tokens <= room:
+            if room < LEAST_ANSWER or 0 < limit <= room:
                 raise
         shorter = self.wire.chat(prefilled.session, self._traits, room)
         return await self._generate(prefilled, shorter, gate)
@@ -155,6 +163,20 @@ class ApiBackend(Backend):
     async def aclose(self) -> None:
         self._closed = True
         await self.client.aclose()
+
+    def _limit(self, prompt_tokens: int, max_tokens: int) -> int:
+        """The output limit to send, 0 for the wire's own choice if that fits behind the prompt.
+
+        Where a limit is always sent, one for which there is no room would be refused. It goes down
+        in steps, since another budget for thoughts costs Anthropic's prompt cache.
+        """
+        usual = self.wire.usual_limit(self._traits)
+        if not usual or not self.window.size:
+            return max_tokens
+        doubt = min(self.estimator.error or LEAST_DOUBT, MOST_DOUBT)
+        room = self.window.size - math.ceil(prompt_tokens * (1 + max(doubt, LEAST_DOUBT)))
+        room = max(room - room % max(1, usual // LIMIT_STEPS), LEAST_ANSWER)
+        return min(max_tokens, room) if max_tokens else room if room < usual else 0
 
     async def _generate(
         self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate

@@ -182,6 +182,11 @@ class Wire(ABC):
         Raises InvalidRequestError for a parameter that the API has not.
         """
 
+    def usual_limit(self, model: ModelTraits) -> int:
+        """The output limit that `chat` sends for `max_tokens` 0; 0 = none."""
+        del model
+        return 0
+
     @abstractmethod
     def decoder(self) -> WireDecoder:
         """Understands the answer to one `chat` request."""

@@ -5,7 +5,8 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from shepherd.backends.api.anthropic.decoder import AnthropicDecoder
-from shepherd.backends.api.anthropic.options import SAMPLING_PARAMETERS
+from shepherd.backends.api.anthropic.dialect import dialect_of
+from shepherd.backends.api.anthropic.options import SAMPLING_PARAMETERS, output_limit
 from shepherd.backends.api.anthropic.replay import WIRE
 from shepherd.backends.api.anthropic.request import chat_body
 from shepherd.backends.api.anthropic.thinking import BINDING_BETA
@@ -41,6 +42,9 @@ class AnthropicWire(Wire):
         if "block_binding" in body.get("thinking", {}):
             headers["anthropic-beta"] = BINDING_BETA
         return WireRequest("/v1/messages", body, headers=headers)
+
+    def usual_limit(self, model: ModelTraits) -> int:
+        return output_limit(0, model, dialect_of(model.id))
 
     def decoder(self) -> WireDecoder:
         return AnthropicDecoder()
