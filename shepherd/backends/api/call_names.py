@@ -29,6 +29,8 @@ class CallNames:
         own = self._id(call.id)
         self._taken.add(own)
         name, arguments = self._name(call.name), clean_object(call.arguments)
+        if (own, name, arguments) == (call.id, call.name, call.arguments):
+            return call
         return replace(call, id=own, name=name, arguments=arguments)
 
     def _id(self, given: str) -> str:

@@ -13,7 +13,7 @@ from itertools import groupby, takewhile
 
 from shepherd.backends.api.call_names import CallNames
 from shepherd.backends.api.clean import clean_text
-from shepherd.messages import Message, Role
+from shepherd.messages import Message, Role, ToolCall
 
 NO_RESULT = "Error: no result"
 NO_OUTPUT = "(no output)"
@@ -106,7 +106,10 @@ def _filled(message: Message) -> Message:
         content = "" if message.images else NO_TEXT
     if message.role is Role.SYSTEM:
         return Message.user(content, message.images)
-    return replace(message, content=content, reasoning=clean_text(message.reasoning))
+    reasoning = clean_text(message.reasoning)
+    if (content, reasoning) == (message.content, message.reasoning):
+        return message
+    return replace(message, content=content, reasoning=reasoning)
 
 
 def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
@@ -123,7 +126,7 @@ def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
                 yield from _group(caller, [], names)
             caller = message if message.role is Role.ASSISTANT and message.tool_calls else None
             if caller is None:
-                yield replace(message, tool_calls=())
+                yield replace(message, tool_calls=()) if message.tool_calls else message
     if caller is not None:
         yield from _group(caller, [], names)
 
@@ -138,13 +141,21 @@ def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterat
             left.remove(found)
         results.append(found or Message.tool(call, NO_RESULT))
     calls = tuple(map(names.valid, caller.tool_calls))
-    yield replace(caller, tool_calls=calls)
+    yield caller if calls == caller.tool_calls else replace(caller, tool_calls=calls)
     for call, result in zip(calls, results, strict=True):
-        yield replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
+        yield _result_of(call, result)
     for call, result in zip(calls, results, strict=True):
         if result.images:
             yield Message.user(f"From {call.name}.", result.images)
     yield from map(_as_user, left)
+
+
+def _result_of(call: ToolCall, result: Message) -> Message:
+    """The result without what no result has, under its call's id and name."""
+    names = (result.tool_call_id, result.name)
+    if names == (call.id, call.name) and not (result.tool_calls or result.images):
+        return result
+    return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
 
 
 def _as_user(result: Message) -> Message:
