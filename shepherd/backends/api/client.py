@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -53,10 +54,18 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
     )
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
     if near:
-        transport = httpx.AsyncHTTPTransport(limits=limits, socket_options=_KEEP_ALIVE)
+        transport = httpx.AsyncHTTPTransport(
+            verify=_certificates(endpoint), limits=limits, socket_options=_KEEP_ALIVE
+        )
         return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
     http2 = endpoint.http2 and not getproxies()
     return httpx.AsyncClient(timeout=timeout, limits=limits, http2=http2)
+
+
+def _certificates(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    """The usual ones; none, which takes no time to load, where nothing is encrypted."""
+    encrypted = not endpoint.base_url.lower().startswith("http://")
+    return encrypted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class ApiClient:

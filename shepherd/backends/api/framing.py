@@ -2,7 +2,7 @@
 
 import codecs
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shepherd.backends.api.wire import Framing
 from shepherd.errors import UnreachableError
@@ -11,8 +11,7 @@ LARGEST_EVENT = 16 * 1024 * 1024
 """More bytes without an event's end are no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(NamedTuple):
     """One event; `name` and `id` are "" where the framing, or the server, has none."""
 
     name: str
@@ -74,18 +73,15 @@ class SSEDecoder(StreamDecoder):
             self._name, self._id, self._data, self._size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
-        if field not in (b"data", b"event", b"id"):
-            return
         text = value.removeprefix(b" ").decode("utf-8", "replace")
-        if field == b"event":
+        if field == b"data":
+            self._size += len(line)
+            _check(self._size, self._largest)
+            self._data.append(text)
+        elif field == b"event":
             self._name = text
-            return
-        if field == b"id":
+        elif field == b"id":
             self._id = text
-            return
-        self._size += len(line)
-        _check(self._size, self._largest)
-        self._data.append(text)
 
 
 class LinesDecoder(StreamDecoder):
@@ -139,8 +135,9 @@ class _Lines:
         lines = data.splitlines()
         rest = b"" if data.endswith((b"\r", b"\n")) else lines.pop()
         if lines:
-            lines[0] = b"".join([*self._held, lines[0]])
-            self._held, self._size = [], 0
+            if self._held:
+                lines[0] = b"".join([*self._held, lines[0]])
+                self._held, self._size = [], 0
             if self._first:
                 lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
                 self._first = False

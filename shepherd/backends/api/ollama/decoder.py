@@ -51,11 +51,12 @@ class OllamaDecoder(WireDecoder):
         if thinking := as_text(message.get("thinking")):
             yield ThinkingDelta(thinking)
         content = as_text(message.get("content"))
-        logprobs = tuple(map(token_logprob, as_objects(data.get("logprobs"))))
-        if content or logprobs:
-            yield TextDelta(content, logprobs)
-        for call in as_objects(message.get("tool_calls")):
-            yield from self._call(call)
+        told = as_objects(data.get("logprobs")) if "logprobs" in data else ()
+        if content or told:
+            yield TextDelta(content, tuple(map(token_logprob, told)))
+        if "tool_calls" in message:
+            for call in as_objects(message.get("tool_calls")):
+                yield from self._call(call)
         if data.get("done") is True and not self._complete:
             self._complete = True
             yield from _usage(data)

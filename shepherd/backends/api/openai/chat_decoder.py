@@ -32,6 +32,9 @@ _REASONS = {
     "error": FinishReason.ERROR,
 }
 
+_THOUGHTS = frozenset({"reasoning_details", "reasoning_content", "reasoning"})
+_CALLS = frozenset({"tool_calls", "function_call"})
+
 
 class ChatDecoder(WireDecoder):
     """Reads chunks, and whole answers of servers that do not stream; only the first choice."""
@@ -52,7 +55,8 @@ class ChatDecoder(WireDecoder):
         if error or data.get("object") == "error":
             yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
             return
-        yield from _usage(data)
+        if usage := _usage(data):
+            yield usage
         for choice in as_objects(data.get("choices")):
             if not as_count(choice.get("index")):
                 yield from self._choice(choice)
@@ -61,10 +65,13 @@ class ChatDecoder(WireDecoder):
         delta = choice.get("delta")
         whole = as_object(choice.get("message"))
         said = as_object(delta) if isinstance(delta, dict) or self._said else whole
-        yield from self._thoughts(said)
+        if not _THOUGHTS.isdisjoint(said):
+            yield from self._thoughts(said)
         yield from self._text(said, choice)
-        yield from self._tool_calls(said)
-        yield from _usage(choice)
+        if not _CALLS.isdisjoint(said):
+            yield from self._tool_calls(said)
+        if usage := _usage(choice):
+            yield usage
         reason = as_text(choice.get("finish_reason"))
         if reason and not self._stopped:
             self._stopped = True
@@ -81,12 +88,13 @@ class ChatDecoder(WireDecoder):
             yield ThinkingDelta(thought)
 
     def _text(self, said: JsonObject, choice: JsonObject) -> Iterator[Delta]:
-        deltas = list(_content(said.get("content")))
-        if deltas and isinstance(deltas[-1], TextDelta):
-            logprobs = token_logprobs(as_object(choice.get("logprobs")))
-            deltas[-1] = replace(deltas[-1], logprobs=logprobs)
-        self._said = self._said or bool(deltas)
-        yield from deltas
+        deltas = _content(said.get("content"))
+        told = as_object(choice.get("logprobs"))
+        if told and deltas and isinstance(deltas[-1], TextDelta):
+            deltas[-1] = replace(deltas[-1], logprobs=token_logprobs(told))
+        if deltas:
+            self._said = True
+            yield from deltas
         if refusal := as_text(said.get("refusal")):
             self._said = self._refused = True
             yield TextDelta(refusal)
@@ -109,31 +117,31 @@ class ChatDecoder(WireDecoder):
         yield StopDelta(ended, note)
 
 
-def _content(content: object) -> Iterator[Delta]:
+def _content(content: object) -> list[Delta]:
     """The text of a string or of parts; some of Mistral's are thoughts."""
     if isinstance(content, str):
-        if content:
-            yield TextDelta(content)
-        return
+        return [TextDelta(content)] if content else []
+    deltas: list[Delta] = []
     for part in as_objects(content):
         inner = part.get("thinking")
         thought = as_text(inner) or "".join(as_text(p.get("text")) for p in as_objects(inner))
         if thought:
-            yield ThinkingDelta(thought)
+            deltas.append(ThinkingDelta(thought))
         elif said := as_text(part.get("text")) or as_text(part.get("refusal")):
-            yield TextDelta(said)
+            deltas.append(TextDelta(said))
+    return deltas
 
 
-def _usage(holder: JsonObject) -> Iterator[Delta]:
+def _usage(holder: JsonObject) -> UsageDelta | None:
     """The usage, where it is told: in a chunk, in a choice (Moonshot) or beside it (Groq)."""
-    usage = as_object(holder.get("usage")) or as_object(
-        as_object(holder.get("x_groq")).get("usage")
-    )
+    usage = as_object(holder.get("usage"))
+    if not usage and "x_groq" in holder:
+        usage = as_object(as_object(holder.get("x_groq")).get("usage"))
     if not usage:
-        return
+        return None
     details = as_object(usage.get("prompt_tokens_details"))
     cached = as_count(details.get("cached_tokens"))
-    yield UsageDelta(
+    return UsageDelta(
         as_count(usage.get("prompt_tokens")),
         as_count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
         as_count(usage.get("completion_tokens")),

@@ -26,10 +26,10 @@ def loads(text: str) -> Any:
     Raises ValueError; also for NaN, and for what is nested too deep to be an argument.
     """
     try:
-        value = json.loads(text, strict=False, parse_constant=_refuse)
+        value = _FORGIVING.decode(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    return _clean(value) if "\\u" in text or _SURROGATES.search(text) else value
+    return _clean(value) if "\\u" in text or not _is_unicode(text) else value
 
 
 def loads_lenient(text: str) -> Any:
@@ -47,6 +47,18 @@ def loads_lenient(text: str) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+_FORGIVING = json.JSONDecoder(strict=False, parse_constant=_refuse)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether there is no half of a character in it; faster than a search for one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _clean(value: Any) -> Any:
