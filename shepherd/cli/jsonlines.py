@@ -1,8 +1,8 @@
 """A conversation as JSON lines: users on stdin, everything that happens on stdout.
 
-In: `{"type": "user", "content": "…"}`, or a line of plain text; `{"type": "interrupt"}` ends the
-turn that runs. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`, `stats` and `error`
-as they happen, `end_turn` behind each turn. Inputs wait for their turn in order.
+In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain text; `{"type":
+"interrupt"}` ends the turn that runs. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`,
+`stats` and `error` as they happen, `end_turn` behind each turn. Inputs wait their turn in order.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from shepherd.cli.lines import read_lines
 from shepherd.cli.oneshot import EXIT_CODES
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
+from shepherd.messages import Message
 from shepherd.turn import ToolExecutor, run_turn
 
 STDIN = 0
@@ -45,7 +46,7 @@ class _Conversation:
     assembly: Assembly
     writer: EventWriter
     tools: ToolExecutor
-    _prompts: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue[str | None])
+    _prompts: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue[Message | None])
     _turn: asyncio.Task[FinishReason] | None = None
     _interrupted: bool = False
 
@@ -59,7 +60,7 @@ class _Conversation:
         finally:
             reader.cancel()
 
-    async def turn(self, prompt: str) -> FinishReason:
+    async def turn(self, prompt: str | Message) -> FinishReason:
         """Answer one prompt; raises BrokenPipeError when nobody reads."""
         reason = FinishReason.CANCELLED
         self._interrupted = False
@@ -76,7 +77,7 @@ class _Conversation:
             raise BrokenPipeError
         return reason
 
-    async def _answer(self, prompt: str) -> FinishReason:
+    async def _answer(self, prompt: str | Message) -> FinishReason:
         assembly = self.assembly
         backend = await assembly.backend()
         try:
@@ -105,8 +106,8 @@ class _Conversation:
 
     def _take(self, given: UserInput | Interrupt | None) -> None:
         match given:
-            case UserInput(content):
-                self._prompts.put_nowait(content)
+            case UserInput():
+                self._prompts.put_nowait(given.message)
             case Interrupt() if self._turn is not None:
                 self._interrupted = True
                 self._turn.cancel()

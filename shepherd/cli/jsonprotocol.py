@@ -4,7 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+from shepherd.errors import ImageError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.images import Image, check_count, decode_image
+from shepherd.messages import Message
 from shepherd.transcript.records import json_line
 
 INTERRUPTED = "Error: interrupted by the user"
@@ -20,6 +23,12 @@ class UserInput:
     """A prompt."""
 
     content: str
+    images: tuple[Image, ...] = ()
+
+    @property
+    def message(self) -> Message:
+        """What is sent."""
+        return Message.user(self.content, self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,33 @@ def parse_input(line: bytes) -> UserInput | Interrupt | None:
         raise InputError(f"begins with {{ and is not JSON: {error}") from error
     match data:
         case {"type": "user", "content": str(content)} if content.strip():
-            return UserInput(content)
+            return UserInput(content, _images(data.get("images", [])))
         case {"type": "user"}:
             raise InputError('a "user" needs a non-empty text as its "content"')
         case {"type": "interrupt"}:
             return Interrupt()
         case _:
             raise InputError('"type" must be "user" or "interrupt"')
+
+
+def _images(given: object) -> tuple[Image, ...]:
+    if not isinstance(given, list):
+        raise InputError('"images" must be a list of objects with "data" and "name"')
+    try:
+        check_count(cast(list[object], given))
+        return tuple(_image(item) for item in cast(list[object], given))
+    except ImageError as error:
+        raise InputError(str(error)) from error
+
+
+def _image(given: object) -> Image:
+    match given:
+        case {"data": str(data), "name": str(name)}:
+            return decode_image(data, name)
+        case {"data": str(data)}:
+            return decode_image(data)
+        case _:
+            raise InputError('an image needs its bytes in base64 as its "data"')
 
 
 @dataclass(slots=True)

@@ -1,9 +1,15 @@
-"""--image, with the real program."""
+"""Images with a question: --image with the real program, and in JSON lines."""
+
+import json
 
 import pytest
 
+from shepherd.cli.jsonprotocol import InputError, UserInput, parse_input
+from shepherd.messages import Message
 from tests.cli.program import Program
-from tests.pictures import png
+from tests.pictures import picture, png
+
+PHOTO = picture()
 
 
 def test_an_image_goes_with_the_question(program: Program) -> None:
@@ -31,3 +37,27 @@ def test_what_can_not_be_shown_is_one_sentence(
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_json_lines_bring_images() -> None:
+    images = [{"data": PHOTO.base64, "name": PHOTO.name}, {"data": PHOTO.data_url}]
+    line = json.dumps({"type": "user", "content": "What is this?", "images": images})
+    given = parse_input(line.encode())
+    assert isinstance(given, UserInput)
+    assert given.message == Message.user("What is this?", (PHOTO, picture("")))
+
+
+@pytest.mark.parametrize(
+    ("images", "told"),
+    [
+        ("x", "must be a list"),
+        ([{"name": "a.png"}], 'as its "data"'),
+        ([{"data": "%", "name": "a.png"}], r"a\.png is no valid base64"),
+        ([{"data": "AAAA"}], "convert it"),
+        ([{"data": PHOTO.base64}] * 21, "too many"),
+    ],
+)
+def test_what_is_no_image_in_json_lines_is_told(images: object, told: str) -> None:
+    line = json.dumps({"type": "user", "content": "?", "images": images})
+    with pytest.raises(InputError, match=told):
+        parse_input(line.encode())
