@@ -28,7 +28,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.tuples(st.just(CallbackEvent.SYSTEM), text, topics, st.just("")),
     st.tuples(st.just(CallbackEvent.ERROR), text, name, st.just("")),
     st.tuples(st.just(CallbackEvent.STOP), st.sampled_from(FinishReason), st.just(""), st.just("")),
-    st.tuples(st.just(CallbackEvent.STATS), arguments, st.just(""), st.just("")),
+    st.tuples(st.just(CallbackEvent.STATS), arguments, st.just("") | name, st.just("")),
 )
 
 
