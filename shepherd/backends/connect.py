@@ -1,7 +1,7 @@
 """Connecting to a provider's API."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.client import ApiClient, ClientOptions
@@ -69,7 +69,7 @@ async def _connect(provider: Provider, book: ProviderBook, options: ClientOption
     return await ApiBackend.connect(
         endpoint_of(provider, book),
         _wire(provider),
-        _traits(facts),
+        replace(_traits(facts), effort=provider.effort, output_setting=provider.output_limit),
         context_size=provider.context_size,
         traits_source=facts.context_source,
         options=options,

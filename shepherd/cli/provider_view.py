@@ -31,6 +31,7 @@ def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
         ("context", context or "(what the server says)"),
         ("output limit", f"{facts.output:,} tokens" if facts.output else ""),
         ("can", ", ".join(_abilities(provider, book))),
+        ("effort", provider.effort),
         ("dialect", provider.dialect),
         ("headers", ", ".join(provider.headers)),
         ("priority", str(provider.priority)),

@@ -23,6 +23,7 @@ ProviderType = Literal[
 ]  # fmt: skip
 PROVIDER_TYPES: tuple[str, ...] = get_args(ProviderType)
 Dialect = Literal["", "strict", "extended"]
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
 
 LOCAL = "local"
 """Not a provider: the model that the settings name, in this process."""
@@ -81,6 +82,13 @@ class Provider(Section):
     dialect: Annotated[
         Dialect,
         Field(description='`strict` or `extended` OpenAI parameters; "" = as the server is known.'),
+    ] = ""
+    effort: Annotated[
+        Effort,
+        Field(
+            description="How much a model behind an API thinks; what it does not know becomes the "
+            'nearest that it does. "" = as `model.thinking` says.'
+        ),
     ] = ""
     headers: Annotated[
         dict[str, str],

@@ -85,6 +85,8 @@ class ApiBackend(Backend):
         except BaseException:
             await backend.aclose()
             raise
+        if traits.output_setting:
+            window = replace(window, output_limit=traits.output_setting)
         backend._adopt(asked, window)
         return backend
 

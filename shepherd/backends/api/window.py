@@ -46,10 +46,12 @@ async def ask_window(
         models = []
     model = traits.id or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
-    told = await _probed(client, wire, listed) if not setting else listed
+    asked = not setting or wire.tells_abilities
+    told = await _probed(client, wire, listed) if asked else listed
     vision = traits.vision if told.vision is None else told.vision
+    thinking = traits.thinking if told.thinking is None else told.thinking
     window = _window(told, listed, traits, setting, traits_source)
-    return replace(traits, id=model, vision=vision), window
+    return replace(traits, id=model, vision=vision, thinking=thinking), window
 
 
 def _window(
@@ -68,9 +70,9 @@ def _window(
 async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEntry:
     """What the most reliable probe tells that tells anything, else the list's entry.
 
-    Whether the model sees may be told by another probe than the size of its context.
+    What the model is able to may be told by another probe than the size of its context.
     """
-    told, vision = listed, listed.vision
+    told, vision, thinking = listed, listed.vision, listed.thinking
     sized = False
     for probe in wire.probes(listed.id):
         try:
@@ -82,9 +84,10 @@ async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEnt
         if found.context_size and not sized:
             told, sized = found, True
         vision = found.vision if vision is None else vision
+        thinking = found.thinking if thinking is None else thinking
         if sized and vision is not None:
             break
-    return replace(told, vision=vision)
+    return replace(told, vision=vision, thinking=thinking)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:

@@ -131,7 +131,7 @@ class ModelEntry:
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
     `source` says where the context size was learned, for the user. `vision` says whether it sees
-    images, None if nobody says.
+    images, `thinking` whether it can think, None if nobody says.
     """
 
     id: str
@@ -139,6 +139,7 @@ class ModelEntry:
     output_limit: int = 0
     source: str = ""
     vision: bool | None = None
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,10 @@ class ModelTraits:
     thinking: bool = False
     vision: bool | None = None
     limit_parameter: str = ""
+    output_setting: int = 0
+    """The user's own output limit, which goes before the server's; 0 = none."""
+    effort: str = ""
+    """How much it is to think, one of `effort.EFFORTS`; "" = as the session says."""
 
 
 class Wire(ABC):
@@ -165,6 +170,8 @@ class Wire(ABC):
     default_base_url: ClassVar[str] = ""
     prints_calls: ClassVar[bool] = True
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
+    tells_abilities: ClassVar[bool] = False
+    """Whether its probes are worth asking also where the context size is set."""
     image_types: ClassVar[frozenset[str]] = frozenset(MEDIA_TYPES)
     """The images that the API takes."""
 

@@ -27,7 +27,7 @@ class Dialect:
     shows them only when asked to. `bound`: its thoughts are valid only behind the very same system
     prompt, tools and messages. `one_sampler`: temperature or top_p, not both. `forced_calls`: it
     can be made to call a tool. `formats`: it can be held to a JSON schema. `output_limit` is in
-    tokens, 0 = unknown.
+    tokens, 0 = unknown. `efforts` are those that it can be told, of ours.
     """
 
     adaptive: bool = False
@@ -39,12 +39,14 @@ class Dialect:
     forced_calls: bool = True
     formats: bool = False
     output_limit: int = 0
+    efforts: tuple[str, ...] = ()
 
 
 _NAME = re.compile(r"claude-([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _OLD_NAME = re.compile(r"claude-(\d)(?:[-.](\d))?-([a-z]+)")
 _PREVIEW = re.compile(r"claude-(mythos)-preview")
 
+_OLD_EFFORTS = ("low", "medium", "high")
 _ALWAYS_THINKING = ("fable", "mythos")
 
 
@@ -75,6 +77,7 @@ def _claude(family: str, major: int, minor: int) -> Dialect:
         forced_calls=version < (5, 1) or family == "haiku",
         formats=True,
         output_limit=128_000,
+        efforts=("low", "medium", "high", "xhigh") if version >= (4, 7) else _OLD_EFFORTS,
     )
 
 

@@ -7,7 +7,7 @@ from shepherd.backends.api.anthropic.dialect import Dialect, dialect_of
 from shepherd.backends.api.anthropic.formats import enforced, in_words
 from shepherd.backends.api.anthropic.options import output_limit, sampling_of, tool_choice_of
 from shepherd.backends.api.anthropic.replay import assistant_blocks
-from shepherd.backends.api.anthropic.thinking import thinking_of, thinks
+from shepherd.backends.api.anthropic.thinking import effort_of, keeps_thoughts, thinking_of
 from shepherd.backends.api.normalise import Rules, Turn, normalise, turns
 from shepherd.backends.api.wire import ModelTraits
 from shepherd.images import Image
@@ -32,7 +32,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     said = turns(conversation.messages)
     limit = output_limit(max_tokens, model, dialect)
     thinking = thinking_of(session, model, dialect, limit, said)
-    messages = [_message(turn, model.id if thinks(thinking) else "") for turn in said]
+    messages = [_message(turn, model.id if keeps_thoughts(thinking) else "") for turn in said]
     system = [_text(conversation.system)] if conversation.system else []
     tools = [_tool(spec) for spec in session.tools or _recalled(conversation.messages)]
     mark(tools, system, messages)
@@ -47,7 +47,9 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         "tool_choice": _choice(session, dialect, model.id) if tools else None,
         "output_config": _output_config(session, dialect, messages),
     }
-    body |= sampling_of(session.sampling, dialect, thinking=thinks(thinking))
+    if effort := effort_of(model, dialect):
+        body["output_config"] = {**(body["output_config"] or {}), "effort": effort}
+    body |= sampling_of(session.sampling, dialect, thinking=keeps_thoughts(thinking))
     return {key: value for key, value in body.items() if value not in (None, [])}
 
 

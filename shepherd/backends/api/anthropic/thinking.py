@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from shepherd.backends.api.anthropic.dialect import Dialect, Off
 from shepherd.backends.api.anthropic.replay import THOUGHTS, assistant_blocks
+from shepherd.backends.api.effort import BUDGETS, NONE, nearest, thinks
 from shepherd.backends.api.normalise import Turn
 from shepherd.backends.api.wire import ModelTraits
 from shepherd.messages import JsonObject, Role
@@ -24,22 +25,31 @@ def thinking_of(
     A model that is made to call a tool does not think first where that can be helped, since most
     refuse both at once.
     """
-    wanted = session.thinking and model.thinking and session.tool_choice is None
+    wanted = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
-        return _budget(limit) if wanted and _unbroken(said, model.id) else None
+        most = BUDGETS.get(model.effort, MOST_BUDGET)
+        return _budget(limit, most) if wanted and _unbroken(said, model.id) else None
     if wanted or dialect.off is Off.NEVER:
         return _adaptive(dialect, shown=wanted)
     return {"type": dialect.off.value} if dialect.off else None
 
 
-def thinks(thinking: JsonObject | None) -> bool:
+def keeps_thoughts(thinking: JsonObject | None) -> bool:
     """Whether a request's `thinking` is such that thoughts in the history are of use."""
     return thinking is not None and thinking["type"] in ("enabled", "adaptive")
 
 
-def _budget(limit: int) -> JsonObject | None:
-    """Half of the limit for thoughts; None if that is too little to think in."""
-    budget = min(limit // 2, MOST_BUDGET)
+def effort_of(model: ModelTraits, dialect: Dialect) -> str:
+    """The `effort` that the model knows, "" to leave it out."""
+    silent = model.effort == NONE and dialect.off is not Off.NEVER
+    if silent or not (model.effort and model.thinking and dialect.efforts):
+        return ""
+    return nearest(model.effort, dialect.efforts)
+
+
+def _budget(limit: int, most: int) -> JsonObject | None:
+    """Up to half of the limit for thoughts; None if that is too little to think in."""
+    budget = min(limit // 2, most)
     return {"type": "enabled", "budget_tokens": budget} if budget >= LEAST_BUDGET else None
 
 

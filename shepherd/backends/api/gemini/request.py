@@ -1,5 +1,6 @@
 """A session as the body of a generateContent request."""
 
+from shepherd.backends.api.effort import thinks
 from shepherd.backends.api.gemini.contents import RULES, to_contents
 from shepherd.backends.api.gemini.schema import gemini_schema
 from shepherd.backends.api.gemini.traits import thinking_config
@@ -41,7 +42,8 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         config["maxOutputTokens"] = limit
     if session.output_format is not None:
         config |= _response_format(session.output_format)
-    if model.thinking and (thinking := thinking_config(model.id, on=session.thinking)):
+    thinking = thinking_config(model.id, on=thinks(session, model), effort=model.effort)
+    if model.thinking and thinking:
         config["thinkingConfig"] = thinking
     if config:
         body["generationConfig"] = config

@@ -2,10 +2,13 @@
 
 import re
 
+from shepherd.backends.api.effort import BUDGETS, nearest
 from shepherd.messages import JsonObject
 
 _VERSION = re.compile(r"gemini-(\d+)")
 _SIGNATURES_SINCE = 3
+_LEVELS = ("low", "high")
+_FLASH_LEVELS = ("minimal", "low", "medium", "high")
 
 
 def model_path(model: str) -> str:
@@ -32,17 +35,18 @@ def wants_signatures(model: str) -> bool:
     return generation(model) >= _SIGNATURES_SINCE
 
 
-def thinking_config(model: str, *, on: bool) -> JsonObject:
-    """`thinkingConfig` for a model that can think.
+def thinking_config(model: str, *, on: bool, effort: str = "") -> JsonObject:
+    """`thinkingConfig` for a model that can think; `effort` is ours, "" for its own choice.
 
     Up to 2.5 a budget in tokens (-1 is the model's own choice, Pro can't go below 128), then
-    levels, of which every model has LOW and HIGH; no model takes both.
+    levels, of which every model has LOW and HIGH and Flash all; no model takes both.
     """
     shown: JsonObject = {"includeThoughts": True} if on else {}
     version = generation(model)
     if version == 0:
         return shown
     if version >= _SIGNATURES_SINCE:
-        return shown | {"thinkingLevel": "HIGH" if on else "LOW"}
+        level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
+        return shown | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
     least = 128 if "pro" in model else 0
-    return shown | {"thinkingBudget": -1 if on else least}
+    return shown | {"thinkingBudget": BUDGETS.get(effort, -1) if on else least}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shepherd.backends.api.effort import nearest, thinks
 from shepherd.backends.api.lenient import as_object
 from shepherd.backends.api.normalise import Rules, normalise
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
@@ -33,6 +34,7 @@ _NAMES = {
     "seed": "seed",
     "stop": "stop",
 }
+_LEVELS = ("low", "medium", "high")
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -56,7 +58,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     if session.tools:
         body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
-        body["think"] = _think(model.id, on=session.thinking)
+        body["think"] = _think(model, on=thinks(session, model))
     if session.output_format is not None:
         body["format"] = _format(session.output_format)
     return body
@@ -76,10 +78,10 @@ def _logprobs(top: int | None) -> JsonObject:
     return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
 
-def _think(model: str, *, on: bool) -> bool | str:
+def _think(model: ModelTraits, *, on: bool) -> bool | str:
     """GPT-OSS thinks always; it has levels, and no `false`."""
-    if "gpt-oss" in model:
-        return "medium" if on else "low"
+    if "gpt-oss" in model.id:
+        return nearest(model.effort or ("medium" if on else "low"), _LEVELS)
     return on
 
 

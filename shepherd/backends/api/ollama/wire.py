@@ -29,6 +29,7 @@ class OllamaWire(Wire):
     name: ClassVar[str] = "ollama"
     framing: ClassVar[Framing] = Framing.NDJSON
     default_base_url: ClassVar[str] = "http://localhost:11434"
+    tells_abilities: ClassVar[bool] = True
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
     def auth(self, api_key: str) -> Mapping[str, str]:
@@ -59,4 +60,5 @@ class OllamaWire(Wire):
         abilities, shown = as_texts(body.get("capabilities")), shown_window(body, model)
         if not abilities:
             return shown
-        return replace(shown or ModelEntry(model), vision="vision" in abilities)
+        entry = shown or ModelEntry(model)
+        return replace(entry, vision="vision" in abilities, thinking="thinking" in abilities)

@@ -1,5 +1,6 @@
 """A session as a request for chat completions."""
 
+from shepherd.backends.api.effort import thinks
 from shepherd.backends.api.normalise import normalise
 from shepherd.backends.api.openai.chat_sampling import chat_sampling
 from shepherd.backends.api.openai.dialects import Dialect, Switch
@@ -17,7 +18,7 @@ def chat_body(
 
     Raises InvalidRequestError for a parameter that the server has not.
     """
-    messages = _messages(session, dialect, wire)
+    messages = _messages(session, dialect, wire, thinking=thinks(session, model))
     body: JsonObject = {"model": model.id, "messages": messages, "stream": True}
     if dialect.usage_option:
         body["stream_options"] = {"include_usage": True}
@@ -35,13 +36,13 @@ def _limit_parameter(model: str) -> str:
     return "max_completion_tokens" if reasons(model) else "max_tokens"
 
 
-def _messages(session: Session, dialect: Dialect, wire: str) -> list[JsonObject]:
+def _messages(session: Session, dialect: Dialect, wire: str, *, thinking: bool) -> list[JsonObject]:
     conversation = normalise(session.system_message, session.messages, dialect.rules)
     system = conversation.system
     if not dialect.grammar:
         system = asking_for_json(system, session.output_format)
     head: list[JsonObject] = [{"role": "system", "content": system}] if system else []
-    thoughts = dialect.thoughts if session.thinking or not dialect.every_thought else ()
+    thoughts = dialect.thoughts if thinking or not dialect.every_thought else ()
     return head + [_message(m, dialect, thoughts, wire) for m in conversation.messages]
 
 
@@ -90,7 +91,7 @@ def _named_choice(session: Session) -> JsonObject:
 
 def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObject:
     """The fields that say whether the model is to reason."""
-    thinking = session.thinking
+    thinking = thinks(session, model)
     if dialect.switch is Switch.UNSAID:
         return {}
     if dialect.switch is Switch.THINKING:
@@ -98,7 +99,9 @@ def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObj
     fields: JsonObject = {}
     if dialect.switch is Switch.TEMPLATE:
         fields["chat_template_kwargs"] = {"enable_thinking": thinking}
-    effort = chat_effort(model.id, thinking=thinking, tools=bool(session.tools))
-    if effort is None and thinking and model.thinking:
-        effort = "medium"
+    wanted = model.effort or ("medium" if thinking else "")
+    effort = chat_effort(model.id, wanted, tools=bool(session.tools))
+    known = model.thinking or (model.effort and dialect.switch is Switch.TEMPLATE)
+    if effort is None and thinking and known:
+        effort = wanted
     return fields | ({"reasoning_effort": effort} if effort else {})

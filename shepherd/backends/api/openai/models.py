@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from shepherd.backends.api.effort import EFFORTS, NONE, nearest
 from shepherd.backends.api.lenient import (
     as_count,
     as_flag,
@@ -20,6 +21,7 @@ _ONLY_RESPONSES = re.compile(r"codex|deep-research|computer-use|-pro(?!\w)")
 
 _TOOLS_FORBID_EFFORT = (5, 2)
 _TOOLS_NEED_RESPONSES = (5, 4)
+_XHIGH_SINCE = (5, 2)
 
 CONTEXT_FIELDS = (
     "loaded_context_length",  # LM Studio
@@ -66,17 +68,31 @@ def needs_responses(model: str) -> bool:
     return bool(_ONLY_RESPONSES.search(name)) or gpt_version(model) >= _TOOLS_NEED_RESPONSES
 
 
-def chat_effort(model: str, *, thinking: bool, tools: bool) -> str | None:
+def chat_effort(model: str, effort: str, *, tools: bool) -> str | None:
     """The `reasoning_effort` for one of OpenAI's models in chat completions, None for no such.
 
-    From GPT-5.2 on, OpenAI takes tools there only without reasoning.
+    `effort` is what is wanted, "" for the least. From GPT-5.2 on, OpenAI takes tools there only
+    without reasoning.
     """
     if not reasons(model):
         return None
     version = gpt_version(model)
     if tools and "/" not in model and version >= _TOOLS_FORBID_EFFORT:
         return "none"
-    return "medium" if thinking else least_effort(model)
+    return effort_of(model, effort)
+
+
+def effort_of(model: str, effort: str) -> str:
+    """What one of OpenAI's reasoning models knows that is nearest to `effort`; "" is the least."""
+    least = least_effort(model)
+    if not effort:
+        return least
+    known = list(EFFORTS[EFFORTS.index(least) :])
+    if least == NONE:
+        known.remove("minimal")  # GPT-5 alone has it
+    if gpt_version(model) < _XHIGH_SINCE:
+        known.remove("xhigh")
+    return nearest(effort, tuple(known))
 
 
 def least_effort(model: str) -> str:

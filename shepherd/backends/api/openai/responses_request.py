@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shepherd.backends.api.effort import thinks
 from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.normalise import Rules, normalise
 from shepherd.backends.api.openai.formats import asking_for_json, text_format, tool_choice
-from shepherd.backends.api.openai.models import least_effort, reasons
+from shepherd.backends.api.openai.models import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters
 from shepherd.backends.api.wire import ModelTraits
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -61,9 +62,11 @@ def _options(session: Session, model: ModelTraits) -> JsonObject:
 
 
 def _reasoning(session: Session, model: ModelTraits) -> JsonObject:
-    if session.thinking:
-        return {"effort": "medium", "summary": "auto"}
-    return {"effort": least_effort(model.id) if reasons(model.id) else "none"}
+    thinking = thinks(session, model)
+    effort = model.effort or ("medium" if thinking else "")
+    if reasons(model.id):
+        effort = effort_of(model.id, effort)
+    return {"effort": effort or "none"} | ({"summary": "auto"} if thinking else {})
 
 
 def _tool(spec: ToolSpec) -> JsonObject:

@@ -5,9 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.assemble import Answer
 from shepherd.backends.api.gemini.contents import SKIP_SIGNATURE
 from shepherd.backends.api.gemini.wire import GeminiWire
 from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.base import GenerationStats
+from shepherd.events import unheard
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session
 from tests.backends.api.conversations import conversations, texts
@@ -100,3 +103,22 @@ def test_text_that_was_changed_since_goes_back_without_its_signatures() -> None:
     hi, on = Message.user("hi"), Message.user("go on")
     assert contents(hi, kept, on)[1]["parts"] == [{"text": "this "}, part, {"text": " now"}]
     assert contents(hi, changed, on)[1]["parts"] == [{"text": "that was it now"}]
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), st.booleans()), min_size=1, max_size=6))
+def test_signatures_go_back_with_their_parts_whatever_is_printed(
+    told: list[tuple[str, bool]],
+) -> None:
+    parts: list[JsonObject] = [{"text": "<think>Hm.</think>\n```py\n1\n```\n<tool_call>{}"}]
+    parts += [{"text": text} | ({"thoughtSignature": "c2ln"} if s else {}) for text, s in told]
+    wire = GeminiWire()
+    answer, decoder = Answer(wire, Session(), unheard), wire.decoder()
+    for part in parts:
+        answer.take(decoder.feed("", {"candidates": [{"content": {"parts": [part]}}]}))
+    answer.take(decoder.feed("", {"candidates": [{"finishReason": "STOP"}]}))
+    message = answer.complete(GenerationStats()).message
+    back = contents(Message.user("hi"), message)[1]["parts"]
+    assert [p for p in back if "thoughtSignature" in p] == [
+        p for p in parts if "thoughtSignature" in p
+    ]
+    assert "".join(p["text"] for p in back) == "".join(p["text"] for p in parts)

@@ -3,10 +3,14 @@
 import pytest
 from ollama import ListResponse, ProcessResponse, ShowResponse
 
+from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.ollama.window import LARGEST_UNASKED
 from shepherd.backends.api.ollama.wire import OllamaWire
-from shepherd.backends.api.wire import ModelEntry, WireRequest
+from shepherd.backends.api.wire import ModelEntry, ModelTraits, WireRequest
 from shepherd.messages import JsonObject
+from tests.backends.api.support import options
+from tests.backends.api.upstream import Received, Reply, Upstream
 
 WIRE = OllamaWire()
 LOADED, SHOWN = WIRE.probes("qwen3")
@@ -87,3 +91,29 @@ def test_whether_it_sees_is_told_by_its_capabilities(
 def test_nothing_is_known_from_what_says_nothing(body: JsonObject) -> None:
     assert WIRE.parse_probe(SHOWN, body, "m") is None
     assert WIRE.parse_probe(LOADED, body, "m") is None
+
+
+@pytest.mark.parametrize("setting", [0, 8192])
+@pytest.mark.parametrize(
+    ("abilities", "known", "able"),
+    [(("completion", "thinking"), False, True), (("completion",), True, False), ((), True, True)],
+)
+async def test_what_it_tells_goes_before_the_model_database(
+    abilities: tuple[str, ...], setting: int, *, known: bool, able: bool
+) -> None:
+    shown = {"capabilities": [*abilities], "model_info": {"qwen3.context_length": 40_960}}
+    bodies = {"/api/tags": {"models": [{"model": "qwen3"}]}, "/api/ps": {"models": []}}
+
+    def answer(request: Received) -> Reply:
+        return Reply({"/api/show": shown, **bodies}[request.path])
+
+    async with Upstream(answer) as up:
+        backend = await ApiBackend.connect(
+            Endpoint(up.url, name="local"),
+            OllamaWire(),
+            ModelTraits("qwen3", thinking=known, vision=known),
+            context_size=setting,
+            options=options(),
+        )
+        await backend.aclose()
+    assert (backend.traits.thinking, backend.traits.vision) == (able, known and not abilities)
