@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from shepherd.backends.api.calls import CallCollector, FoundCalls, as_text
+from shepherd.backends.api.clean import clean_object
+from shepherd.backends.api.pairs import HalfLetters, whole_letters
 from shepherd.backends.api.wire import (
     CallDelta,
     Delta,
@@ -73,6 +75,7 @@ class Answer:
         self._output = OutputFilter(style, self._tools if self._prints else ())
         self._content: list[str] = []
         self._reasoning: list[str] = []
+        self._said, self._thought = HalfLetters(), HalfLetters()
         self._logprobs = logprobs
         self._shown = None if logprobs is None else ShownTokens()
 
@@ -107,6 +110,8 @@ class Answer:
         truncated = reason is not FinishReason.STOP
         if self._shown is not None:
             self._shown.finish()
+        self._think(self._thought.finish())
+        self._show(self._output.feed(self._said.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
         native = self.got.calls.finish(self._wire, self._tools, self._taken, truncated=truncated)
@@ -128,7 +133,7 @@ class Answer:
     def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
         """The message so far."""
         message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
-        extra = self.got.extra
+        extra = clean_object(self.got.extra)
         return replace(message, extra={self._wire: extra}) if extra else message
 
     def _take(self, delta: Delta) -> None:
@@ -140,7 +145,7 @@ class Answer:
                 self._feed(text)
             case ThinkingDelta(text=text):
                 self.started = self.started or bool(text)
-                self._show([TextEvent(CallbackEvent.THINKING, text)])
+                self._think(self._thought.feed(text))
             case CallDelta():
                 self.started = True
                 got.calls.take(delta)
@@ -188,12 +193,15 @@ class Answer:
             self._notice(self.got.stop.note)
 
     def _notice(self, text: str) -> None:
-        self._send(CallbackEvent.SYSTEM, text, Topic.WARNING)
+        self._send(CallbackEvent.SYSTEM, whole_letters(text), Topic.WARNING)
 
     def _feed(self, text: str) -> None:
         if text:
             self.started = True
-            self._show(self._output.feed(text))
+            self._show(self._output.feed(self._said.feed(text)))
+
+    def _think(self, text: str) -> None:
+        self._show([TextEvent(CallbackEvent.THINKING, text)])
 
     def _show(self, events: Sequence[TextEvent]) -> None:
         if self._shown is not None and self._logprobs is not None:

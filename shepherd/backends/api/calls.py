@@ -5,6 +5,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from shepherd.backends.api.clean import clean_object
+from shepherd.backends.api.nesting import too_deep
+from shepherd.backends.api.pairs import whole_letters
 from shepherd.backends.api.wire import CallDelta
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog
@@ -72,7 +75,8 @@ class CallCollector:
         ids = set(taken)
         found, rest, problems, cut = [list[Any]() for _ in range(4)]
         for call in self._pieces.values():
-            text = "".join(call.arguments)
+            text = whole_letters("".join(call.arguments))
+            call.id, call.name = whole_letters(call.id), whole_letters(call.name)
             name = catalog.known(call.name) or call.name
             arguments = _arguments(name, text, catalog, truncated=truncated) if tools else None
             if arguments is None or not name:
@@ -84,7 +88,7 @@ class CallCollector:
                 continue
             own = call.id if call.id and call.id not in ids else new_id()
             ids.add(own)
-            extra = {wire: call.extra} if call.extra else {}
+            extra = {wire: clean_object(call.extra)} if call.extra else {}
             found.append(ToolCall(own, name, arguments, extra))
         return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut))
 
@@ -101,14 +105,14 @@ def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -
     if not text.strip():
         return None if truncated else {}
     try:
-        return _object(loads(text))
-    except ValueError:
+        return _object(loads(text), text)
+    except (ValueError, RecursionError):
         pass
     if truncated:
         return None
     try:
-        mended = _object(loads_lenient(text))
-    except ValueError:
+        mended = _object(loads_lenient(text), text)
+    except (ValueError, RecursionError):
         return None
     known = mended is not None and name in catalog.names
     return (
@@ -116,13 +120,18 @@ def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -
     )
 
 
-def _object(value: Any) -> JsonObject | None:
-    """The object; some servers wrap its JSON in a text, or send null for no arguments."""
+def _object(value: Any, text: str) -> JsonObject | None:
+    """The object that is in `text`, and can be written again.
+
+    Some servers wrap its JSON in a text, or send null for no arguments.
+    """
     if value is None:
         return {}
     if isinstance(value, str):
         value = loads(value)
-    return cast(JsonObject, value) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or too_deep(text, value):
+        return None
+    return clean_object(cast(JsonObject, value))
 
 
 def _problem(name: str, text: str, catalog: ToolCatalog) -> str:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
 from shepherd.backends.api.overflow.body import searchable
+from shepherd.backends.api.pairs import whole_letters
 from shepherd.backends.api.relay import is_final, relayed
 from shepherd.backends.api.sight import says_blind
 from shepherd.errors import (
@@ -28,6 +29,12 @@ _QUOTA = re.compile(
     r"|billing_not_active|credit balance is too low|insufficient credits",
     re.IGNORECASE,
 )
+_WRONG_KEY = re.compile(
+    r"invalid[_ ]api[_ ]key|incorrect api key"
+    r"|api[_ ]key (?:is )?(?:not valid|not found|invalid|expired)",
+    re.IGNORECASE,
+)
+"""Google and xAI refuse a key with status 400."""
 
 
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
@@ -70,7 +77,7 @@ class Asked:
 
     def words(self, body: object) -> str:
         """The error's text, for the user."""
-        text = error_text(body)
+        text = whole_letters(error_text(body))
         for secret in self.secrets:
             text = text.replace(secret, "…")
         return text[:TEXT_MOST]
@@ -88,7 +95,9 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
         why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {asked}: {text or status}"
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
-    if status in (401, 402, 403) or _QUOTA.search(searchable(body)):
+    words = searchable(body)
+    if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
+        status = 401 if _WRONG_KEY.search(words) else status
         return Failure(_no_access(asked, status, said))
     if is_rate_limit(status, body):
         busy = BusyError(f"{asked} limits the rate of requests ({said}); try again later.")

@@ -11,6 +11,8 @@ import httpx
 from shepherd.backends.api.assemble import Answer
 from shepherd.backends.api.client import reason
 from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
+from shepherd.backends.api.nesting import too_deep
+from shepherd.backends.api.sniffing import SniffedDecoder
 from shepherd.backends.api.wire import Delta, Framing, WireDecoder
 from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
@@ -49,7 +51,7 @@ class Reading:
 
     async def run(self, response: httpx.Response, framing: Framing) -> None:
         """Read until the answer or the connection ends, or the callback has said False."""
-        stream = decoder_for(framing, response.headers.get("content-type", ""))
+        stream = SniffedDecoder() if framing is Framing.SSE else decoder_for(framing)
         why = CUT
         try:
             try:
@@ -97,4 +99,6 @@ def _object(data: str) -> JsonObject:
         value = cast(object, json.loads(data))
     except (ValueError, RecursionError):
         return {}
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    if not isinstance(value, dict) or too_deep(data, value):
+        return {}
+    return cast(JsonObject, value)

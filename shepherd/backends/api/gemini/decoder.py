@@ -56,11 +56,11 @@ class GeminiDecoder(WireDecoder):
 
     def _part(self, part: JsonObject) -> Iterator[Delta]:
         if call := as_object(part.get("functionCall")):
-            yield self._call(call, as_text(part.get("thoughtSignature")))
+            yield self._call(call, _signature(part))
             return
         text, thought = as_text(part.get("text")), part.get("thought") is True
-        if as_text(part.get("thoughtSignature")):
-            self._signed.append({"at": self._text_length, "part": part})
+        if _signature(part):
+            self._signed.append({"at": self._text_length, "part": _signed_part(part)})
         if not text:
             return
         if thought:
@@ -91,6 +91,19 @@ class GeminiDecoder(WireDecoder):
         if self._signed:
             yield ExtraDelta({"signed": self._signed})
         yield stop
+
+
+def _signature(part: JsonObject) -> str:
+    """The part's signature, "" if it has none that can be sent back."""
+    signature = as_text(part.get("thoughtSignature"))
+    return signature if signature.isascii() else ""
+
+
+def _signed_part(part: JsonObject) -> JsonObject:
+    """The part as it goes back; it is text, whatever else it may be."""
+    thought = {"thought": True} if part.get("thought") is True else {}
+    signature = {"thoughtSignature": part["thoughtSignature"]}
+    return {"text": as_text(part.get("text"))} | thought | signature
 
 
 def _usage(usage: JsonObject) -> UsageDelta | None:

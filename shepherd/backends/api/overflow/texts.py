@@ -31,6 +31,7 @@ RATE_LIMIT = _any(
     r"\bthrottl",
     r"resource[ _]exhausted",
     r"please wait before trying",
+    r"server[ _]busy",
     r"usage limit",
 )
 
