@@ -1,4 +1,4 @@
-"""A stream that ends at any byte, and a stream that comes in any pieces."""
+"""A stream in any pieces, and with garbage in it; see tests/backends/conformance for cuts."""
 
 import json
 
@@ -10,11 +10,9 @@ from shepherd.backends.api.framing import decoder_for
 from shepherd.backends.api.reading import Reading
 from shepherd.backends.api.wire import Framing
 from shepherd.backends.base import Generation, GenerationStats
-from shepherd.errors import UnreachableError
-from shepherd.events import TEXT_EVENTS, FinishReason
+from shepherd.events import FinishReason
 from tests.backends.api.plain_wire import PlainDecoder, PlainWire
-from tests.backends.api.support import LIST, WRITE, Events, FakeTime, asking, backend_at
-from tests.backends.api.upstream import Received, Reply, Upstream
+from tests.backends.api.support import LIST, WRITE, Events, FakeTime, asking
 
 CALLS = [("list_directory", {"path": "a"}), ("write_file", {"path": "ü", "content": "🐑"})]
 EVENTS = [
@@ -30,41 +28,6 @@ EVENTS = [
 ]
 DATA = [*(json.dumps(e, ensure_ascii=False) for e in EVENTS), "[DONE]"]
 STREAM = "".join(f"data: {data}\r\n\r\n" for data in DATA).encode()
-
-
-async def test_cut_at_every_byte() -> None:
-    cuts: list[int] = []
-
-    def answer(request: Received) -> Reply:
-        headers, cut = {"content-type": "text/event-stream"}, cuts[-1]
-        return Reply(STREAM, headers=headers, cut_after=cut, until_close=cut % 2 == 0)
-
-    outcomes: list[Generation | None] = []
-    async with Upstream(answer) as up:
-        backend = backend_at(up)
-        for offset in range(len(STREAM) + 1):
-            cuts.append(offset)
-            before = len(up.requests)
-            session, events = asking(LIST, WRITE), Events()
-            try:
-                outcomes.append(await backend.generate_from_session(session, events))
-                assert len(up.requests) == before + 1
-            except UnreachableError:
-                outcomes.append(None)
-                assert events.of(*TEXT_EVENTS) == []
-        await backend.aclose()
-    for generation in filter(None, outcomes):
-        made = [(c.name, c.arguments) for c in generation.message.tool_calls]
-        assert made == CALLS[: len(made)]
-    first = STREAM.index(b"\r\n")
-    assert all(g is None for g in outcomes[: first - 1])
-    assert all(g is not None for g in outcomes[first:])
-    begun, whole = outcomes[first], outcomes[-1]
-    assert begun is not None
-    assert whole is not None
-    assert begun.finish_reason is FinishReason.ERROR
-    assert whole.finish_reason is FinishReason.TOOL_CALLS
-    assert len(whole.message.tool_calls) == 2
 
 
 def read(pieces: list[bytes]) -> tuple[list[tuple[object, ...]], Generation]:

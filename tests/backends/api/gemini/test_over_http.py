@@ -1,9 +1,4 @@
-"""Gemini through the backend, beside Google's own client on the same stream."""
-
-from typing import Any, cast
-
-from google import genai
-from google.genai import types
+"""Gemini through the backend; see tests/backends/conformance for what holds for all."""
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.endpoint import Endpoint
@@ -87,35 +82,6 @@ async def test_a_turn_with_calls() -> None:
             ],
         },
     ]
-
-
-async def official_parts(url: str) -> list[types.Part]:
-    """What Google's client makes of the answer at `url`."""
-    there = types.HttpOptions(base_url=url, api_version="v1beta")
-    client = genai.Client(api_key="k", http_options=there)
-    parts: list[types.Part] = []
-    stream = cast(Any, client.aio.models).generate_content_stream  # its types are partial
-    async for response in await stream(model=MODEL, contents="hi"):
-        for candidate in cast(types.GenerateContentResponse, response).candidates or []:
-            parts += (candidate.content and candidate.content.parts) or []
-    await client.aio.aclose()
-    return parts
-
-
-async def test_googles_own_client_reads_the_same() -> None:
-    for chunks in (CALLS, TEXT):
-        async with Upstream([reply(chunks), reply(chunks)]) as up:
-            backend = backend_at(up)
-            ours = await backend.generate_from_session(asking(LIST), Events())
-            await backend.aclose()
-            parts = await official_parts(up.url)
-        said = [part.text or "" for part in parts if not part.thought]
-        called = [part.function_call for part in parts if part.function_call]
-        assert ours.message.content == "".join(said)
-        theirs = [(call.name, call.args) for call in called]
-        assert [(call.name, call.arguments) for call in ours.message.tool_calls] == theirs
-        assert up.requests[0].path == up.requests[1].path
-        assert up.requests[0].query == up.requests[1].query
 
 
 async def test_a_filtered_answer_says_why() -> None:

@@ -1,9 +1,6 @@
-"""Ollama through the backend, beside its own client on the same stream."""
-
-from typing import Any, cast
+"""Ollama through the backend; see tests/backends/conformance for what holds for all."""
 
 import pytest
-from ollama import AsyncClient, ChatResponse
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.endpoint import Endpoint
@@ -60,33 +57,6 @@ async def test_a_turn_with_calls() -> None:
         "tool",
     ]
     assert [m["content"] for m in request.json["messages"][2:]] == ["of Köln", "of ."]
-
-
-async def official_parts(url: str) -> list[ChatResponse]:
-    """What Ollama's client makes of the answer at `url`."""
-    client = cast(Any, AsyncClient(url))  # its types are partial
-    said = [{"role": "user", "content": "hi"}]
-    parts = [part async for part in await client.chat("qwen3", said, stream=True)]
-    await client.close()
-    return parts
-
-
-async def test_ollamas_own_client_reads_the_same() -> None:
-    for lines in (CALLS, TEXT):
-        async with Upstream([Reply.ndjson(lines), Reply.ndjson(lines)]) as up:
-            backend = backend_at(up)
-            ours = await backend.generate_from_session(asking(LIST), Events())
-            await backend.aclose()
-            parts = await official_parts(up.url)
-        text = "".join(part.message.content or "" for part in parts)
-        thinking = "".join(part.message.thinking or "" for part in parts)
-        called = [call.function for part in parts for call in part.message.tool_calls or []]
-        message = ours.message
-        assert (message.content, message.reasoning) == (text, thinking)
-        assert [(call.name, call.arguments) for call in message.tool_calls] == [
-            (function.name, function.arguments) for function in called
-        ]
-        assert up.requests[0].path == up.requests[1].path
 
 
 async def test_a_full_context_is_told_with_its_numbers() -> None:

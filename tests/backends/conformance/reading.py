@@ -1,0 +1,41 @@
+"""An answer read without a network: the bytes in any pieces, through all of the backend's layers
+but its client's."""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+import httpx
+
+from shepherd.backends.api.assemble import Answer
+from shepherd.backends.api.reading import Reading
+from shepherd.backends.base import Generation, GenerationStats
+from shepherd.session import Session
+from tests.backends.api.support import Events
+from tests.backends.conformance.talk import check_order
+from tests.backends.conformance.wired import WireSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was told, and what came of it; `broken` says why the answer ended too early."""
+
+    events: Events
+    generation: Generation
+    broken: str
+
+
+async def read(subject: WireSubject, session: Session, pieces: Iterable[bytes]) -> Outcome:
+    """The answer in these pieces."""
+    wire, events = subject.wire("http://127.0.0.1:1"), Events()
+    answer = Answer(wire, session, events)
+    reading = Reading(wire.decoder(), answer, lambda: 0.0)
+
+    async def stream() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    headers = {"content-type": subject.content_type}
+    await reading.run(httpx.Response(200, headers=headers, content=stream()), wire.framing)
+    generation = answer.complete(GenerationStats(), reading.broken)
+    check_order(events)
+    return Outcome(events, generation, reading.broken)
