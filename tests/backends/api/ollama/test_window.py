@@ -101,11 +101,17 @@ def test_nothing_is_known_from_what_says_nothing(body: JsonObject) -> None:
 async def test_what_it_tells_goes_before_the_model_database(
     abilities: tuple[str, ...], setting: int, *, known: bool, able: bool
 ) -> None:
-    shown = {"capabilities": [*abilities], "model_info": {"qwen3.context_length": 40_960}}
-    bodies = {"/api/tags": {"models": [{"model": "qwen3"}]}, "/api/ps": {"models": []}}
+    told: JsonObject = {
+        "capabilities": [*abilities],
+        "model_info": {"qwen3.context_length": 40_960},
+    }
+    bodies: dict[str, JsonObject] = {
+        "/api/tags": {"models": [{"model": "qwen3"}]},
+        "/api/ps": {"models": []},
+    }
 
     def answer(request: Received) -> Reply:
-        return Reply({"/api/show": shown, **bodies}[request.path])
+        return Reply({"/api/show": told, **bodies}[request.path])
 
     async with Upstream(answer) as up:
         backend = await ApiBackend.connect(
