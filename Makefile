@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help chat serve test soak check lint types imports format docs docs-check bench bench-engine lock clean
+.PHONY: help chat serve test soak check lint types imports format docs docs-check bench bench-engine bench-backends lock clean
 
 help:       ## list the tasks
-	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 chat: .venv-run      ## set up what is missing, then talk to the agent
 	@$(BIN)/shepherd
@@ -48,6 +48,9 @@ bench: .venv-dev     ## side-by-side benchmarks, printed as ratios
 
 bench-engine: .venv-dev   ## the engine beside llama.cpp's and llama-cpp-python's servers
 	@$(BIN)/python -m bench.engine
+
+bench-backends: .venv-dev   ## the API backends beside the official SDKs
+	@$(BIN)/python -m bench.backends
 
 lock:       ## renew the lock files (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \

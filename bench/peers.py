@@ -57,7 +57,7 @@ def llama_server(load: Load) -> Generator[str]:
     Several sequences share one pool of cells, as they do where its number of slots is automatic.
     """
     command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
-    with _served([*command, load.cores, str(load.parallel)], dict(os.environ)) as url:
+    with served([*command, load.cores, str(load.parallel)], dict(os.environ)) as url:
         yield url
 
 
@@ -72,7 +72,7 @@ def llama_cpp_python_server(load: Load, packages: Path) -> Generator[str]:
     command += ["--n_threads", load.cores, "--n_threads_batch", load.cores]
     command += ["--interrupt_requests", "false"]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
-    with _served(command, env) as url:
+    with served(command, env) as url:
         yield url
 
 
@@ -87,12 +87,13 @@ def shepherd_server(
         for setting in (f"threads={load.cores}", f"parallel={load.parallel}", *settings):
             command += ["--set", f"llamacpp.{setting}"]
         env = {"PATH": os.environ["PATH"], "HOME": str(home or empty)}
-        with _served(command, env) as url:
+        with served(command, env) as url:
             yield url
 
 
 @contextmanager
-def _served(command: list[str], env: dict[str, str]) -> Generator[str]:
+def served(command: list[str], env: dict[str, str]) -> Generator[str]:
+    """A server that says its address when it is ready; yields that, and ends it."""
     process = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

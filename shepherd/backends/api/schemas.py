@@ -34,7 +34,8 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
         elif key in ("enum", "const", "default", "examples"):
             found[key] = value
         elif key not in _HOLDERS:
-            found[key] = _inlined(value, root, within)
+            nested = isinstance(value, (dict, list))
+            found[key] = _inlined(value, root, within) if nested else value
     return found
 
 

@@ -58,13 +58,13 @@ class OutputFilter:
 
         Bytes are UTF-8 and may end in the middle of a character; bad ones become U+FFFD.
         """
-        text = output if isinstance(output, str) else self._decoder.decode(output)
-        self._read(text)
+        self._read(output if isinstance(output, str) else self._decoder.decode(output))
         return self._machine.sink.take()
 
     def _read(self, text: str) -> None:
+        machine = self._machine
         while text:
-            text = self._machine.mode.feed(text)
+            text = machine.mode.feed(text)
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
         """The events that were held back; afterwards `result` is complete.

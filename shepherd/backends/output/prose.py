@@ -55,7 +55,10 @@ class Prose(Resumable):
         self._newlines = newlines
 
     def feed(self, text: str) -> str:
-        return self._read(self._held + text, final=False)
+        if self._line_start or self._held or self._newlines or self._markers.trigger.search(text):
+            return self._read(self._held + text, final=False)
+        self._put(text)
+        return ""
 
     def finish(self, *, truncated: bool) -> str:
         return self._read(self._held, final=True)

@@ -40,27 +40,26 @@ class OllamaDecoder(WireDecoder):
         return self._complete
 
     def feed(self, name: str, data: JsonObject) -> list[Delta]:
-        return list(self._deltas(data))
-
-    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
         if "error" in data:
             self._complete = True
-            yield ErrorDelta(data, as_error_status(data.get("status_code")))
-            return
+            return [ErrorDelta(data, as_error_status(data.get("status_code")))]
+        deltas: list[Delta] = []
         message = as_object(data.get("message"))
         if thinking := as_text(message.get("thinking")):
-            yield ThinkingDelta(thinking)
+            deltas.append(ThinkingDelta(thinking))
         content = as_text(message.get("content"))
         told = as_objects(data.get("logprobs")) if "logprobs" in data else ()
         if content or told:
-            yield TextDelta(content, tuple(map(token_logprob, told)))
+            logprobs = tuple(map(token_logprob, told)) if told else ()
+            deltas.append(TextDelta(content, logprobs))
         if "tool_calls" in message:
             for call in as_objects(message.get("tool_calls")):
-                yield from self._call(call)
+                deltas += self._call(call)
         if data.get("done") is True and not self._complete:
             self._complete = True
-            yield from _usage(data)
-            yield self._stop(as_text(data.get("done_reason")))
+            deltas += _usage(data)
+            deltas.append(self._stop(as_text(data.get("done_reason"))))
+        return deltas
 
     def _call(self, call: JsonObject) -> Iterator[CallDelta]:
         """Calls come whole; those without a name are none."""

@@ -1,0 +1,1 @@
+"""Our API backends beside the official SDKs, on recorded streams."""

@@ -1,0 +1,55 @@
+"""A client that is measured, and ours."""
+
+from abc import ABC, abstractmethod
+from time import monotonic_ns
+
+from bench.backends.asked import KEY, MODEL, SAID, SYSTEM, tools
+
+Seen = list[tuple[int, str]]
+"""When a piece of text came, in nanoseconds of the monotonic clock, and what it said."""
+
+
+class Client(ABC):
+    """A client for one upstream; what it needs is imported when it is made."""
+
+    @abstractmethod
+    async def ask(self, seen: Seen) -> None:
+        """Make the call and take in the whole answer."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+
+class Ours(Client):
+    """ApiBackend, with a callback that only notes the time."""
+
+    def __init__(self, wire: str, url: str) -> None:
+        from shepherd.backends.api.backend import ApiBackend
+        from shepherd.backends.api.endpoint import Endpoint
+        from shepherd.backends.api.wire import ModelTraits
+        from shepherd.backends.api.wires import base_url_for, wire_for
+        from shepherd.events import TEXT_EVENTS
+        from shepherd.messages import Message, ToolSpec
+        from shepherd.session import Session
+
+        self._kinds = TEXT_EVENTS
+        kind = "openai" if wire == "openai-chat" else wire
+        address = f"{url}/v1" if wire.startswith("openai") else url
+        spoken = wire_for(kind, address)
+        endpoint = Endpoint(base_url_for(kind, address, spoken), KEY)
+        self._backend = ApiBackend(endpoint, spoken, ModelTraits(MODEL, context_size=32768))
+        question, answer, further = SAID
+        said = [Message.user(question), Message.assistant(answer), Message.user(further)]
+        self._session = Session(SYSTEM, said, [ToolSpec(**tool) for tool in tools("parameters")])
+
+    async def ask(self, seen: Seen) -> None:
+        def callback(event: str, content: str, _name: str, _id: str) -> bool:
+            if event in self._kinds:
+                seen.append((monotonic_ns(), content))
+            return True
+
+        await self._backend.generate_from_session(self._session, callback)
+
+    async def aclose(self) -> None:
+        await self._backend.aclose()
