@@ -62,7 +62,7 @@ class Vendor(ABC):
     bytes: int = 0
     messages: int = 0
     refused: list[str] = field(default_factory=list[str])
-    marks: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
 
     kind: ClassVar[str]
     model: ClassVar[str]
@@ -82,13 +82,18 @@ class Vendor(ABC):
             why = f"{type(error).__name__}: {error}"
             self.refused.append(f"{why}\n{json.dumps(body)[-3000:]}")
             return Reply({"error": {"message": f"invalid: {why}"}}, status=400)
-        self.marks = MARKS.findall("\n".join(strings(body)))
-        prompt = 3 + round(self.ratio * self.length(body))
+        self.texts = strings(body)
+        prompt = 3 + round(self.ratio * sum(map(len, self.texts)))
         full = self.overflow(body, prompt)
         if full is not None:
             self.overflows += 1
             return full
         return self.stream(answer_to(said), prompt)
+
+    @property
+    def marks(self) -> list[str]:
+        """The marks of questions, results and answers in the last request, in order."""
+        return MARKS.findall("\n".join(self.texts))
 
     @abstractmethod
     def asks(self, request: Received) -> bool:
@@ -117,10 +122,6 @@ class Vendor(ABC):
     @abstractmethod
     def stream(self, answer: Answer, prompt: int) -> Reply:
         """The answer as the vendor streams it."""
-
-    def length(self, body: JsonObject) -> int:
-        """The characters that count."""
-        return sum(map(len, strings(body)))
 
     def sign(self, text: str) -> str:
         """What proves that the vendor said so; Base64, as Google's are."""
