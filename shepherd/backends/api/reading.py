@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import cast
 
@@ -18,6 +18,7 @@ from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
 
 _DONE = "[DONE]"
+_raw_decode = json.JSONDecoder().raw_decode  # what `loads` does, less its search for blanks
 CUT = "the connection ended before the answer did"
 
 GRACE = 2.0
@@ -66,14 +67,14 @@ class Reading:
             self.broken = why
 
     async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
-        pieces = cast(AsyncGenerator[bytes, None], response.aiter_bytes())
+        pieces = cast(AsyncGenerator[bytes, None], _body(response))
         with suppress(TimeoutError):  # the answer is complete, only the connection's end missing
             async with asyncio.timeout(None) as limit, aclosing(pieces) as body:
                 async for data in body:
                     self.take(stream.feed(data))
                     if self._answer.ended:
                         return
-                    if self._complete and limit.when() is None:
+                    if (self._done or self._decoder.complete) and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)
 
     @property
@@ -83,22 +84,32 @@ class Reading:
     def take(self, events: Iterable[StreamEvent]) -> None:
         """Feed these events to the answer; what follows the end is none."""
         deltas: list[Delta] = []
-        for event in events:
-            self._done = self._done or event.data.strip() == _DONE
+        for name, data, _ in events:
+            text = data.strip()
+            self._done = self._done or text == _DONE
             if self._done:
                 break
-            deltas += self._decoder.feed(event.name, _object(event.data))
+            deltas += self._decoder.feed(name, _object(text))
         self._answer.take(deltas)
         if self._began is None and self._answer.started:
             self._began = self._clock()
 
 
-def _object(data: str) -> JsonObject:
+def _body(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body, with no more steps on the way than it needs."""
+    coded = response.headers.get("content-encoding", "identity") != "identity"
+    stream = response.stream
+    if coded or not isinstance(stream, httpx.AsyncByteStream):
+        return response.aiter_bytes()
+    return aiter(stream)
+
+
+def _object(text: str) -> JsonObject:
     """The event's object; {} for what is none."""
     try:
-        value = cast(object, json.loads(data))
+        value, end = cast(tuple[object, int], _raw_decode(text))
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(value, dict) or too_deep(data, value):
+    if not isinstance(value, dict) or end != len(text) or too_deep(text, value):
         return {}
     return cast(JsonObject, value)
