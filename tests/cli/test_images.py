@@ -1,10 +1,13 @@
 """Images with a question: --image with the real program, and in JSON lines."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from shepherd.cli.images import load_images
 from shepherd.cli.jsonprotocol import InputError, UserInput, parse_input
+from shepherd.errors import ImageError
 from shepherd.messages import Message
 from tests.cli.program import Program
 from tests.pictures import picture, png
@@ -21,22 +24,24 @@ def test_an_image_goes_with_the_question(program: Program) -> None:
     assert "> [image photo.png, 64×48]\nWhat is this?" in shown.stdout
 
 
-@pytest.mark.parametrize(
-    ("script", "name", "told"),
-    [
-        ("vision: no\ntext: Never.\n", "photo.png", "script can't see images"),
-        ("text: Never.\n", "todo.txt", "todo.txt is no PNG"),
-        ("text: Never.\n", "missing.png", "missing.png can't be read: No such file"),
-    ],
-)
-def test_what_can_not_be_shown_is_one_sentence(
-    program: Program, script: str, name: str, told: str
-) -> None:
+def test_a_model_that_can_not_see_is_told_of_in_one_sentence(program: Program) -> None:
     (program.work / "photo.png").write_bytes(png())
-    done = program.run_scripted(script, "-e", "What is this?", "--image", name)
+    script = "vision: no\ntext: Never.\n"
+    done = program.run_scripted(script, "-e", "What is this?", "--image", "photo.png")
     assert (done.returncode, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert done.stderr.count("script can't see images") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+    text, missing = tmp_path / "todo.txt", tmp_path / "missing.png"
+    text.write_text("buy milk")
+    with pytest.raises(ImageError, match=r"todo\.txt is no PNG"):
+        load_images([text])
+    with pytest.raises(ImageError, match=r"missing\.png can't be read: No such file"):
+        load_images([missing])
+    with pytest.raises(ImageError, match="too many"):
+        load_images([text] * 21)
 
 
 def test_json_lines_bring_images() -> None:
