@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from tests.backends.conformance.language import compact
 
-JUNK: list[Any] = [None, True, -1, 1.5, "", "\ud83d", [], [None], {}, {"a": [{}]}]
+JUNK: list[Any] = [None, True, -1.5, "", "\ud83d", [None], {"a": [{}]}]
 """Values of every type, in the place of those that belong there."""
 
-_DEEP = "[" * 100_000
+_DEEP = "[" * 5_000
 
 SSE_NOISE = [
     b": keep-alive\n\n",

@@ -43,7 +43,7 @@ class ShepherdSubject(ChatSubject):
     name = "shepherd"
     type = "shepherd"
     model = "script"
-    recorded = SHORT.silent
+    recorded = Said(calls=SHORT.calls)
     fails_for_good = True
     lacks: ClassVar = {
         Scenario.MODEL: "the server answers with its model, whatever name it is asked for"
