@@ -1,15 +1,20 @@
 """Shepherds behind Shepherds, each a real server."""
 
 import asyncio
+import os
+import re
+import subprocess
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.backends.base import Backend, Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import EventCallback
 from shepherd.session import Session
+from tests.cli.program import SHEPHERD
 from tests.server.harness import RunningServer
 from tests.upstreams.asking import provider
 
@@ -39,6 +44,39 @@ def chain(innermost: Backend, servers: int) -> Generator[Chain]:
         for _ in range(servers - 1):
             running.append(stack.enter_context(_in_front_of(running[-1].url)))
         yield running
+
+
+@contextmanager
+def programs(directory: Path, count: int, *arguments: str) -> Generator[list[str]]:
+    """The addresses of so many processes, each behind the next one; `arguments` are the first's."""
+    urls: list[str] = []
+    with ExitStack() as stack:
+        for number in range(count):
+            home = directory / f"home-{number}"
+            config = home / ".config" / "shepherd"
+            config.mkdir(parents=True)
+            if urls:
+                up = f'[up]\ntype = "shepherd"\nbase_url = "{urls[-1]}/v1"\n'
+                (config / "providers.toml").write_text(up)
+                arguments = ("--provider", "up")
+            urls.append(stack.enter_context(_program(home, *arguments)))
+        yield urls
+
+
+@contextmanager
+def _program(home: Path, *arguments: str) -> Generator[str]:
+    command = [SHEPHERD, "--server", "--port", "0", *arguments]
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stdout)
+            yield next(found.group() for found in said if found)
+        finally:
+            process.terminate()
 
 
 def _in_front_of(url: str) -> RunningServer[Backend]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,11 +24,11 @@ from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
-from shepherd.turn import run_turn
+from shepherd.turn import TurnLimits, run_turn
 from tests.backends.api.support import Events
 from tests.server.harness import HeldBackend
 from tests.upstreams.asking import Files, asking, provider
-from tests.upstreams.chain import Chain, Innermost, chain
+from tests.upstreams.chain import Chain, Innermost, chain, programs
 
 LOOK = """context: 500
 think: hm
@@ -212,6 +213,28 @@ async def test_an_answer_that_breaks_off_is_no_whole_one() -> None:
     assert events.of(CallbackEvent.SYSTEM) == ["The answer was cut off: the cable is out."]
     assert whole.status_code >= 500
     assert "the cable is out" in whole.json()["error"]["message"]
+
+
+async def test_three_programs_in_front_of_a_model(tmp_path: Path) -> None:
+    """A turn with a call, the model's cache, and a context that fills up."""
+    with programs(tmp_path, THREE, "--context-size", "1024") as urls:
+        backend = await provider("shepherd", urls[-1])
+        assert (backend.info.id, backend.info.context_size) == ("pup", 1024)
+        session, events, files = asking(tools=True), Events(), Files()
+        limits = TurnLimits(max_tokens=60)
+        outcome = await run_turn(session, "Which files are here?", backend, files, events, limits)
+        assert [call.name for call in files.calls] == ["list_directory"]
+        assert outcome.stats[1].cached_tokens >= outcome.stats[0].prompt_tokens
+        for number in range(10):
+            session.add(Message.user(f"{number}: " + "what is a file? " * 25))
+            session.add(Message.assistant("A thing with a name."))
+        await run_turn(session, "And a directory?", backend, files, events, limits)
+        await backend.aclose()
+        async with httpx.AsyncClient(timeout=60) as client:
+            health = await client.get(f"{urls[-1]}/health")
+    assert events.of(CallbackEvent.ERROR) == []
+    assert any(name == Topic.EVICTION for _, _, name, _ in events.all)
+    assert (health.status_code, health.json()["model"]) == (200, "pup")
 
 
 def asked() -> Session:

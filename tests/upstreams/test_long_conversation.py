@@ -1,7 +1,7 @@
 """Two thousand turns with calls against a window of 4,096 tokens, in each vendor's language.
 
 The vendors count in their own way, 0.6 to 1.7 times what we begin with, and refuse what does not
-fit in their own words. By default only one language takes all turns; SHEPHERD_LONG=1 for all.
+fit in their own words. By default only one language takes all turns; LONG_CONVERSATIONS=1 for all.
 """
 
 import gc
@@ -30,7 +30,7 @@ from tests.upstreams.vendor_openai import ChatVendor, ResponsesVendor
 
 WINDOW, ALL, SOME = 4096, 2000, 150
 QUARTERS = 4
-EVERY_TURN = bool(os.environ.get("SHEPHERD_LONG"))
+EVERY_TURN = bool(os.environ.get("LONG_CONVERSATIONS"))
 READ = ToolSpec(
     TOOL,
     "Read a file and return its text with numbers of lines.",
