@@ -1,9 +1,18 @@
 """Opening the backend of a provider."""
 
+from typing import Protocol, runtime_checkable
+
 from shepherd.backends.base import ONE, Backend, Parallel
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config, LayerName
+
+
+@runtime_checkable
+class ThinkingBackend(Protocol):
+    """A backend that can be told for all sessions whether its model reasons."""
+
+    thinking: bool | None
 
 
 async def open_provider(
@@ -19,14 +28,22 @@ async def open_provider(
     if provider.is_local and provider.type == "tensorrt":
         from shepherd.backends.tensorrt.opening import open_tensorrt
 
-        return await open_tensorrt(provider, config)
+        return _thinking(await open_tensorrt(provider, config), provider)
     if provider.is_local:
         from shepherd.backends.local import open_local
 
-        return await open_local(local_config(provider, config), parallel=parallel)
+        backend = await open_local(local_config(provider, config), parallel=parallel)
+        return _thinking(backend, provider)
     from shepherd.backends.connect import connect
 
     return await connect(provider, book)
+
+
+def _thinking(backend: Backend, provider: Provider) -> Backend:
+    """The backend, reasoning as the provider's effort says; templates know only yes and no."""
+    if provider.effort and isinstance(backend, ThinkingBackend):
+        backend.thinking = provider.effort != "none"
+    return backend
 
 
 def local_config(provider: Provider, config: Config) -> Config:

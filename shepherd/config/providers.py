@@ -86,8 +86,8 @@ class Provider(Section):
     effort: Annotated[
         Effort,
         Field(
-            description="How much a model behind an API thinks; what it does not know becomes the "
-            'nearest that it does. "" = as `model.thinking` says.'
+            description="How much the model thinks; what it does not know becomes the nearest that "
+            'it does. "" = as `model.thinking` says.'
         ),
     ] = ""
     headers: Annotated[

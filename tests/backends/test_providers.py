@@ -10,6 +10,7 @@ import pytest
 from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.llamacpp.prompt.template import CHATML
 from shepherd.backends.registry import open_backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
@@ -18,9 +19,10 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import PROVIDER_TYPES, make_provider
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
 from shepherd.messages import Message
 from shepherd.session import Session
+from tests.backends.llamacpp.tiny import write_llama
 from tests.backends.openai_server import openai_server
 
 Heard = list[tuple[CallbackEvent, str, str]]
@@ -67,6 +69,25 @@ async def test_a_provider_answers_with_its_key_and_context(tmp_path: Path) -> No
         await backend.aclose()
         assert {r.headers["authorization"] for r in server.requests} == {"Bearer sk-1234567890"}
         assert {r.headers["x-team"] for r in server.requests} == {"blue"}
+
+
+async def test_a_models_effort_in_this_process(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "tiny.gguf", template=CHATML)
+    asking = Session(messages=[Message.user("hello")])
+    counts: list[int] = []
+    for effort in ("none", "", "low"):
+        mine = {"type": "llamacpp", "model": str(path), "effort": effort}
+        providers = book(tmp_path, mine=mine)
+        backend = await open_backend(settings(tmp_path, provider="mine"), providers=providers)
+        for asking.thinking in (False, True):
+            counts.append(await backend.count_session_tokens(asking))
+        handle = await backend.prefill_session(asking, unheard)
+        async with handle:
+            assert handle.prompt_tokens == counts[-1]
+        await backend.aclose()
+    off, on = counts[2:4]
+    assert off < on
+    assert counts == [off, off, off, on, on, on]
 
 
 async def test_the_setting_goes_before_what_the_server_says(tmp_path: Path) -> None:

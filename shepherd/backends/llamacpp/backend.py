@@ -21,7 +21,7 @@ from shepherd.backends.llamacpp.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.llamacpp.sampling.bias import resolve_biases
 from shepherd.backends.llamacpp.sampling.guard import check_constraint
 from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.sessions import SessionMemory
+from shepherd.backends.llamacpp.sessions import SessionMemory, thinking_as
 from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
@@ -43,6 +43,8 @@ class LlamaCppBackend(Backend):
         self, name: str, defaults: Sampling, engine: Engine, worker: Worker, text: TextThread
     ) -> None:
         """Takes over what `load` made."""
+        self.thinking: bool | None = None
+        """Whether it reasons, whatever sessions say; None leaves it to them."""
         self._name = name
         self._defaults = defaults
         self._worker = worker
@@ -152,12 +154,14 @@ class LlamaCppBackend(Backend):
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
+        session = thinking_as(session, thinking=self.thinking)
         return len((await self._build(session)).tokens)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
 
     async def _request(self, session: Session) -> Request:
+        session = thinking_as(session, thinking=self.thinking)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         if sampling.logit_bias or sampling.ignore_eos:

@@ -1,12 +1,18 @@
 """What the backend remembers about sessions beside their tokens."""
 
 from collections import OrderedDict
+from dataclasses import replace
 from datetime import datetime
 
 from shepherd.backends.llamacpp.prompt.conversation import Conversation
 from shepherd.session import Session
 
 _MOST = 1024
+
+
+def thinking_as(session: Session, *, thinking: bool | None) -> Session:
+    """The session with or without reasoning; as it is for None."""
+    return session if thinking is None else replace(session, thinking=thinking)
 
 
 class SessionMemory:

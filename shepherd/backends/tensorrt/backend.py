@@ -10,7 +10,7 @@ from typing import Self
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp.answer import Answer
 from shepherd.backends.llamacpp.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.llamacpp.sessions import SessionMemory
+from shepherd.backends.llamacpp.sessions import SessionMemory, thinking_as
 from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.output import OutputFilter
 from shepherd.backends.room import check_room
@@ -60,6 +60,8 @@ class TensorRtBackend(Backend):
         self, name: str, engine: TokenEngine, text: TextThread, defaults: Sampling
     ) -> None:
         """Takes over what `open` made; on the text thread."""
+        self.thinking: bool | None = None
+        """As in `LlamaCppBackend`."""
         self._name = name
         self._engine = engine
         self._text = text
@@ -102,7 +104,7 @@ class TensorRtBackend(Backend):
         parameters = sampling_params(sampling, self._engine.lacks, tuple(self._vocab.ends))
         guided = guide(session, guides=self._engine.guides)
         # A schema holds from the first token, so there is no room for reasoning before it.
-        asked = session if guided is None else replace(session, thinking=False)
+        asked = thinking_as(session, thinking=self.thinking if guided is None else False)
         prompt = await self._build(asked)
         check_room(len(prompt.tokens), self._engine.context_size)
         request = TokenRequest(prompt.tokens, parameters, guided)
@@ -138,7 +140,7 @@ class TensorRtBackend(Backend):
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
-        return len((await self._build(session)).tokens)
+        return len((await self._build(thinking_as(session, thinking=self.thinking))).tokens)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
