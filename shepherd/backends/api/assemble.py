@@ -91,15 +91,15 @@ class Answer:
 
     def take(self, deltas: Iterable[Delta]) -> None:
         """Take in what came; neighbouring text becomes one event."""
-        text: list[str] = []
+        text = ""
         for delta in deltas:
             if isinstance(delta, TextDelta) and self._shown is None:
-                text.append(delta.text)
+                text = text + delta.text if text else delta.text
                 continue
-            self._feed("".join(text))
-            text.clear()
+            self._feed(text)
+            text = ""
             self._take(delta)
-        self._feed("".join(text))
+        self._feed(text)
 
     def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
         """Send what was held back, a warning where there is reason, STATS, STOP and the calls.
@@ -210,7 +210,8 @@ class Answer:
             if text:
                 thought = event is CallbackEvent.THINKING
                 (self._reasoning if thought else self._content).append(text)
-                self._send(event, text, name)
+                if not self.cancelled:
+                    self.cancelled = not self._callback(event, text, name, "")
 
     def _send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
         if not self.cancelled:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from shepherd.events import FinishReason
 from shepherd.images import MEDIA_TYPES
@@ -39,8 +39,7 @@ class WireRequest:
     stream: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """A piece of the answer; `logprobs` are those of its tokens, where they were asked for."""
 
     text: str

@@ -1,7 +1,6 @@
 """The answer of chat completions, streamed or whole."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.openai.chat_calls import CallSlots
@@ -91,7 +90,7 @@ class ChatDecoder(WireDecoder):
         deltas = _content(said.get("content"))
         told = as_object(choice.get("logprobs"))
         if told and deltas and isinstance(deltas[-1], TextDelta):
-            deltas[-1] = replace(deltas[-1], logprobs=token_logprobs(told))
+            deltas[-1] = deltas[-1]._replace(logprobs=token_logprobs(told))
         if deltas:
             self._said = True
             yield from deltas
