@@ -10,7 +10,7 @@ import pytest
 from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.backends.llamacpp.prompt.template import CHATML
+from shepherd.backends.inprocess.prompt.template import CHATML
 from shepherd.backends.registry import open_backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config

@@ -13,19 +13,19 @@ from shepherd.backends.base import (
     Parallel,
     Prefilled,
 )
-from shepherd.backends.llamacpp.answer import Answer
+from shepherd.backends.inprocess.answer import Answer
+from shepherd.backends.inprocess.grammar.constraint import Constrainer, Constraint
+from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
+from shepherd.backends.inprocess.room import check_room
+from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
+from shepherd.backends.inprocess.text_thread import TextThread
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.grammar.constraint import Constrainer, Constraint
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
-from shepherd.backends.llamacpp.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.llamacpp.sampling.bias import resolve_biases
 from shepherd.backends.llamacpp.sampling.guard import check_constraint
 from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.sessions import SessionMemory, thinking_as
-from shepherd.backends.llamacpp.text_thread import TextThread
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
-from shepherd.backends.room import check_room
 from shepherd.backends.sight import refuse_images
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError

@@ -5,9 +5,10 @@ from types import TracebackType
 from typing import Self
 
 from shepherd.backends.base import GenerationStats, Prefilled
-from shepherd.backends.llamacpp.grammar.constraint import Constraint
-from shepherd.backends.llamacpp.prompt.prompt import Prompt
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Progress, Ready, Update
+from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.prompt.prompt import Prompt
+from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.mailbox import Mailbox
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Self
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.llamacpp.answer import Answer
-from shepherd.backends.llamacpp.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.llamacpp.sessions import SessionMemory, thinking_as
-from shepherd.backends.llamacpp.text_thread import TextThread
+from shepherd.backends.inprocess.answer import Answer
+from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
+from shepherd.backends.inprocess.room import check_room
+from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
+from shepherd.backends.inprocess.text_thread import TextThread
 from shepherd.backends.output import OutputFilter
-from shepherd.backends.room import check_room
 from shepherd.backends.sight import refuse_images
 from shepherd.backends.tensorrt.generating import Generating, Request
 from shepherd.backends.tensorrt.parameters import guide, sampling_params

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
-from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import PUP, settings
 

@@ -6,12 +6,13 @@ from random import Random
 
 import numpy as np
 
+from shepherd.backends.inprocess.updates import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Phase, Update
+from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
-from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
 from shepherd.messages import Message
 from tests.backends.llamacpp.support import PUP, settings
 from tests.backends.llamacpp.tiny import write_llama

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shepherd.backends.llamacpp.grammar.constraint import Constrainer
+from shepherd.backends.inprocess.grammar.constraint import Constrainer
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
-from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
 from shepherd.backends.output import OutputFilter
 from shepherd.messages import Message
 from shepherd.session import Session

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
+from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, Vocabulary
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, Vocab
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
-from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST
 
@@ -64,11 +64,11 @@ def as_result(text: str) -> Conversation:
 PLACES = [as_user, as_system, as_answer, as_reasoning, as_argument, as_result]
 
 
-def controls(vocab: Vocab, tokens: list[int]) -> list[int]:
+def controls(vocab: Vocabulary, tokens: list[int]) -> list[int]:
     return [t for t in tokens if vocab.specials.get(t, 0) & ATTR_CONTROL]
 
 
-def decoded(vocab: Vocab, tokens: list[int]) -> str:
+def decoded(vocab: Vocabulary, tokens: list[int]) -> str:
     return b"".join(vocab.piece(t) for t in tokens).decode()
 
 
@@ -158,10 +158,10 @@ def test_a_longer_conversation_extends_the_shorter_one(
 @given(data=st.data())
 @hypothesis_settings(max_examples=80, deadline=None)
 def test_an_answer_comes_back_as_the_tokens_that_were_generated(
-    data: st.DataObject, pup_builder: PromptBuilder
+    data: st.DataObject, pup_model: NativeModel, pup_builder: PromptBuilder
 ) -> None:
     """Whatever merges the model chose: the text decides, the tokens are its own."""
-    builder, vocab = pup_builder, pup_builder.vocab
+    builder, vocab = pup_builder, pup_model.vocab
     ids = st.integers(0, vocab.size - 1).filter(lambda t: t not in controls(vocab, [t]))
     generated = data.draw(st.lists(ids, min_size=1, max_size=20))
     raw = b"".join(vocab.piece(t) for t in generated)

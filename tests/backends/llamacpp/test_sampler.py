@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shepherd.backends.llamacpp.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params

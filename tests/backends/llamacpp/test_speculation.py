@@ -11,13 +11,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Parallel
+from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Text, Update
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.draft_model import DraftModel

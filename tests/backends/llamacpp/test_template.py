@@ -2,11 +2,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
+from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
-from shepherd.backends.llamacpp.prompt.prompt import PromptBuilder
-from shepherd.backends.llamacpp.prompt.special import SpecialTexts
-from shepherd.backends.llamacpp.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST
 

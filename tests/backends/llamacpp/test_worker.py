@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.inprocess.updates import Failed, Finished, Ready, Update
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Post, Ready, Update
+from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.scheduling.mailbox import Mailbox
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.worker import Worker

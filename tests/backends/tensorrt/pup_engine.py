@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 
 from shepherd.backends.base import Parallel
+from shepherd.backends.inprocess.prompt.fragments import Tail
+from shepherd.backends.inprocess.prompt.prompt import Prompt
+from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
+from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.backends.llamacpp.prefilled import Request as LlamaRequest
-from shepherd.backends.llamacpp.prompt.fragments import Tail
-from shepherd.backends.llamacpp.prompt.prompt import Prompt
-from shepherd.backends.llamacpp.prompt.vocabulary import TemplateModel
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Job, Text, Update
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.tensorrt.seam import Step, TokenRequest, TokenStream
 from shepherd.events import unheard

@@ -4,14 +4,13 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
+from shepherd.backends.inprocess.prompt.vocabulary import (
+    ATTR_CONTROL,
+    ATTR_UNKNOWN,
+    ATTR_USER_DEFINED,
+)
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.errors import BackendError
-
-ATTR_UNKNOWN = 1 << 0
-ATTR_CONTROL = 1 << 3
-ATTR_USER_DEFINED = 1 << 4
-ATTR_LSTRIP = 1 << 7
-ATTR_RSTRIP = 1 << 8
 
 _NO_TOKEN = -1
 _VOCAB_SPM = 1

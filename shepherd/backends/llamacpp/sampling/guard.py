@@ -6,8 +6,8 @@ import re
 from time import perf_counter
 from typing import Any
 
-from shepherd.backends.llamacpp.grammar.constraint import Constraint
-from shepherd.backends.llamacpp.grammar.gbnf import check_grammar
+from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.gbnf import check_grammar
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.stderr import captured_stderr
 from shepherd.backends.llamacpp.native.vocab import Vocab

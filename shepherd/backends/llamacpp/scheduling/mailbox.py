@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from shepherd.backends.llamacpp.scheduling.job import Update
+from shepherd.backends.inprocess.updates import Update
 
 
 class Mailbox:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from time import monotonic
 
-from shepherd.backends.llamacpp.scheduling.job import Job, Text, Update
+from shepherd.backends.inprocess.updates import Text, Update
+from shepherd.backends.llamacpp.scheduling.job import Job
 
 HOLD = 0.004
 """Seconds that text waits for more of it: waking the event loop costs as much as a small model's

@@ -3,20 +3,12 @@
 from collections import deque
 from time import perf_counter
 
+from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Text
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
-from shepherd.backends.llamacpp.scheduling.job import (
-    Failed,
-    Finished,
-    Job,
-    Phase,
-    Post,
-    Progress,
-    Ready,
-    Text,
-)
+from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator

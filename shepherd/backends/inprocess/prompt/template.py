@@ -7,16 +7,16 @@ from typing import Any
 
 from jinja2 import Template
 
-from shepherd.backends.llamacpp.prompt.adapt import adapt
-from shepherd.backends.llamacpp.prompt.conversation import (
+from shepherd.backends.inprocess.prompt.adapt import adapt
+from shepherd.backends.inprocess.prompt.conversation import (
     Conversation,
     Dialect,
     template_messages,
     template_tools,
 )
-from shepherd.backends.llamacpp.prompt.dialect import DialectFinder
-from shepherd.backends.llamacpp.prompt.environment import RENDER_ERRORS, clock, compile_template
-from shepherd.backends.llamacpp.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.prompt.dialect import DialectFinder
+from shepherd.backends.inprocess.prompt.environment import RENDER_ERRORS, clock, compile_template
+from shepherd.backends.inprocess.prompt.special import SpecialTexts
 
 CHATML = """\
 {%- if tools and messages[0].role != 'system' %}

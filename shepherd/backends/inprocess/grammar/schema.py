@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
-from shepherd.backends.llamacpp.grammar.gbnf import Rules, literal
-from shepherd.backends.llamacpp.grammar.merge import merged
+from shepherd.backends.inprocess.grammar.gbnf import Rules, literal
+from shepherd.backends.inprocess.grammar.merge import merged
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 

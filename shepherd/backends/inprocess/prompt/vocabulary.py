@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+ATTR_UNKNOWN = 1 << 0
+ATTR_CONTROL = 1 << 3
+ATTR_USER_DEFINED = 1 << 4
+ATTR_LSTRIP = 1 << 7
+ATTR_RSTRIP = 1 << 8
+"""What a special token is, in llama.cpp's bits (`llama_token_attr`)."""
+
 
 class Vocabulary(Protocol):
-    """Text to tokens and tokens to bytes; see `native.vocab.Vocab` for the first of its kind."""
+    """Text to tokens and tokens to bytes."""
 
     @property
     def bos(self) -> int: ...

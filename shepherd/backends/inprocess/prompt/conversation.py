@@ -6,7 +6,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
 
-from shepherd.backends.llamacpp.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.prompt.special import SpecialTexts
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 

@@ -5,17 +5,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.grammar.calls import (
+from shepherd.backends.inprocess.grammar.calls import (
     PROBE,
     CallSyntax,
     is_understood,
     learn_syntax,
 )
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
-from shepherd.backends.llamacpp.prompt.fragments import FragmentTokenizer, Tail
-from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
-from shepherd.backends.llamacpp.prompt.template import CHATML, ChatTemplate, TemplateFailedError
-from shepherd.backends.llamacpp.prompt.vocabulary import TemplateModel
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
+from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
 from shepherd.backends.output import (
     CallFormat,
     OutputStyle,

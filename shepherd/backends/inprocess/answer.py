@@ -1,7 +1,7 @@
 """From a job's updates to the events of a generation."""
 
 from shepherd.backends.base import Generation, GenerationStats
-from shepherd.backends.llamacpp.scheduling.job import Failed, Finished, Text, Update
+from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.output import OutputFilter, ShownTokens, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob

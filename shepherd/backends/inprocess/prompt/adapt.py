@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from shepherd.backends.llamacpp.prompt.conversation import Conversation, Dialect
+from shepherd.backends.inprocess.prompt.conversation import Conversation, Dialect
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
 _INTRODUCTION = """\

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.native.vocab import ATTR_CONTROL, ATTR_UNKNOWN
-from shepherd.backends.llamacpp.prompt.vocabulary import Vocabulary
+from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, ATTR_UNKNOWN, Vocabulary
 
 SEAL = "\ufdd0"
 """Put behind the first character of a control token's text to keep it from being read as one."""

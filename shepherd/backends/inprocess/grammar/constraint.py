@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.grammar.calls import CallSyntax, json_text
-from shepherd.backends.llamacpp.grammar.gbnf import Rules, check_grammar, literal, until
-from shepherd.backends.llamacpp.grammar.schema import SchemaRules
+from shepherd.backends.inprocess.grammar.calls import CallSyntax, json_text
+from shepherd.backends.inprocess.grammar.gbnf import Rules, check_grammar, literal, until
+from shepherd.backends.inprocess.grammar.schema import SchemaRules
 from shepherd.backends.output import CallFormat, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.errors import InvalidRequestError

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from datetime import datetime
 
-from shepherd.backends.llamacpp.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.session import Session
 
 _MOST = 1024

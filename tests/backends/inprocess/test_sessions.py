@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from shepherd.backends.llamacpp.sessions import SessionMemory
+from shepherd.backends.inprocess.sessions import SessionMemory
 from shepherd.session import Session
 
 

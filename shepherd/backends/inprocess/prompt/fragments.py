@@ -5,9 +5,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.native.vocab import ATTR_LSTRIP, ATTR_RSTRIP
-from shepherd.backends.llamacpp.prompt.special import CUT, SEAL, SpecialTexts
-from shepherd.backends.llamacpp.prompt.vocabulary import Vocabulary
+from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
 
 _MAX_CHARACTERS = 16_000_000
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from shepherd.backends.llamacpp.prompt.conversation import Conversation, Dialect
+from shepherd.backends.inprocess.prompt.conversation import Conversation, Dialect
 from shepherd.messages import Message, ToolCall
 
 _WANTS_SHORT_IDS = re.compile(r"length\s*[!=]=\s*9\b|length 9")

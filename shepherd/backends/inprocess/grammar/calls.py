@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.grammar.gbnf import Rules, literal
-from shepherd.backends.llamacpp.grammar.schema import SchemaRules
+from shepherd.backends.inprocess.grammar.gbnf import Rules, literal
+from shepherd.backends.inprocess.grammar.schema import SchemaRules
 from shepherd.backends.output import OutputFilter, OutputStyle
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 

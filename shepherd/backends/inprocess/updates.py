@@ -1,0 +1,53 @@
+"""What a request that an engine works on tells the event loop."""
+
+from dataclasses import dataclass
+
+from shepherd.backends.base import GenerationStats
+from shepherd.errors import BackendError
+from shepherd.events import FinishReason
+from shepherd.logprobs import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The prompt is in memory up to `done` of `total` tokens."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The prompt is in memory; `cached` of its tokens were there before."""
+
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """More text was generated; `logprob` is that of the newest token, if it is asked for.
+
+    With it there may be no text, when a token does not complete any.
+    """
+
+    text: str
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The generation ended; `tokens` are those generated, without the one that ended it."""
+
+    reason: FinishReason
+    stats: GenerationStats
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request ended with an error."""
+
+    error: BackendError
+
+
+Update = Progress | Ready | Text | Finished | Failed
