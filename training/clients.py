@@ -5,7 +5,10 @@ from training.answers import report
 from training.dialogue import Scene
 from training.phrasing import Phrases
 from training.steps import ANSWERED, FAILED
-from training.toolbox import Tool
+from training.toolbox import Tool, catalogue_tool
+from training.words import Words
+
+MONTHS = ("january", "march", "april", "june", "july", "august", "october", "december")
 
 
 def client(s: Scene) -> None:
@@ -14,11 +17,7 @@ def client(s: Scene) -> None:
     if not tools:
         return
     tool = s.rng.choice(tools)
-    values = [_value(s, arg) for arg in tool.args]
-    asks = Phrases(tool.asks, tool.asks if s.held else ())
-    text = asks.pick(s.rng, held=s.held)
-    for i, value in enumerate(values):
-        text = text.replace(f"{{{i}}}", value)
+    text, values = _request(s, tool)
     args: dict[str, object] = {
         arg.rstrip("?"): int(value) if value.isdecimal() else value
         for arg, value in zip(tool.args, values, strict=True)
@@ -34,6 +33,8 @@ def client(s: Scene) -> None:
 
 def _value(s: Scene, arg: str) -> str:
     rng, words = s.rng, s.words
+    if not s.held and rng.random() < 0.25 and (value := _odd_value(words, arg)):
+        return value
     if arg in lists.words("numeric arguments"):
         return str(rng.randint(1, 999))
     if arg in ("text", "body", "message", "query", "sentence", "title", "note", "q", "statement"):
@@ -46,6 +47,46 @@ def _value(s: Scene, arg: str) -> str:
     if kind < 0.85:
         return f"{words.word().capitalize()} {words.word().capitalize()}"
     return words.name() if kind < 0.95 else str(rng.randint(1, 9999))
+
+
+def _odd_value(words: Words, arg: str) -> str:
+    """A value of a form that is rare elsewhere; empty if `arg` takes another."""
+    rng = words.rng
+    if arg in lists.words("numeric arguments"):
+        return ""
+    if arg in ("date", "day", "when", "deadline", "due", "night"):
+        return rng.choice(["tomorrow", "monday", "friday", "next week", "2025-03-14", "tonight",
+                           f"{rng.randint(2020, 2030)}-{rng.randint(10, 12)}-{rng.randint(10, 28)}",
+                           f"{rng.randint(1, 28)} {rng.choice(MONTHS)}"])  # fmt: skip
+    if arg in ("time", "at", "slot"):
+        return f"{rng.randint(0, 23)}:{rng.randint(10, 59)}"
+    if arg in ("to", "email", "recipient", "user", "user_id", "member"):
+        return f"{words.word()}@{words.word()}.{rng.choice(['com', 'org', 'net'])}"
+    return rng.choice([
+        f"{words.word().upper()[:3]}-{rng.randint(1, 9999)}", f"{words.word()} {words.word()}",
+        f"{words.word().capitalize()} {words.word().capitalize()} {words.word().capitalize()}",
+        f"{words.word().capitalize()} {words.word()}", f"#{rng.randint(1, 9999)}",
+        f"{words.word()}-{words.word()}", f"{words.word()} {rng.randint(1, 99)}",
+    ])  # fmt: skip
+
+
+def unoffered(s: Scene) -> str:
+    """A request for a client's tool that is not on offer; empty if it might mean one that is."""
+    tool = catalogue_tool(s.rng, "train")
+    if tool.name in lists.words("doubtful tools") or any(
+        tool.asks == other.asks for other in s.tools
+    ):
+        return ""
+    return _request(s, tool)[0]
+
+
+def _request(s: Scene, tool: Tool) -> tuple[str, list[str]]:
+    """What the user says for a call of `tool`, and the values of its arguments."""
+    values = [_value(s, arg) for arg in tool.args]
+    text = Phrases(tool.asks, tool.asks if s.held else ()).pick(s.rng, held=s.held)
+    for i, value in enumerate(values):
+        text = text.replace(f"{{{i}}}", value)
+    return text, values
 
 
 def _client_result(s: Scene, tool: Tool) -> str:

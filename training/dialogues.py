@@ -24,7 +24,15 @@ SCENES: dict[SceneMaker, float] = {
     talk.tell: 1.5,
     talk.ask: 1.5,
 }
-PRACTICE: dict[SceneMaker, float] = SCENES | {scenes.listed: 3}
+# In training the weak ones more often.
+PRACTICE: dict[SceneMaker, float] = SCENES | {
+    scenes.listed: 5,
+    sequences.double: 15,
+    sequences.list_then_read: 3.5,
+    clients.client: 26,
+    talk.beyond: 16,
+    talk.chat: 9,
+}
 SYSTEM = (
     "You are Shepherd, an agent in the user's terminal. Use the tools to look before you answer; "
     "say plainly what you did. Working directory: {folder}"

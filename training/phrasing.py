@@ -5,6 +5,14 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from training.courtesy import (
+    ASKERS,
+    CLOSERS,
+    HELD_ASKERS,
+    HELD_CLOSERS,
+    HELD_OPENERS,
+    OPENERS,
+)
 from training.lists import sections
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
@@ -12,29 +20,12 @@ QUESTION = re.compile(
     r"(what|which|who|where|why|how|is|are|do|does|did|has|have|when|whose)\b", re.IGNORECASE
 )
 POLITE = re.compile(
-    r"(could|would|can|may|might|will|in|inside|within|from|let|I|when|if|the|use|with|it|it's"
+    r"(could|would|can|may|might|will|in|inside|within|from|let|I|when|if|the|use|with|it|it's|need"
+    r"|want|got|contents|content|listing|text|number|entry|item|first|second|third|fourth|fifth"
+    r"|last|top|line|lines|pattern|glob|method|url|body|data|source|original|new|no|not|none|some"
+    r"|someone|something|somewhere|bye|farewell|anything|everything|before|just in case|would"
     r"|there|there's|where|my|our|each|every|all|this|you|file|old|instead|just|do|every|any)\b"
 )
-OPENERS = (
-    *("please ", "can you ", "could you ", "now ", "would you ", "I want you to ", "ok, "),
-    *("hey, ", "then ", "pup, ", "you should ", "I need you to ", "go and ", "hi! ", "next, "),
-    *("kindly ", "will you ", "can you please ", "could you please ", "so, ", "alright, ", "hm, "),
-    *("do me a favour and ", "try to ", "I want to ", "help me to ", "hey you, ", "hello, "),
-    *("would you be so nice to ", "right, ", "pup ", "first ", "I'd like to ", "please, "),
-)
-HELD_OPENERS = (
-    *("be so kind to ", "would you please ", "well, ", "I would like you to ", "hey pup, "),
-)
-ASKERS = ("please tell me: ", "ok, ", "hey, ", "and ", "so ", "pup, ", "now ", "hi, ")
-HELD_ASKERS = ("tell me, ", "well, ", "hey pup, ")
-CLOSERS = (
-    *(" please", " for me", " now", ", please", " thanks", ", thanks", " thanks a lot", ", cheers"),
-    *(", thanks a lot", ", many thanks", ", thx", ", can you", ", will you", ", could you", " pls"),
-    *(" at once", " right away", ", quickly", " immediately", ", if you can", ", if possible"),
-    *(", thanks so much", ", much obliged", ", that would be nice", ", now", ", pup"),
-    *(" straight away", " this instant", " right this minute", ", right away please"),
-)
-HELD_CLOSERS = (", would you", " right now", ", thank you")
 LAST = " (nothing may follow)"
 
 
@@ -49,10 +40,12 @@ class Phrases:
 
     def pick(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing with its choices made, openers and closers added, values not filled in."""
-        text = self._draw(rng, held=held)
-        if self.polite:
-            text = courteous(rng, text, held=held, tail=self.tail)
-        return _written(rng, text, tail=self.tail)
+        while True:
+            text = self._draw(rng, held=held)
+            if self.polite:
+                text = courteous(rng, text, held=held, tail=self.tail)
+            if held or text not in unfold(self.held):
+                return _written(rng, text, tail=self.tail)
 
     def bare(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing, undressed and no question, to be joined with another by "and"."""

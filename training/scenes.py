@@ -10,7 +10,9 @@ from training.steps import RUNNERS, close, make, no_tool, perform, unable
 from training.task import Style, Task, ask, quoted
 from training.words import join
 
-ORDINALS = ("first", "second", "third", "fourth", "last")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+SHORT = ("1st", "2nd", "3rd", "4th", "5th", "6th")
+NUMBERS = ("one", "two", "three", "four", "five", "six")
 
 
 def listed(s: Scene) -> None:
@@ -128,11 +130,13 @@ def _after_entries(s: Scene, task: Task, result: str) -> None:
     if task.kind not in ("list_directory", "glob", "grep") or entries[0].startswith("("):
         return
     entries = [entry for entry in entries if not entry.startswith("[")]
-    choices = [i for i, entry in enumerate(entries[:4]) if not entry.endswith("/")]
+    choices = [
+        i for i, entry in enumerate(entries[: 4 if s.held else 6]) if not entry.endswith("/")
+    ]
     if not choices:
         return
     at = s.rng.choice(choices)
-    ordinal = ORDINALS[at]
+    ordinal = ORDINALS[at] if s.held or s.rng.random() < 0.85 else SHORT[at]
     if s.rng.random() < 0.25 and not entries[-1].endswith("/") and len(entries) <= 10:
         at, ordinal = len(entries) - 1, "last"
     path = entries[at].split(":")[0] if task.kind == "grep" else entries[at]
@@ -140,9 +144,10 @@ def _after_entries(s: Scene, task: Task, result: str) -> None:
     if task.kind != "grep" and folder != ".":
         path = join(folder, path)
     said = ask(s, "pick")
-    while ordinal == "last" and "{n}" in said:
+    while ordinal == "last" and ("{n}" in said or "{d}" in said):
         said = ask(s, "pick")
-    text = said.replace("{o}", ordinal).replace("{n}", str(at + 1))
+    number = NUMBERS[at] if at < len(NUMBERS) else ""
+    text = said.replace("{o}", ordinal).replace("{n}", str(at + 1)).replace("{d}", number)
     follow = Task("read_file", text, {"path": path}, f"read {path}",
                   lambda: results.text(s.words, long=s.long), path)  # fmt: skip
     _follow(s, follow)

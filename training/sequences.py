@@ -4,43 +4,29 @@ from dataclasses import replace
 
 from training import results, tasks
 from training.dialogue import Scene
+from training.joints import (
+    BOTH,
+    DELETE_VERBS,
+    FIRST_ENTRY,
+    HELD_BOTH,
+    HELD_THEN,
+    MORE_DELETE_VERBS,
+    MORE_FIRST_ENTRY,
+    MORE_READ_BACK,
+    MORE_READ_VERBS,
+    MORE_RUN_IT,
+    READ_BACK,
+    READ_VERBS,
+    RUN_IT,
+    STARTS,
+    THEN,
+)
 from training.phrasing import expand
 from training.steps import RUNNERS, close, make, no_tool, perform, unable
 from training.task import Maker, Style, Task, shown
 from training.words import join
 
-READ_VERBS = ("read", "show me", "open", "print", "show", "display", "cat", "the files")
-
-DELETE_VERBS = ("delete", "remove", "erase", "get rid of", "throw away", "rm")
-
-READ_BACK = (
-    "[read|show|print|display|open|view|check|cat] [it|the file|that file|the result]"
-    "[| to me| back| again| for me]"
-)
-
-RUN_IT = "[run|execute|start|launch|try] [it|the file|the script|that script|this]"
-
-FIRST_ENTRY = (
-    "[read|open|show me|print|display|cat|view|give me] the first [file|one|entry|of them|item]"
-)
-
-
-THEN = (
-    *(" and then ", " then ", ", then ", ", and then ", " and ", " and after that ", "; then "),
-    *(". After that, ", ". Afterwards ", ". Next, ", ", next ", ". And then ", " and afterwards "),
-    *("; after that, ", ". When that is done, ", ", once done, ", ", finally ", ". Also ", "\n"),
-    *(", and ", " and also ", " and next ", ", followed by ", " - then ", ", when done ", ". Now "),
-    *("; next ", " + ", ", then please ", ". After this ", " & ", ", also ", ". Finally, ", ". "),
-)
-
-HELD_THEN = (", after that ", ". Then ", ", afterwards ")
-
-BOTH = (
-    *(" and ", " and ", ", ", " & ", " and then ", " as well as ", " and also ", ", then "),
-    *(" then ", " plus ", " + ", " and after that ", ", and ", ", also ", " and finally "),
-)
-
-HELD_BOTH = (", after that ", ", afterwards ", " together with ")
+EARLY_FAILURES = (0.15, 0.15)  # in training, of the first step; the second one is done all the same
 
 PAIRS: dict[Maker, float] = {
     tasks.list_here: 1, tasks.list_folder: 2, tasks.read: 4, tasks.write: 2, tasks.edit: 1.5,
@@ -63,6 +49,11 @@ def double(s: Scene) -> None:
     _sequence(s, joined(s, tasks_[0].text, tasks_[1].text), tasks_)
 
 
+def _said(s: Scene, known: str, more: tuple[str, ...]) -> str:
+    """The second step; in training in more ways."""
+    return expand(s.rng, known if s.held else s.rng.choice((known, known, *more)))
+
+
 def _capital(text: str) -> str:
     """The text with a capital, unless it starts with a value that must stay as it is."""
     return text[0].upper() + text[1:] if text.split()[0].isalpha() else text
@@ -78,7 +69,8 @@ def joined(s: Scene, first: str, second: str) -> str:
         first = rng.choice(["first ", "first, ", "first of all "]) + first
     text = first + then + second
     if rng.random() < 0.15:
-        text = rng.choice(["please ", "can you ", "could you ", "now ", "ok, "]) + text
+        held = ["please ", "can you ", "could you ", "now ", "ok, "]
+        text = rng.choice(held if s.held else STARTS) + text
     if rng.random() < 0.3:
         text = _capital(text)
     return text + rng.choice(["", "", "", "", "", " please"])
@@ -86,8 +78,11 @@ def joined(s: Scene, first: str, second: str) -> str:
 
 def _same(s: Scene) -> list[Task]:
     """Two files in one request: "read a and b"; the joint text stands in the first task."""
-    verb, make = s.rng.choice([*((verb, tasks.read) for verb in READ_VERBS),
-                               *((verb, tasks.delete) for verb in DELETE_VERBS)])  # fmt: skip
+    reads, deletes = READ_VERBS, DELETE_VERBS
+    if not s.held:
+        reads, deletes = reads + MORE_READ_VERBS, deletes + MORE_DELETE_VERBS
+    verb, make = s.rng.choice([*((verb, tasks.read) for verb in reads),
+                               *((verb, tasks.delete) for verb in deletes)])  # fmt: skip
     first, second = make(s, Style.JOINED), make(s, Style.JOINED)
     return [replace(first, text=f"{verb} {shown(s.rng, first.path)}"),
             replace(second, text=shown(s.rng, second.path))]  # fmt: skip
@@ -106,7 +101,7 @@ def _sequence(s: Scene, text: str, steps: list[Task], *, dependent: bool = False
     done: list[tuple[Task, str]] = []
     for i, task in enumerate(steps):
         label = "call second of two" if i else "call first of two"
-        result = perform(s, task, label, 0.05 if s.held or i else 0.15)
+        result = perform(s, task, label, *(() if s.held or i else EARLY_FAILURES))
         if result is None:
             no_tool(s)
             return
@@ -123,10 +118,10 @@ def write_then(s: Scene) -> None:
     ending = first.path.rsplit(".", 1)[-1]
     if ending in RUNNERS and s.rng.random() < 0.7:
         line = f"{RUNNERS[ending]} {first.path}"
-        second = Task("execute_command", expand(s.rng, RUN_IT), {"command": line},
+        second = Task("execute_command", _said(s, RUN_IT, MORE_RUN_IT), {"command": line},
                       f"run {line}", lambda: results.output(s.words, long=s.long))  # fmt: skip
     else:
-        said = expand(s.rng, READ_BACK)
+        said = _said(s, READ_BACK, MORE_READ_BACK)
         shown = str(first.args["content"]) or "(empty file)"
         second = Task("read_file", said, {"path": first.path}, f"read {first.path}",
                       lambda: shown, first.path)  # fmt: skip
@@ -148,7 +143,7 @@ def list_then_read(s: Scene) -> None:
     listing = "\n".join(names)
     first = Task(folder.kind, folder.text, folder.args, folder.want, lambda: listing,
                  folder.path)  # fmt: skip
-    said = expand(s.rng, FIRST_ENTRY)
+    said = _said(s, FIRST_ENTRY, MORE_FIRST_ENTRY)
     second = Task("read_file", said, {"path": path}, f"read {path}",
                   lambda: results.text(s.words, long=False), path)  # fmt: skip
     _sequence(s, joined(s, first.text, said), [first, second], dependent=True)

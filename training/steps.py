@@ -22,8 +22,13 @@ def unable(s: Scene, task: Task) -> bool:
     return tool is not None and bool(tool.renamed) and bool(set(task.args) - set(tool.renamed))
 
 
-def perform(s: Scene, task: Task, label: str, refuse: float = 0.05) -> str | None:
-    """Pup calls the task's tool; returns the result, or None if the tool is not offered."""
+def perform(
+    s: Scene, task: Task, label: str, refuse: float = 0.05, fail: float = 0.06
+) -> str | None:
+    """Pup calls the task's tool; returns the result, or None if the tool is not offered.
+
+    `refuse`, `fail`: how often the call is not allowed, or the path or host is wrong.
+    """
     tool = s.tool(task.kind)
     if tool is None:
         return None
@@ -31,9 +36,9 @@ def perform(s: Scene, task: Task, label: str, refuse: float = 0.05) -> str | Non
     kind = s.rng.random()
     if kind < refuse:
         result = results.refusal(s.words, tool.name)
-    elif kind < refuse + 0.06 and task.kind in ABOUT_PATHS and task.path != ".":
+    elif kind < refuse + fail and task.kind in ABOUT_PATHS and task.path != ".":
         result = results.path_error(s.words, task.kind, task.path)
-    elif kind < refuse + 0.12 and task.kind.startswith("http"):
+    elif kind < refuse + 2 * fail and task.kind.startswith("http"):
         result = results.host_error(s.words, task.path)
     else:
         result = results.reminded(s.rng, answer(s, task))

@@ -2,7 +2,7 @@
 
 import re
 
-from training import answers, lists
+from training import answers, clients, lists
 from training.dialogue import Scene
 from training.phrasing import fill, load
 
@@ -20,6 +20,7 @@ SMALL_TALK = {
     "bye": (answers.BYE, 1),
     "mutter": (answers.WHAT, 1),
 }
+UNOFFERED = 0.2  # share of the requests beyond Pup, in training, that a client's tool could do
 COMMON = {"what", "how", "who", "is", "set", "me", "the", "word", "of", "people", "event"}
 
 
@@ -52,6 +53,8 @@ def _words(text: str) -> set[str]:
 def offered_topics(s: Scene) -> set[str]:
     """The words that the clients' tools on offer are asked for with, common ones left out."""
     topics = set(lists.words("client topics"))
+    if not s.held:
+        topics.update(lists.words("client topics train"))
     asked: set[str] = set()
     for tool in s.tools:
         if not tool.kind:
@@ -61,7 +64,10 @@ def offered_topics(s: Scene) -> set[str]:
 
 def beyond(s: Scene) -> None:
     """A request beyond Pup and its honest answer."""
-    text = outside_text(s)
+    text = ""
+    if not s.held and s.rng.random() < UNOFFERED:
+        text = clients.unoffered(s)
+    text = text or outside_text(s)
     if _words(text) & offered_topics(s):
         return  # an offered tool may be meant
     s.user(text)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from training import lists
+from training.asks import more_asks
 from training.words import Words
 
 
@@ -89,13 +90,14 @@ def client_tool(words: Words) -> Tool:
     """A client's tool: from the catalogue, or made of a verb, a noun and arbitrary arguments."""
     rng = words.rng
     if rng.random() < 0.5:
-        return _catalogue_tool(rng, "held out" if words.held else "train")
+        return catalogue_tool(rng, "held out" if words.held else "train")
     held = " held out" if words.held else ""
     verb = rng.choice(lists.words("verbs" + held))
     if rng.random() < 0.2:
         verb = words.word()
     noun = words.word()
-    args = rng.sample(lists.words("arguments" + held), rng.choice([0, 1, 1, 1, 2, 2]))
+    counts = [0, 1, 1, 1, 2, 2] if words.held else [0, 1, 1, 1, 2, 2, 2, 3]
+    args = rng.sample(lists.words("arguments" + held), rng.choice(counts))
     if rng.random() < 0.15:
         args = [words.word() for _ in args]
     style = rng.random()
@@ -104,10 +106,14 @@ def client_tool(words: Words) -> Tool:
         name = verb + noun.capitalize()
     elif style < 0.25:
         name = f"{noun}_{verb}"
-    return Tool(name, tuple(args), asks=_asks(name, verb, noun, args))
+    asks = _asks(name, verb, noun, args) if len(args) < 3 else ()
+    if not words.held:
+        asks += more_asks(name, verb, noun, args)
+    return Tool(name, tuple(args), asks=asks)
 
 
-def _catalogue_tool(rng: random.Random, section: str) -> Tool:
+def catalogue_tool(rng: random.Random, section: str) -> Tool:
+    """One of the client's tools in `lists/clients.txt`, under one of its names."""
     lines = lists.sections("clients")[section]
     at = 2 * rng.randrange(len(lines) // 2)
     names, args = lines[at].strip()[:-1].split("(")
