@@ -131,7 +131,7 @@ class TensorRtStream:
 def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
     """Load the model; takes minutes. Raises ModelLoadError."""
     with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout is the answer's
-        _check_machine(settings)
+        check_machine(settings)
         api = _import("tensorrt_llm.llmapi")
         maker = _import("tensorrt_llm._tensorrt_engine") if facts.is_engine else api
         arguments = llm_arguments(settings, facts)
@@ -167,7 +167,8 @@ def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]
     return found
 
 
-def _check_machine(settings: EngineSettings) -> None:
+def check_machine(settings: EngineSettings) -> None:
+    """Raise ModelLoadError, which says what to do, where the package or its GPUs are missing."""
     if importlib.util.find_spec("tensorrt_llm") is None:
         raise ModelLoadError(
             "TensorRT-LLM is not installed here: `pip install tensorrt-llm` (Linux with an NVIDIA "

@@ -56,7 +56,12 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
 def fetch_from_hub(repo: str, name: str) -> Path | None:
     """A file of a repository, from the hub or its cache; raises ModelLoadError."""
     import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+    )
 
     try:
         hub = cast(Any, huggingface_hub)  # its signature has unknown types
@@ -64,6 +69,10 @@ def fetch_from_hub(repo: str, name: str) -> Path | None:
     except HFValidationError as error:
         raise ModelLoadError(
             f"There is no directory {repo}, and it is no name on the hub (OWNER/NAME) either."
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise ModelLoadError(
+            f"{repo} is not in the hub's cache, and the hub does not answer."
         ) from error
     except EntryNotFoundError:
         return None

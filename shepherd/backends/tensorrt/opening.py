@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.tensorrt.backend import TensorRtBackend
-from shepherd.backends.tensorrt.engine import load_engine
+from shepherd.backends.tensorrt.engine import check_machine, load_engine
 from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
 from shepherd.backends.tensorrt.seam import EngineSettings
 from shepherd.config.providers import Provider
@@ -18,6 +18,7 @@ async def open_tensorrt(
 ) -> TensorRtBackend:
     """Load the provider's model; raises ConfigError, ModelLoadError."""
     settings = engine_settings(provider)
+    await asyncio.to_thread(check_machine, settings)
     facts = await asyncio.to_thread(read_facts, settings.model, fetch)
     _check_context(provider, facts)
     name = Path(settings.model).name

@@ -64,15 +64,18 @@ async def test_too_few_gpus_and_a_broken_package(tmp_path: Path) -> None:
 async def test_without_the_package_a_sentence_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"pip install tensorrt-llm.*trtllm-serve.*base-url"):
         await opened(model(tmp_path))
+    with pytest.raises(ModelLoadError, match="pip install tensorrt-llm"):
+        await opened(Path("owner/name"))  # before the hub is asked
 
 
 async def test_models_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"no config\.json"):
-        await opened(tmp_path)
-    with pytest.raises(ModelLoadError, match="no name on the hub"):
-        await opened(tmp_path / "is" / "not" / "there")
-    with pytest.raises(ConfigError, match="how large its context"):
-        await opened(model(tmp_path, max_position_embeddings=None))
+    with installed(record()):
+        with pytest.raises(ModelLoadError, match=r"no config\.json"):
+            await opened(tmp_path)
+        with pytest.raises(ModelLoadError, match="no name on the hub"):
+            await opened(tmp_path / "is" / "not" / "there")
+        with pytest.raises(ConfigError, match="how large its context"):
+            await opened(model(tmp_path, max_position_embeddings=None))
     book = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {})
     with pytest.raises(ConfigError, match="needs a model"):
         await open_provider(make_provider("gpu", {"type": "tensorrt"}), book, Config())
