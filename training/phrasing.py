@@ -24,6 +24,7 @@ POLITE = re.compile(
     r"|want|got|contents|content|listing|text|number|entry|item|first|second|third|fourth|fifth"
     r"|last|top|line|lines|pattern|glob|method|url|body|data|source|original|new|no|not|none|some"
     r"|someone|something|somewhere|bye|farewell|anything|everything|before|just in case|would"
+    r"|time|task|todo"
     r"|there|there's|where|my|our|each|every|all|this|you|file|old|instead|just|do|every|any)\b"
 )
 LAST = " (nothing may follow)"
@@ -44,8 +45,9 @@ class Phrases:
             text = self._draw(rng, held=held)
             if self.polite:
                 text = courteous(rng, text, held=held, tail=self.tail)
-            if held or text not in unfold(self.held):
-                return _written(rng, text, tail=self.tail)
+            text = _written(rng, text, tail=self.tail)
+            if held or _plain(text) not in _plainly(self.held):
+                return text
 
     def bare(self, rng: random.Random, *, held: bool) -> str:
         """One phrasing, undressed and no question, to be joined with another by "and"."""
@@ -95,6 +97,16 @@ def unfold(texts: tuple[str, ...]) -> frozenset[str]:
         before, after = text[: match.start()], text[match.end() :]
         left.extend(before + choice + after for choice in match[1].split("|"))
     return frozenset(found)
+
+
+@cache
+def _plainly(texts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(_plain(text) for text in unfold(texts))
+
+
+def _plain(text: str) -> str:
+    """The text without capitals and the mark at its end."""
+    return text.lower().rstrip(".!?")
 
 
 def _tidy(text: str) -> str:
