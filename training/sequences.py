@@ -100,8 +100,9 @@ def _sequence(s: Scene, text: str, steps: list[Task], *, dependent: bool = False
         return
     done: list[tuple[Task, str]] = []
     for i, task in enumerate(steps):
+        early = not (s.held or i or dependent)
         label = "call second of two" if i else "call first of two"
-        result = perform(s, task, label, *(() if s.held or i else EARLY_FAILURES))
+        result = perform(s, task, label, *(EARLY_FAILURES if early else ()))
         if result is None:
             no_tool(s)
             return
