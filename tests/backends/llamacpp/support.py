@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Generation, Parallel
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
@@ -15,6 +16,9 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 PUP = builtin_model()
+LONG = "The quick brown fox jumps over the lazy dog. " * 40
+EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
+"""Numbers in full width, so that batches of any shape agree."""
 GREEDY = Sampling(temperature=0.0)
 LIST = ToolSpec(
     "list_directory",
@@ -83,3 +87,12 @@ async def ask(
     generation = await backend.generate_from_session(session, recorder, max_tokens)
     session.add(generation.message)
     return generation.message.content
+
+
+async def generate(
+    backend: LlamaCppBackend,
+    session: Session,
+    recorder: Recorder | None = None,
+    max_tokens: int = 0,
+) -> Generation:
+    return await backend.generate_from_session(session, recorder or Recorder(), max_tokens)
