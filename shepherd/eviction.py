@@ -24,20 +24,25 @@ def message_groups(messages: Sequence[Message]) -> list[range]:
 
 
 def plan_eviction(
-    messages: Sequence[Message], counts: Sequence[int], tokens_over: int
+    messages: Sequence[Message], counts: Sequence[int], tokens_over: int, slack: int = 0
 ) -> list[range]:
     """The oldest whole groups that free at least `tokens_over` tokens.
 
     `counts` holds each message's tokens. Empty when nothing can go; less than asked when all that
-    may go is not enough.
+    may go is not enough. If something must go, groups go on until `slack` tokens more are free, but
+    for that at most half of what else might have stayed.
     """
+    groups = message_groups(messages)
+    sizes = [sum(counts[i] for i in group) for group in groups]
+    most = tokens_over + max(0, sum(sizes) - tokens_over) // 2
     plan: list[range] = []
     freed = 0
-    for group in message_groups(messages):
-        if freed >= tokens_over:
+    for group, size in zip(groups, sizes, strict=True):
+        spare = freed - tokens_over
+        if spare >= 0 and (not plan or spare >= slack or freed + size > most):
             break
         plan.append(group)
-        freed += sum(counts[i] for i in group)
+        freed += size
     return _merged(plan)
 
 

@@ -85,6 +85,28 @@ def test_it_frees_enough_and_no_group_more(
     assert freed == needed
 
 
+@given(counted(), st.integers(1, 3000), st.integers(0, 1000))
+def test_slack_takes_whole_groups_and_never_more_than_half_of_what_else_might_stay(
+    history: tuple[list[Message], list[int]], over: int, slack: int
+) -> None:
+    messages, counts = history
+    sizes = [sum(counts[i] for i in g) for g in message_groups(messages)]
+    plans = [plan_eviction(messages, counts, over, extra) for extra in (0, slack)]
+    needed, freed = (sum(counts[i] for r in plan for i in r) for plan in plans)
+    half = over + (sum(sizes) - over) // 2
+    assert needed <= freed <= max(needed, half)
+    ends = [sum(sizes[:n]) for n in range(len(sizes) + 1)]
+    following = ends[ends.index(freed) + 1 :]
+    assert freed >= over + slack or not following or following[0] > half
+    assert freed == needed or ends[ends.index(freed) - 1] < over + slack
+
+
+def test_without_need_no_slack_is_made() -> None:
+    messages = [Message.user("go"), Message.assistant("yes")] * 9
+    assert plan_eviction(messages, [10] * 18, 0, 100) == []
+    assert plan_eviction(messages, [10] * 18, 1, 50) == [range(6)]
+
+
 @given(histories())
 def test_groups_are_disjoint_and_in_order(messages: list[Message]) -> None:
     flat = [i for g in message_groups(messages) for i in g]

@@ -12,6 +12,11 @@ from shepherd.session import Session
 ANSWER_SHARE = 8
 """An eighth of the context is kept free for the answer, as long as something can be evicted."""
 
+SLACK_SHARE = 4
+"""Once something must go, another quarter of the context goes with it, so that the next turns begin
+as those before, which prompt caches live from. Reading what stays again then costs some 2.5 times
+what is new in these turns; with an eighth it would be 6 times, whatever the context's size."""
+
 UNKNOWN_OVERFLOW_SHARE = 8
 """Without a number from the backend, one eighth of the conversation goes at a time, then more."""
 
@@ -43,7 +48,8 @@ async def make_room(
 ) -> list[Message]:
     """Evict the oldest whole groups that free what `full` asks for, and return them.
 
-    Each time that this was not enough (`failures`) twice as much goes, and always a group.
+    With it go the answer's share and some slack, so that nothing must go again soon. Each time
+    that this was not enough (`failures`) twice as much goes, and always a group.
     Raises ContextFullError, and evicts nothing, when even all groups would not be enough.
     """
     counts = await message_counts(session, backend)
@@ -56,10 +62,13 @@ async def make_room(
             full.tokens_over,
             full.prompt_tokens,
         )
-    over = max(1, sum(counts) // UNKNOWN_OVERFLOW_SHARE) if stated is None else stated / scale
-    if backend.info.context_size == 0 and stated is not None:
-        over += sum(counts) // ANSWER_SHARE
-    return session.evict(plan_eviction(session.messages, counts, math.ceil(over) << failures))
+    window = min(sum(counts), int(backend.info.context_size / scale) or sum(counts))
+    if stated is None:
+        over = max(1, sum(counts) // UNKNOWN_OVERFLOW_SHARE) << failures
+    else:
+        over = (math.ceil(stated / scale) << failures) + window // ANSWER_SHARE
+    slack = window // SLACK_SHARE
+    return session.evict(plan_eviction(session.messages, counts, over, slack))
 
 
 def has_room(backend: Backend, prompt_tokens: int) -> bool:
@@ -77,7 +86,8 @@ async def room_for_answer(session: Session, backend: Backend, prompt_tokens: int
     if prompt_tokens - _freeable(session, counts) > backend.info.context_size:
         return []
     missing = _missing(backend, prompt_tokens)
-    return session.evict(plan_eviction(session.messages, counts, missing))
+    slack = backend.info.context_size // SLACK_SHARE
+    return session.evict(plan_eviction(session.messages, counts, missing, slack))
 
 
 def _missing(backend: Backend, prompt_tokens: int) -> int:

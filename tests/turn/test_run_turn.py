@@ -220,14 +220,15 @@ async def test_two_calls_in_alternation_are_a_loop() -> None:
 
 async def test_a_full_context_evicts_the_oldest_turns_and_retries() -> None:
     backend = ScriptedBackend(parse_script("context: 60\ntext: one two three four five six"))
-    session, recorder = Session(), Recorder()
+    session, notices = Session(), list[list[str]]()
     for _ in range(12):
         recorder = Recorder()
         outcome = await turn(session, backend, recorder)
         assert outcome.finish_reason is FinishReason.STOP
         assert_consistent(session)
-    notices = [(c, n) for e, c, n, _ in recorder.events if e is CallbackEvent.SYSTEM]
-    assert [n for _, n in notices] == [Topic.EVICTION]
+        notices.append([n for e, _, n, _ in recorder.events if e is CallbackEvent.SYSTEM])
+    assert all(topics in ([], [Topic.EVICTION]) for topics in notices), "at most one a turn"
+    assert [Topic.EVICTION] in notices
     assert session.messages[0].role is Role.USER
     assert 0 < len(session.messages) < 12
 
@@ -260,12 +261,14 @@ async def test_a_prompt_that_can_never_fit_is_refused_and_loses_nothing() -> Non
     assert recorder.kinds()[-1] is CallbackEvent.ERROR
 
 
-async def test_an_overflow_without_a_number_frees_a_share_each_time() -> None:
+async def test_an_overflow_by_next_to_nothing_frees_a_share_each_time() -> None:
+    """An eighth for the answer and a quarter of slack, twice."""
     session = Session(messages=[Message.user("old words here"), Message.assistant("yes")] * 20)
     script = "context: 400\nfull: 1\n---\nfull: 1\n---\ntext: fits"
     outcome = await turn(session, script, Recorder())
     assert outcome.finish_reason is FinishReason.STOP
-    assert len(session.messages) == 40 + 2 - 4
+    left = 40 * 5 / 8 * 5 / 8
+    assert left - 2 <= len(session.messages) <= left + 6
 
 
 async def test_a_large_tool_result_is_cut_to_its_share() -> None:

@@ -50,6 +50,7 @@ class RefusedError(Exception):
 class Vendor(ABC):
     """Answers requests; `refused` are those that were invalid, `overflows` those too long.
 
+    `afresh` counts those that do not begin with all of the last one, which a cache of prompts has.
     A prompt takes `ratio` tokens per character. Each `thorough`-th request, and the first, is also
     held against the types of the vendor's own SDK; 0 = none.
     """
@@ -59,10 +60,12 @@ class Vendor(ABC):
     thorough: int = 1
     requests: int = 0
     overflows: int = 0
+    afresh: int = 0
     bytes: int = 0
     messages: int = 0
     refused: list[str] = field(default_factory=list[str])
     texts: list[str] = field(default_factory=list[str])
+    heard: list[Said] = field(default_factory=list[Said])
 
     kind: ClassVar[str]
     model: ClassVar[str]
@@ -88,6 +91,8 @@ class Vendor(ABC):
         if full is not None:
             self.overflows += 1
             return full
+        self.afresh += said[: len(self.heard)] != self.heard
+        self.heard = said
         return self.stream(answer_to(said), prompt)
 
     @property
