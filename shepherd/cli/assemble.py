@@ -53,6 +53,7 @@ class Assembly:
     memory: Memory | None = None
     others: OtherProviders | None = None
     _loading: asyncio.Task[Backend] | None = None
+    _when_moved: Callable[[Backend], None] | None = None
 
     @property
     def model_name(self) -> str:
@@ -73,6 +74,17 @@ class Assembly:
         return self._provider_of(self.loaded_backend)
 
     @property
+    def fell_back(self) -> bool:
+        """Whether another provider answers than the one that was chosen."""
+        return self.provider != self._provider_of(None)
+
+    @property
+    def label(self) -> str:
+        """What answers as the user calls it; a fallback may have changed it."""
+        backend = self.loaded_backend
+        return (backend.selector if backend is not None else "") or self.config.model.label
+
+    @property
     def limits(self) -> TurnLimits:
         """The guards of a turn."""
         model = self.config.model
@@ -89,12 +101,17 @@ class Assembly:
         """The backend, once it is loaded; raises what kept it from loading."""
         return await asyncio.shield(self.start_backend())
 
+    def when_moved(self, listener: Callable[[Backend], None]) -> None:
+        """Have `listener` called when another model answers in place of one that failed."""
+        self._when_moved = listener
+
     async def switch_model(self, name: str) -> Backend:
         """Go on with another model: of the provider that answers now, or a local one.
 
         `name` as on the command line: see `model_from_user`. Otherwise as `switch_provider`.
         """
-        return await self._switch(with_model(self.config, model_from_user(name, self.cwd)))
+        current = with_provider(self.config, self.provider)
+        return await self._switch(with_model(current, model_from_user(name, self.cwd)))
 
     async def switch_provider(self, selector: str) -> Backend:
         """Go on with the same conversation at another provider, or locally for LOCAL.
@@ -195,6 +212,8 @@ class Assembly:
         """Another provider answers from now on, with another model."""
         self._offer_tools(backend)
         self._forget_counts(backend)
+        if self._when_moved is not None:
+            self._when_moved(backend)
 
     def _offer_tools(self, backend: Backend) -> None:
         if self.others is not None:

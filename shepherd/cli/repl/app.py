@@ -4,6 +4,7 @@ import os
 
 from rich.text import Text
 
+from shepherd.backends.base import Backend
 from shepherd.cli.assemble import Assembly
 from shepherd.cli.first_start import suggestions
 from shepherd.cli.repl.approve import TerminalApprover
@@ -36,6 +37,7 @@ class Repl:
         self._turns = Turns(assembly, loop.renderer, self._status, approver)
         context = CommandContext(assembly, loop.surface, loop.renderer, self._status, loop.leave)
         fill_table(loop.table, context)
+        assembly.when_moved(self._moved)
 
     async def run(self) -> None:
         """Greet, talk until the user leaves, say goodbye."""
@@ -64,6 +66,12 @@ class Repl:
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
         else:
             await self._status.loaded(backend, self._assembly.session)
+            if self._assembly.fell_back:
+                self._renderer.notice(f"going on with {self._assembly.label}", "warn")
+        self._surface.refresh()
+
+    def _moved(self, backend: Backend) -> None:
+        self._status.moved(backend)
         self._surface.refresh()
 
     async def _suggest(self) -> None:

@@ -49,11 +49,15 @@ class Status:
 
     async def loaded(self, backend: Backend, session: Session) -> None:
         """A model is ready; a conversation that there is already is counted with it."""
-        info = backend.info
-        self.model, self.state = info.id, ""
-        self.context_size, self.decode_speed = info.context_size, 0.0
+        self.state = ""
+        self.moved(backend)
         used = await backend.count_session_tokens(session) if session.messages else 0
         self.context_used = session.ledger.context_used = used
+
+    def moved(self, backend: Backend) -> None:
+        """Another model answers; how much it holds it tells with its first answer."""
+        self.model, self.context_size = backend.info.id, backend.info.context_size
+        self.context_used, self.decode_speed = 0, 0.0
 
     def take(self, stats_json: str, asked: str = "") -> None:
         """Take the content of a STATS event; that of a provider that was `asked` only counts."""

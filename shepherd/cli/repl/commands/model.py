@@ -37,7 +37,7 @@ class _Model:
             await switch(self._context, argument, lambda: assembly.switch_model(argument))
             return
         size = f", {status.context_size:,} tokens of context" if status.context_size else ""
-        provider = assembly.config.model.provider.partition("/")[0]
+        provider = assembly.provider
         where = f" of the provider {provider}" if provider else ""
         others = f"/model NAME switches; local ones: {', '.join(self.names())}"
         more = f"; any other name is one{where}" if provider else ""

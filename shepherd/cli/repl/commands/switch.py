@@ -21,7 +21,7 @@ async def switch(
         backend = await opening()
     except ShepherdError as error:
         renderer.error(str(error))
-        renderer.notice(f"going on with {assembly.config.model.label}")
+        renderer.notice(f"going on with {assembly.label}")
     else:
         await status.loaded(backend, assembly.session)
         note = "; the conversation is read again" if assembly.session.messages else ""
