@@ -50,7 +50,10 @@ async def _read(request: Request, limit: int) -> bytes:
         elif size > _DRAIN_FACTOR * limit:
             break
     if size > limit:
-        message = f"The body is too large; the limit is {limit} bytes."
+        message = (
+            f"The request is larger than the {limit:,} bytes that this server takes: send less at "
+            "once, or smaller images, or raise server.max_body_bytes there."
+        )
         raise ApiError(413, message, "request_too_large", headers={"Connection": "close"})
     return bytes(body)
 

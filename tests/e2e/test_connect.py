@@ -9,6 +9,7 @@ from tests.cli.program import Program
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, ESCAPE
 from tests.patience import PATIENCE
+from tests.pictures import png
 
 SCRIPT = """\
 call: write_file {"path": "new.txt", "content": "alpha\\n"}
@@ -62,3 +63,36 @@ def test_who_joins_sees_what_was_said(start: Start, home: Path, work: Path) -> N
         terminal = start(None, "--connect", url, columns=100, rows=30)
         shown = terminal.wait_for("I am here")
         assert "who is there?" in shown
+
+
+def test_a_mentioned_image_is_sent_from_here(start: Start, home: Path, work: Path) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    (work / "photo.png").write_bytes(png(64, 48))
+    (work / "fake.png").write_text("text")
+    with cliserver(Program(home, elsewhere), "text: A cat.") as url:
+        terminal = start(None, "--connect", url, columns=100, rows=40)
+        terminal.wait_for("script at http")
+        terminal.say("what is @photo.png")
+        terminal.wait_for(r"attached photo.png \(64×48, 1 kB\)")
+        terminal.wait_for("A cat")
+        sent = httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"]
+        assert sent[0]["content"] == "[image photo.png, 64×48]\nwhat is @photo.png"
+
+        terminal.say("and @fake.png")
+        terminal.wait_for("no PNG, JPEG, GIF or WebP")
+        terminal.wait_count("› and @fake.png", 2)
+        assert len(httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"]) == 2
+
+
+def test_an_image_too_large_for_the_server_is_told(start: Start, home: Path, work: Path) -> None:
+    config = home / ".config" / "shepherd"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("[server]\nmax_body_bytes = 100000\n")
+    (work / "photo.png").write_bytes(png(64, 48) + bytes(90_000))
+    with cliserver(Program(home, work), "text: Never.") as url:
+        terminal = start(None, "--connect", url, columns=100, rows=40)
+        terminal.wait_for("script at http")
+        terminal.say("what is @photo.png")
+        terminal.wait_for(r"server\.max_body_bytes")
+        terminal.wait_count("› what is @photo.png", 2)

@@ -1,5 +1,6 @@
 """The interactive terminal on a shared conversation."""
 
+import asyncio
 from pathlib import Path
 
 from shepherd.backends.cliclient.client import SharedSessionClient
@@ -7,13 +8,17 @@ from shepherd.backends.cliclient.vocabulary import UpdateKind, to_event
 from shepherd.cli.connect.commands import remote_commands
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.connect.viewer import ReplViewer
+from shepherd.cli.images import described
 from shepherd.cli.repl.approve import TerminalApprover
+from shepherd.cli.repl.attach import mentioned_images
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.paint import BLANK_LINE
 from shepherd.cli.repl.replay import show_last_exchanges
 from shepherd.cli.repl.status import Status, short_name
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.errors import InvalidRequestError
+from shepherd.images import Image
 from shepherd.messages import JsonObject, message_from_json
 
 
@@ -24,6 +29,7 @@ class RemoteRepl:
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
         self._client = client
+        self._cwd = cwd
         self._status = Status(directory=client.url.partition("://")[2])
         loop = self._loop = TerminalLoop(
             config.terminal, paths, cwd, self._status, self._answer, place=" here"
@@ -42,8 +48,20 @@ class RemoteRepl:
 
     async def _answer(self, text: str) -> None:
         self._renderer.user(text)
-        self._renderer.activity.start("waiting for the server")
-        await self._remote.ask(text)
+        try:
+            images = await self._attach(text)
+            self._renderer.activity.start("waiting for the server")
+            await self._remote.ask(text, images)
+        except InvalidRequestError:  # it is nowhere but here
+            self._renderer.turn_over()
+            self._surface.restore(text)
+            raise
+
+    async def _attach(self, text: str) -> tuple[Image, ...]:
+        images = await asyncio.to_thread(mentioned_images, text, self._cwd)
+        for image in images:
+            self._renderer.notice(f"attached {described(image)}")
+        return images
 
     def _greet(self, session: JsonObject) -> None:
         self._status.model = str(session["model"])

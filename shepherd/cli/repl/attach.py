@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shepherd.cli.images import load_image
 from shepherd.errors import ImageError
 from shepherd.images import SUFFIXES, Image, check_count
 from shepherd.messages import Message, ToolCall
@@ -51,7 +52,7 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
     parts = [text]
     for number, path in enumerate(mentioned_paths(text, cwd), start=1):
         is_directory = _resolve(cwd, path).is_dir()
-        is_image = not is_directory and Path(path).suffix.lower() in SUFFIXES
+        is_image = not is_directory and _named_as_image(path)
         name = "list_directory" if is_directory else "read_file"
         reader = viewer if is_image else tools
         result = await reader.run(ToolCall(f"attach_{number}", name, {"path": path}))
@@ -71,12 +72,27 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
     return attached
 
 
+def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
+    """The images that the message mentions, read for the user alone, whatever tools may read.
+
+    Raises ImageError for a file that is named as an image and is none.
+    """
+    paths = [path for path in mentioned_paths(text, cwd) if _named_as_image(path)]
+    files = {path: file for path in paths if (file := _resolve(cwd, path)).is_file()}
+    check_count(list(files))
+    return tuple(load_image(file, path) for path, file in files.items())
+
+
 _ATTACHMENT = re.compile(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
 
 
 def without_attachments(prompt: str) -> str:
     """The message as it was typed."""
     return _ATTACHMENT.sub("", prompt)
+
+
+def _named_as_image(path: str) -> bool:
+    return Path(path).suffix.lower() in SUFFIXES
 
 
 def _resolve(cwd: Path, path: str) -> Path:

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from shepherd.backends.cliclient.client import SharedSessionClient
-from tests.pictures import picture
+from shepherd.errors import InvalidRequestError
+from shepherd.images import MOST_BYTES, Image
+from tests.pictures import picture, png
 from tests.server.conversation.harness import serving, until
 
 PHOTO = picture("photo.png", 64, 48)
@@ -28,4 +32,15 @@ async def test_what_is_no_image_and_who_can_not_see_are_400s(work: Path) -> None
             answer = await served.http.post("/request", json=body)
             assert answer.status_code == 400
             assert told in answer.json()["error"]["message"]
+        assert served.conversation.session.messages == []
+
+
+async def test_an_image_larger_than_a_request_is_told_with_the_setting(work: Path) -> None:
+    """The largest image that is one, to a server of default settings."""
+    data = png()
+    largest = Image("image/png", data + bytes(MOST_BYTES - len(data)), "photo.png")
+    async with serving("text: Never.\n", work) as served:
+        async with SharedSessionClient(served.url) as client:
+            with pytest.raises(InvalidRequestError, match=r"16,777,216 bytes.*max_body_bytes"):
+                await client.send("What is this?", [largest])
         assert served.conversation.session.messages == []
