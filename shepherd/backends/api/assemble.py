@@ -90,15 +90,24 @@ class Answer:
         return self.cancelled or self.got.error is not None
 
     def take(self, deltas: Iterable[Delta]) -> None:
-        """Take in what came; neighbouring text becomes one event."""
-        text = ""
+        """Take in what came; neighbouring text becomes one event.
+
+        Of what follows the one that ends the answer only the usage counts.
+        """
+        text, over = "", False
         for delta in deltas:
-            if isinstance(delta, TextDelta) and self._shown is None:
-                text = text + delta.text if text else delta.text
+            if isinstance(delta, UsageDelta):
+                self._take(delta)
+            elif over:
                 continue
-            self._feed(text)
-            text = ""
-            self._take(delta)
+            elif isinstance(delta, TextDelta) and self._shown is None:
+                text = text + delta.text if text else delta.text
+            else:
+                self._feed(text)
+                text = ""
+                if not self.cancelled:
+                    self._take(delta)
+                over = self.ended
         self._feed(text)
 
     def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
@@ -124,7 +133,8 @@ class Answer:
         self._send(CallbackEvent.STATS, stats.to_json())
         self._send(CallbackEvent.STOP, reason.value)
         for call in calls:
-            self._send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+            written = native.written.get(call.id) or call.arguments_json
+            self._send(CallbackEvent.TOOL_CALL, written, call.name, call.id)
         if self.cancelled:
             reason = FinishReason.CANCELLED
         logprobs = None if self._logprobs is None else tuple(self._logprobs)

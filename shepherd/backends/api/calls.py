@@ -1,7 +1,7 @@
 """From the pieces of native tool calls to calls that may be run."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,25 +16,29 @@ from shepherd.backends.output.calls.repair import loads, loads_lenient
 from shepherd.backends.output.calls.schema import fits
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
+_write = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
 
 @dataclass(frozen=True, slots=True)
 class FoundCalls:
     """What the pieces add up to; `rest` are those that are no call, as text, and `problems` why.
 
-    `cut` names the tools whose calls were not complete when the answer ended.
+    `cut` names the tools whose calls were not complete when the answer ended; `written` are the
+    arguments as JSON, by the call's id, where they had to be written.
     """
 
     calls: tuple[ToolCall, ...] = ()
     rest: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
 class _Pieces:
     id: str = ""
     name: str = ""
-    arguments: list[str] = field(default_factory=list[str])
+    arguments: list[str | JsonObject] = field(default_factory=list[str | JsonObject])
     extra: JsonObject = field(default_factory=dict[str, Any])
 
 
@@ -52,7 +56,7 @@ class CallCollector:
         call = self._pieces.setdefault(delta.key, _Pieces())
         call.id = call.id or delta.id
         call.name = call.name or delta.name
-        if delta.arguments:
+        if delta.arguments != "":
             call.arguments.append(delta.arguments)
         if delta.extra:
             call.extra |= delta.extra
@@ -74,11 +78,14 @@ class CallCollector:
         catalog = ToolCatalog(tools)
         ids = set(taken)
         found, rest, problems, cut = [list[Any]() for _ in range(4)]
+        written: dict[str, str] = {}
         for call in self._pieces.values():
-            text = whole_letters("".join(call.arguments))
+            text, whole = _told(call.arguments)
             call.id, call.name = whole_letters(call.id), whole_letters(call.name)
             name = catalog.known(call.name) or call.name
-            arguments = _arguments(name, text, catalog, truncated=truncated) if tools else None
+            arguments = whole if tools else None
+            if tools and whole is None:
+                arguments = _arguments(name, text, catalog, truncated=truncated)
             if arguments is None or not name:
                 rest.append(as_text(call.name, text, whole=not truncated))
                 if truncated:
@@ -88,9 +95,11 @@ class CallCollector:
                 continue
             own = call.id if call.id and call.id not in ids else new_id()
             ids.add(own)
+            if whole is not None:
+                written[own] = text
             extra = {wire: clean_object(call.extra)} if call.extra else {}
             found.append(ToolCall(own, name, arguments, extra))
-        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut))
+        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), written)
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
@@ -98,6 +107,21 @@ def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
     end = "}</tool_call>" if whole else ""
     named = json.dumps(name, ensure_ascii=False)
     return f'<tool_call>{{"name": {named}, "arguments": {arguments or "{}"}{end}'
+
+
+def _told(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
+    """The arguments as JSON text; and as the object, if they came as one that is clean."""
+    if len(pieces) == 1 and not isinstance(value := pieces[0], str):
+        try:
+            text = _write(value)
+            text.encode()
+            clean = not too_deep(text, value)
+        except (ValueError, RecursionError):  # a number or half a letter that JSON has not
+            clean, text = False, ""
+        if clean:
+            return text, value
+    texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)
+    return whole_letters("".join(texts)), None
 
 
 def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -> JsonObject | None:

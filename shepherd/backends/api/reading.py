@@ -13,6 +13,7 @@ from shepherd.backends.api.client import reason
 from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
 from shepherd.backends.api.nesting import too_deep
 from shepherd.backends.api.sniffing import SniffedDecoder
+from shepherd.backends.api.waiting import BeforeWait
 from shepherd.backends.api.wire import Delta, Framing, WireDecoder
 from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
@@ -27,7 +28,7 @@ be used again."""
 
 
 class Reading:
-    """Feeds one response to an answer, event by event.
+    """Feeds one response to an answer, all that came in one read of the network together.
 
     `broken` says why it ended too early, "" if it did not. `waited` are the seconds until the
     answer began, `spoken` those since.
@@ -37,6 +38,7 @@ class Reading:
         self._decoder = decoder
         self._answer = answer
         self._clock = clock
+        self._untold: list[Delta] = []
         self._done = False
         self._asked = clock()
         self._began: float | None = None
@@ -63,18 +65,20 @@ class Reading:
                 self.take(stream.finish())
         except UnreachableError as error:
             why = reason(error)
+            self.take([])
         if not (self._complete or self._answer.ended):
             self.broken = why
 
     async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
         pieces = cast(AsyncGenerator[bytes, None], _body(response))
-        with suppress(TimeoutError):  # the answer is complete, only the connection's end missing
+        with suppress(_AnswerEndedError, StopAsyncIteration, TimeoutError):  # the last: GRACE
             async with asyncio.timeout(None) as limit, aclosing(pieces) as body:
-                async for data in body:
-                    self.take(stream.feed(data))
-                    if self._answer.ended:
-                        return
-                    if (self._done or self._decoder.complete) and limit.when() is None:
+                following = BeforeWait(body, self._tell)
+                while True:
+                    self._decode(stream.feed(await following))
+                    if self._began is None:
+                        self._tell()
+                    if self._complete and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)
 
     @property
@@ -83,16 +87,31 @@ class Reading:
 
     def take(self, events: Iterable[StreamEvent]) -> None:
         """Feed these events to the answer; what follows the end is none."""
-        deltas: list[Delta] = []
+        with suppress(_AnswerEndedError):
+            self._decode(events)
+            self._tell()
+
+    def _decode(self, events: Iterable[StreamEvent]) -> None:
         for name, data, _ in events:
             text = data.strip()
             self._done = self._done or text == _DONE
             if self._done:
                 break
-            deltas += self._decoder.feed(name, _object(text))
-        self._answer.take(deltas)
-        if self._began is None and self._answer.started:
-            self._began = self._clock()
+            self._untold += self._decoder.feed(name, _object(text))
+
+    def _tell(self) -> None:
+        """Hand the answer what was decoded; _AnswerEndedError if it takes no more."""
+        if self._untold:
+            deltas, self._untold = self._untold, []
+            self._answer.take(deltas)
+            if self._began is None and self._answer.started:
+                self._began = self._clock()
+        if self._answer.ended:
+            raise _AnswerEndedError
+
+
+class _AnswerEndedError(Exception):
+    """Nothing more of the answer is wanted."""
 
 
 def _body(response: httpx.Response) -> AsyncIterator[bytes]:

@@ -53,18 +53,18 @@ class ThinkingDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(NamedTuple):
     """A piece of a tool call; pieces with one `key` belong together, in the order of first sight.
 
-    `id` and `name` are "" where the piece does not bring them. `arguments` is JSON text to append;
-    `extra` is what the API wants back with the call (see `ToolCall.extra`).
+    `id` and `name` are "" where the piece does not bring them. `arguments` is JSON text to append,
+    or the object, out of an event's JSON, of an API that sends it whole; `extra` is what the API
+    wants back with the call (see `ToolCall.extra`).
     """
 
     key: int | str
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: str | JsonObject = ""
     extra: JsonObject | None = None
 
 

@@ -68,7 +68,8 @@ def assembled(deltas: Iterable[Delta], wire: str) -> Message:
                 reasoning += text
             case CallDelta(key, id, name, arguments, kept):
                 own = {} if kept is None else {wire: kept}
-                calls.append(ToolCall(id or f"call-{key}", name, json.loads(arguments), own))
+                given = json.loads(arguments) if isinstance(arguments, str) else arguments
+                calls.append(ToolCall(id or f"call-{key}", name, given, own))
             case ExtraDelta(value):
                 assert not extra
                 extra[wire] = value

@@ -1,5 +1,6 @@
 """From deltas to events and the message."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api.assemble import Answer
+from shepherd.backends.api.nesting import DEEPEST
 from shepherd.backends.api.wire import (
     CallDelta,
     Delta,
@@ -20,7 +22,7 @@ from shepherd.backends.api.wire import (
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.logprobs import TokenLogprob
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session
 from tests.backends.api.plain_wire import PlainWire, SilentWire
 from tests.backends.api.support import LIST, WRITE, Events, asking
@@ -28,6 +30,8 @@ from tests.backends.api.support import LIST, WRITE, Events, asking
 PRINTED = '<tool_call>{"name": "list_directory", "arguments": {"path": "src"}}</tool_call>'
 CODE = "See:\n```python\nprint(1)\n```\ndone"
 ENDED = StopDelta(FinishReason.STOP)
+ALPHABET = 'a"\\ü🐑\ud83d\udc11'
+"""Among them the halves of a letter."""
 
 
 def answered(
@@ -145,6 +149,34 @@ def test_a_call_nobody_offered_is_text() -> None:
     assert generation.message.tool_calls == ()
     assert '{"path": "a"}' in generation.message.content
     assert generation.problems == ()
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(ALPHABET, max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(ALPHABET), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.text(ALPHABET, max_size=3), values, max_size=3), st.booleans())
+def test_arguments_that_come_as_an_object_are_those_of_its_json(
+    given: JsonObject, cut: object
+) -> None:
+    stop = StopDelta(FinishReason.LENGTH) if cut else ENDED
+    whole, text = Events(), Events()
+    one = answered([CallDelta(0, "c1", "list_directory", given), stop], events=whole)
+    two = answered([call(json.dumps(given, ensure_ascii=False)), stop], events=text)
+    assert whole.joined() == text.joined()
+    assert one.message == two.message
+
+
+def test_an_object_that_is_nested_too_deeply_is_no_call() -> None:
+    value: JsonObject = {"path": "a" * 200}
+    for _ in range(DEEPEST):
+        value = {"path": value}
+    generation = answered([CallDelta(0, "c1", "list_directory", value), ENDED])
+    assert generation.message.tool_calls == ()
+    assert json.dumps(value) in generation.message.content
 
 
 def test_a_native_call_goes_before_a_printed_one() -> None:

@@ -1,6 +1,5 @@
 """A streamed generateContent answer as deltas."""
 
-import json
 from collections.abc import Iterator
 
 from shepherd.backends.api.gemini.finish import blocked_prompt, finish
@@ -74,8 +73,7 @@ class GeminiDecoder(WireDecoder):
         given, name = as_text(call.get("id")), as_text(call.get("name"))
         kept = {"id": given, "thoughtSignature": signature}
         extra = {name: value for name, value in kept.items() if value}
-        arguments = json.dumps(as_object(call.get("args")), ensure_ascii=False)
-        return CallDelta(key, given, name, arguments, extra or None)
+        return CallDelta(key, given, name, as_object(call.get("args")), extra or None)
 
     def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[Delta]:
         if self._complete:

@@ -1,7 +1,6 @@
 """A streamed /api/chat answer as deltas."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shepherd.backends.api.lenient import (
@@ -53,22 +52,21 @@ class OllamaDecoder(WireDecoder):
             logprobs = tuple(map(token_logprob, told)) if told else ()
             deltas.append(TextDelta(content, logprobs))
         if "tool_calls" in message:
-            for call in as_objects(message.get("tool_calls")):
-                deltas += self._call(call)
+            deltas += self._call_deltas(as_objects(message["tool_calls"]))
         if data.get("done") is True and not self._complete:
             self._complete = True
             deltas += _usage(data)
             deltas.append(self._stop(as_text(data.get("done_reason"))))
         return deltas
 
-    def _call(self, call: JsonObject) -> Iterator[CallDelta]:
+    def _call_deltas(self, calls: Iterable[JsonObject]) -> Iterator[CallDelta]:
         """Calls come whole; those without a name are none."""
-        function = as_object(call.get("function"))
-        name = as_text(function.get("name"))
-        if not name:
-            return
-        key, self._calls = self._calls, self._calls + 1
-        yield CallDelta(key, as_text(call.get("id")), name, _arguments(function.get("arguments")))
+        for call in calls:
+            function = as_object(call.get("function"))
+            if name := as_text(function.get("name")):
+                arguments = _arguments(function.get("arguments"))
+                yield CallDelta(self._calls, as_text(call.get("id")), name, arguments)
+                self._calls += 1
 
     def _stop(self, reason: str) -> StopDelta:
         if reason == "length":
@@ -85,8 +83,6 @@ def _usage(data: JsonObject) -> Iterator[UsageDelta]:
         yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
 
 
-def _arguments(value: Any) -> str:
+def _arguments(value: Any) -> str | JsonObject:
     """An object by contract; some models' parsers hand on its text."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(as_object(value), ensure_ascii=False)
+    return value if isinstance(value, str) else as_object(value)

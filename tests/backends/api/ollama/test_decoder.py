@@ -69,9 +69,9 @@ def test_parallel_calls_in_one_line_and_in_two() -> None:
         line(done=True, done_reason="stop", eval_count=9),
     )
     assert deltas == [
-        CallDelta(0, "", "a", '{"n": 1}'),
-        CallDelta(1, "", "b", "{}"),
-        CallDelta(2, "call_x", "a", '{"s": "Köln"}'),
+        CallDelta(0, "", "a", {"n": 1}),
+        CallDelta(1, "", "b", {}),
+        CallDelta(2, "call_x", "a", {"s": "Köln"}),
         UsageDelta(completion_tokens=9),
         StopDelta(FinishReason.TOOL_CALLS),
     ]

@@ -65,6 +65,7 @@ def _take_call(delta: CallDelta, answer: Told, places: dict[int | str, list[str]
     call = places[delta.key]
     assert not (call[0] and delta.id)
     assert not (call[1] and delta.name)
+    assert isinstance(delta.arguments, str)
     call[0] += delta.id
     call[1] += delta.name
     call[2] += delta.arguments
