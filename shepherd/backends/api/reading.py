@@ -28,7 +28,9 @@ be used again."""
 
 
 class Reading:
-    """Feeds one response to an answer, all that came in one read of the network together.
+    """Feeds one response to an answer, what came in one read of the network together.
+
+    But the first piece of a read at once: most come alone, and to know takes time.
 
     `broken` says why it ended too early, "" if it did not. `waited` are the seconds until the
     answer began, `spoken` those since.
@@ -76,7 +78,7 @@ class Reading:
                 following = BeforeWait(body, self._tell)
                 while True:
                     self._decode(stream.feed(await following))
-                    if self._began is None:
+                    if following.waited or self._began is None:
                         self._tell()
                     if self._complete and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)

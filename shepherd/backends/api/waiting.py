@@ -8,23 +8,24 @@ class BeforeWait(Generator[Any, Any, bytes]):
     """Gives a body's next piece each time it is awaited; `act` runs first if that takes a wait.
 
     What came in one read of the network is so taken without `act` in between. What `act` raises
-    ends the body as an error of the network would, and comes out of it.
+    ends the body as an error of the network would, and comes out of it. `waited` says whether the
+    last piece took a wait.
     """
 
     def __init__(self, body: AsyncGenerator[bytes, None], act: Callable[[], None]) -> None:
         self._body = body
         self._act = act
-        self._waits = False
+        self.waited = False
 
     def __await__(self) -> Generator[Any, Any, bytes]:
         self._step = anext(self._body).__await__()
-        self._waits = False
+        self.waited = False
         return self
 
     def __next__(self) -> Any:
         told = next(self._step)
-        if not self._waits:
-            self._waits = True
+        if not self.waited:
+            self.waited = True
             try:
                 self._act()
             except BaseException as error:  # noqa: BLE001 - the body lets go of its connection first

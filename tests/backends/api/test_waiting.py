@@ -54,13 +54,13 @@ async def read(body: Body, events: Events) -> Answer:
 
 
 async def test_text_is_told_before_there_is_a_wait() -> None:
-    body, events = Body("a", "b", "c", None, "d", "e"), Events()
+    body, events = Body("a", "b", "c", None, "d", "e", "f"), Events()
     task = asyncio.create_task(read(body, events))
     await body.waits.wait()
     assert events.of(CallbackEvent.CONTENT) == ["a", "bc"]
     body.goes_on.set()
     await task
-    assert events.of(CallbackEvent.CONTENT) == ["a", "bc", "de"]
+    assert events.of(CallbackEvent.CONTENT) == ["a", "bc", "d", "ef"]
 
 
 @pytest.mark.parametrize("stop_at", [0, 1])
