@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
+from types import TracebackType
 
 from shepherd.events import EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
@@ -113,7 +114,7 @@ class ModelInfo:
     vision: bool | None = None
 
 
-class Prefilled(AbstractAsyncContextManager["Prefilled"], ABC):
+class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     """A session whose prompt is accepted and ready to generate.
 
     Leaving the context gives back what it holds (a slot, a connection), however it ends.
@@ -123,6 +124,17 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"], ABC):
     cached_tokens: int
     logprobs: list[TokenLogprob] | None = None
     """Those of the content that was sent so far; None as in `Generation`."""
+
+    def release(self) -> None:
+        """Give back what is held; leaving the context does it."""
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
 
 
 class Backend(ABC):

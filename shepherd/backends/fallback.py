@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
 from shepherd.errors import ShepherdError, UnreachableError
@@ -170,9 +169,6 @@ class _Held(Prefilled):
         self.prompt_tokens, self.cached_tokens = inner.prompt_tokens, inner.cached_tokens
         self.logprobs = inner.logprobs
         return inner
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,

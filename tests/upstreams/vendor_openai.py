@@ -14,7 +14,17 @@ HEAD: JsonObject = {"id": "c", "object": "chat.completion.chunk", "created": 1, 
 
 
 @dataclass
-class ChatVendor(Vendor):
+class OpenAIVendor(Vendor):
+    """What both of OpenAI's languages have."""
+
+    def other(self, request: Received) -> Reply:
+        if request.path != "/v1/models":
+            return Reply({"error": {"message": "not found"}}, status=404)
+        return Reply({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+
+
+@dataclass
+class ChatVendor(OpenAIVendor):
     """Chat completions; nobody tells how large the context is."""
 
     kind: ClassVar[str] = "openai"
@@ -23,11 +33,6 @@ class ChatVendor(Vendor):
 
     def asks(self, request: Received) -> bool:
         return request.path == "/v1/chat/completions"
-
-    def other(self, request: Received) -> Reply:
-        if request.path != "/v1/models":
-            return Reply({"error": {"message": "not found"}}, status=404)
-        return Reply({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     def said(self, body: JsonObject) -> list[Said]:
         found: list[Said] = []
@@ -90,7 +95,7 @@ def _fragments(answer: Answer, number: int) -> Iterator[JsonObject]:
 
 
 @dataclass
-class ResponsesVendor(Vendor):
+class ResponsesVendor(OpenAIVendor):
     """Responses; its reasoning comes encrypted and must come back within a turn."""
 
     signed: set[str] = field(default_factory=set[str])
@@ -100,11 +105,6 @@ class ResponsesVendor(Vendor):
 
     def asks(self, request: Received) -> bool:
         return request.path == "/v1/responses"
-
-    def other(self, request: Received) -> Reply:
-        if request.path != "/v1/models":
-            return Reply({"error": {"message": "not found"}}, status=404)
-        return Reply({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     def said(self, body: JsonObject) -> list[Said]:
         found: list[Said] = []

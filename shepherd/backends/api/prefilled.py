@@ -1,8 +1,5 @@
 """The handle of a request that is ready to be sent."""
 
-from types import TracebackType
-from typing import Self
-
 from shepherd.backends.api.wire import WireRequest
 from shepherd.backends.base import Prefilled
 from shepherd.logprobs import TokenLogprob
@@ -20,14 +17,3 @@ class ApiPrefilled(Prefilled):
         self.logprobs: list[TokenLogprob] | None = None
         if session.sampling.logprobs is not None:
             self.logprobs = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Nothing to give back."""

@@ -1,8 +1,6 @@
 """A request on its way: its job, its updates, and the slot that it holds."""
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import Constraint
@@ -87,17 +85,6 @@ class LlamaPrefilled(Prefilled):
     def generated(self) -> tuple[int, ...]:
         """The tokens so far."""
         return tuple(self._job.tokens[self.prompt_tokens :])
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
 
     def _note(self, update: Update, callback: EventCallback) -> bool:
         """Take in one update; True when waiting is over."""

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.backends.scripted.script import (
@@ -41,15 +39,7 @@ class ScriptedPrefilled(Prefilled):
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = 0
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def release(self) -> None:
         self.backend.active -= 1
 
 

@@ -4,8 +4,6 @@ import asyncio
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.answer import Answer
@@ -40,17 +38,6 @@ class TokenPrefilled(Prefilled):
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.abort()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
 
 
 class TensorRtBackend(Backend):
