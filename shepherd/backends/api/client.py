@@ -14,6 +14,7 @@ import httpx
 from shepherd import __version__
 from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.failures import Asked, no_api, refused, unreachable
+from shepherd.backends.api.quick_json import write
 from shepherd.backends.api.rate import RateLimiter, RateLimits
 from shepherd.backends.api.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
 from shepherd.backends.api.wire import Wire, WireRequest
@@ -122,7 +123,7 @@ class ApiClient:
             async with self._http.stream(
                 request.method,
                 self._endpoint.url(request),
-                content=None if request.body is None else _encoded(request.body),
+                content=None if request.body is None else write(request.body),
                 headers=self._all_headers(request),
             ) as response:
                 if not response.is_success:
@@ -180,11 +181,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"it takes too long ({type(error).__name__})"
     return str(error) or type(error).__name__
-
-
-def _encoded(body: JsonObject) -> bytes:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
 
 
 async def _read(response: httpx.Response, most: int) -> bytes:

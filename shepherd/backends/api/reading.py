@@ -1,7 +1,6 @@
 """Reads one streamed answer from an open connection."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import cast
@@ -12,6 +11,7 @@ from shepherd.backends.api.assemble import Answer
 from shepherd.backends.api.client import reason
 from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
 from shepherd.backends.api.nesting import too_deep
+from shepherd.backends.api.quick_json import read
 from shepherd.backends.api.sniffing import SniffedDecoder
 from shepherd.backends.api.waiting import BeforeWait
 from shepherd.backends.api.wire import Delta, Framing, WireDecoder
@@ -19,7 +19,6 @@ from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
 
 _DONE = "[DONE]"
-_raw_decode = json.JSONDecoder().raw_decode  # what `loads` does, less its search for blanks
 CUT = "the connection ended before the answer did"
 
 GRACE = 2.0
@@ -128,9 +127,9 @@ def _body(response: httpx.Response) -> AsyncIterator[bytes]:
 def _object(text: str) -> JsonObject:
     """The event's object; {} for what is none."""
     try:
-        value, end = cast(tuple[object, int], _raw_decode(text))
+        value = read(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(value, dict) or end != len(text) or too_deep(text, value):
+    if not isinstance(value, dict) or too_deep(text, value):
         return {}
     return cast(JsonObject, value)

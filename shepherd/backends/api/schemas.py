@@ -13,7 +13,8 @@ def without_references(schema: JsonObject) -> JsonObject:
 
     Where a schema contains itself, the inner one says no more than its type and description.
     """
-    whole = cast(JsonObject, _inlined(schema, schema, ()))
+    refers = "'$ref'" in repr(schema)
+    whole = cast(JsonObject, _inlined(schema, schema, ())) if refers else schema
     return {key: value for key, value in whole.items() if key not in _HOLDERS}
 
 

@@ -1,0 +1,29 @@
+"""JSON by pydantic's parser and writer, and by Python's own where those refuse what it takes.
+
+They are two to four times as fast, keep whole numbers of any size, and know `NaN` as Python does;
+they refuse half letters (`"\\ud83d"`), of which some servers make whole ones, and deep nesting.
+"""
+
+import json
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+
+def read(text: str) -> object:
+    """The value; raises ValueError and RecursionError."""
+    try:
+        return from_json(text)
+    except (ValueError, TypeError):  # the latter: a half letter that is no escape
+        return json.loads(text)
+
+
+def write(value: object) -> bytes:
+    """The value as JSON in UTF-8, without blanks; a half letter becomes a question mark.
+
+    Raises ValueError for what contains itself, RecursionError for what is nested too deeply.
+    """
+    try:
+        return to_json(value, inf_nan_mode="constants")
+    except (PydanticSerializationError, ValueError):
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")

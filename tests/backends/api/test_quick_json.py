@@ -1,0 +1,71 @@
+"""The quick reader and writer against Python's own."""
+
+import json
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.api.quick_json import read, write
+
+LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(LETTERS),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(LETTERS), inner),
+)
+ODD = ["", " ", "{", '{"a":1,}', "1 2", "01", "1e400", "-1E-400", "1" * 400, '"\\ud83d"', '"\\u00"',
+       '"\\ud83d\\ude00"', '"\ud83d"', "nan", "NaN", "-Infinity", '{"a":1,"a":2}', '"\t"', "'a'",
+       "\ufeff1", '"\\x"', "[" * 150 + "]" * 150, "[" * 90 + "1", "truefalse", "nul"]  # fmt: skip
+
+
+def _told(text: str, reader: Callable[[str], object]) -> str:
+    try:
+        return repr(reader(text))
+    except ValueError:
+        return "no JSON"
+
+
+@given(VALUES)
+def test_reading_is_what_python_reads(value: object) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert repr(read(text)) == repr(json.loads(text))
+
+
+@given(VALUES, st.data())
+def test_damaged_json_is_read_or_refused_as_python_does(value: object, data: st.DataObject) -> None:
+    text = json.dumps(value)
+    at = data.draw(st.integers(0, len(text)))
+    damaged = text[:at] + data.draw(st.text(max_size=2)) + text[at + data.draw(st.integers(0, 2)) :]
+    assert _told(damaged, read) == _told(damaged, json.loads)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_texts_are_read_or_refused_as_python_does(text: str) -> None:
+    assert _told(text, read) == _told(text, json.loads)
+
+
+@given(VALUES)
+def test_what_is_written_reads_the_same(value: object) -> None:
+    expected = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    assert repr(json.loads(write(value))) == repr(json.loads(expected))
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    inner: list[object] = []
+    inner.append(inner)
+    with pytest.raises(ValueError, match="Circular"):
+        write(inner)
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RecursionError):
+        write(deep)
+    with pytest.raises(RecursionError):
+        read("[" * 100_000)
+
+
+def test_blanks_are_not_written() -> None:
+    written = write({"a": [1, math.pi], "\ud83d": "é"})
+    assert written == b'{"a":[1,3.141592653589793],"?":"\xc3\xa9"}'
