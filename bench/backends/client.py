@@ -1,12 +1,20 @@
 """A client that is measured, and ours."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from time import monotonic_ns
+from typing import Any
 
 from bench.backends.asked import KEY, MODEL, SAID, SYSTEM, tools
 
-Seen = list[tuple[int, str]]
-"""When a piece of text came, in nanoseconds of the monotonic clock, and what it said."""
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came: each piece of text with its time in nanoseconds of the monotonic clock, and the
+    calls, name and arguments, as they can be run."""
+
+    texts: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
 
 
 class Client(ABC):
@@ -46,10 +54,11 @@ class Ours(Client):
     async def ask(self, seen: Seen) -> None:
         def callback(event: str, content: str, _name: str, _id: str) -> bool:
             if event in self._kinds:
-                seen.append((monotonic_ns(), content))
+                seen.texts.append((monotonic_ns(), content))
             return True
 
-        await self._backend.generate_from_session(self._session, callback)
+        generation = await self._backend.generate_from_session(self._session, callback)
+        seen.calls.extend((call.name, call.arguments) for call in generation.message.tool_calls)
 
     async def aclose(self) -> None:
         await self._backend.aclose()

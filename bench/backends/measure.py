@@ -59,7 +59,7 @@ def chunks_of(wire: str, task: Task) -> int:
 def measure(wire: str, sizes: Sizes) -> Rounds:
     """The rounds on one wire; every other one begins with the other side.
 
-    Raises RuntimeError if the two sides did not see the same text.
+    Raises RuntimeError if the two sides did not see the same answer.
     """
     rounds: Rounds = {}
     tasks = sizes.tasks(wire)
@@ -69,7 +69,7 @@ def measure(wire: str, sizes: Sizes) -> Rounds:
         for name, task in tasks.items():
             warm = {worker.do(task).characters for worker in workers.values()}
             if len(warm) > 1:
-                raise RuntimeError(f"{wire}, {name}: the sides saw different texts: {warm}")
+                raise RuntimeError(f"{wire}, {name}: the sides saw different answers: {warm}")
         for number in range(sizes.rounds):
             for name, task in tasks.items():
                 for side in (OURS, SDK) if number % 2 == 0 else (SDK, OURS):

@@ -1,5 +1,9 @@
-"""The official SDKs, each by the call that its documentation shows for a streamed answer."""
+"""The official SDKs, each by the call that its documentation shows for a streamed answer.
 
+What comes out is the same as with ours: the text piece by piece, and the calls to be run.
+"""
+
+import json
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
@@ -24,10 +28,15 @@ class OpenAIChat(Client):
 
     async def ask(self, seen: Seen) -> None:
         stream = await self._client.chat.completions.create(stream=True, **self._request)
+        calls: dict[int, tuple[str, list[str]]] = {}
         async for chunk in stream:
             for choice in chunk.choices:
                 if text := choice.delta.content:
-                    seen.append((monotonic_ns(), text))
+                    seen.texts.append((monotonic_ns(), text))
+                for call in choice.delta.tool_calls or ():
+                    _, pieces = calls.setdefault(call.index, (call.function.name, []))
+                    pieces.append(call.function.arguments)
+        seen.calls.extend((name, json.loads("".join(pieces))) for name, pieces in calls.values())
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -52,7 +61,9 @@ class OpenAIResponses(Client):
         stream = await self._client.responses.create(stream=True, **self._request)
         async for event in stream:
             if event.type == "response.output_text.delta":
-                seen.append((monotonic_ns(), event.delta))
+                seen.texts.append((monotonic_ns(), event.delta))
+            elif event.type == "response.output_item.done" and event.item.type == "function_call":
+                seen.calls.append((event.item.name, json.loads(event.item.arguments)))
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -75,9 +86,15 @@ class Anthropic(Client):
 
     async def ask(self, seen: Seen) -> None:
         stream = await self._client.messages.create(stream=True, **self._request)
+        calls: dict[int, tuple[str, list[str]]] = {}
         async for event in stream:
-            if event.type == "content_block_delta" and event.delta.type == "text_delta":
-                seen.append((monotonic_ns(), event.delta.text))
+            if event.type == "content_block_start" and event.content_block.type == "tool_use":
+                calls[event.index] = (event.content_block.name, [])
+            elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                seen.texts.append((monotonic_ns(), event.delta.text))
+            elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                calls[event.index][1].append(event.delta.partial_json)
+        seen.calls.extend((name, json.loads("".join(pieces))) for name, pieces in calls.values())
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -108,7 +125,9 @@ class Gemini(Client):
         async for chunk in stream:
             for part in chunk.candidates[0].content.parts:
                 if text := part.text:
-                    seen.append((monotonic_ns(), text))
+                    seen.texts.append((monotonic_ns(), text))
+                if call := part.function_call:
+                    seen.calls.append((call.name, call.args))
 
     async def aclose(self) -> None:
         await self._client.aio.aclose()
@@ -131,7 +150,9 @@ class Ollama(Client):
     async def ask(self, seen: Seen) -> None:
         async for part in await self._client.chat(stream=True, **self._request):
             if text := part.message.content:
-                seen.append((monotonic_ns(), text))
+                seen.texts.append((monotonic_ns(), text))
+            for call in part.message.tool_calls or ():
+                seen.calls.append((call.function.name, call.function.arguments))
 
     async def aclose(self) -> None:
         await self._client.close()

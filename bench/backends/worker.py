@@ -33,7 +33,7 @@ class Task:
 @dataclass(frozen=True, slots=True)
 class Result:
     """Processor seconds of all calls together, and what was added in nanoseconds: to the first
-    token of each, and to each further chunk. So many `characters` of text came."""
+    token of each, and to each further chunk. So many `characters` came, of text and of calls."""
 
     cpu: float = 0.0
     first: list[int] = field(default_factory=list[int])
@@ -56,7 +56,7 @@ class Worker:
         result, cpu, characters = Result(), 0.0, 0
         gc.collect()
         for _ in range(task.times):
-            seen: Seen = []
+            seen = Seen()
             asked, began = monotonic_ns(), process_time()
             client = self._new(url) if task.fresh else self._client(url)
             await client.ask(seen)
@@ -65,7 +65,8 @@ class Worker:
                 await client.aclose()
             if task.mode == PACED:
                 _measure(asked, seen, result)
-            characters += sum(len(text) for _, text in seen)
+            characters += sum(len(text) for _, text in seen.texts)
+            characters += sum(len(name + json.dumps(given)) for name, given in seen.calls)
         return Result(cpu, result.first, result.chunks, characters)
 
     def _client(self, url: str) -> Client:
@@ -84,7 +85,7 @@ class Worker:
 
 def _measure(asked: int, seen: Seen, result: Result) -> None:
     """Add to `result` what the stamps in the text say."""
-    stamps = [(at, int(stamp)) for at, text in seen for stamp in _STAMP.findall(text)]
+    stamps = [(at, int(stamp)) for at, text in seen.texts for stamp in _STAMP.findall(text)]
     (_, received), (at, sent), *rest = stamps
     result.first.append(received - asked + at - sent)
     result.chunks.extend(at - sent for at, sent in rest)

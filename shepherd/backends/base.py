@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 
 from shepherd.events import EventCallback, FinishReason
@@ -49,7 +49,7 @@ class GenerationStats:
             "prefill_speed": round(self.prefill_speed, 1),
             "decode_speed": round(self.decode_speed, 1),
         }
-        return json.dumps(asdict(self) | speeds)
+        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)} | speeds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,12 +103,14 @@ class Answer:
             elif isinstance(delta, TextDelta) and self._shown is None:
                 text = text + delta.text if text else delta.text
             else:
-                self._feed(text)
-                text = ""
+                if text:
+                    self._feed(text)
+                    text = ""
                 if not self.cancelled:
                     self._take(delta)
                 over = self.ended
-        self._feed(text)
+        if text:
+            self._feed(text)
 
     def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
         """Send what was held back, a warning where there is reason, STATS, STOP and the calls.
@@ -185,7 +187,7 @@ class Answer:
 
         Of `printed` calls those count as text that the API did not give as well.
         """
-        known = [(call.name, call.arguments) for call in native.calls]
+        known = [(call.name, call.arguments) for call in native.calls if printed]
         again = [c for c in printed if (c.name, c.arguments) not in known]
         for text in (*(as_text(c.name, c.arguments_json) for c in again), *native.rest):
             lead = "\n" if self._content and not self._content[-1].endswith("\n") else ""

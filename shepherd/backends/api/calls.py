@@ -8,6 +8,7 @@ from typing import Any, cast
 from shepherd.backends.api.clean import clean_object
 from shepherd.backends.api.nesting import too_deep
 from shepherd.backends.api.pairs import whole_letters
+from shepherd.backends.api.quick_json import written
 from shepherd.backends.api.wire import CallDelta
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog
@@ -15,8 +16,6 @@ from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.calls.repair import loads, loads_lenient
 from shepherd.backends.output.calls.schema import fits
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
-
-_write = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class _Pieces:
     id: str = ""
     name: str = ""
     arguments: list[str | JsonObject] = field(default_factory=list[str | JsonObject])
-    extra: JsonObject = field(default_factory=dict[str, Any])
+    extra: JsonObject | None = None
 
 
 class CallCollector:
@@ -53,13 +52,16 @@ class CallCollector:
 
     def take(self, delta: CallDelta) -> None:
         """Add a piece to the call with its key; the first id and name count."""
-        call = self._pieces.setdefault(delta.key, _Pieces())
-        call.id = call.id or delta.id
-        call.name = call.name or delta.name
-        if delta.arguments != "":
-            call.arguments.append(delta.arguments)
-        if delta.extra:
-            call.extra |= delta.extra
+        key, own, name, arguments, extra = delta
+        call = self._pieces.get(key)
+        if call is None:
+            call = self._pieces[key] = _Pieces(own, name)
+        call.id = call.id or own
+        call.name = call.name or name
+        if arguments != "":
+            call.arguments.append(arguments)
+        if extra:
+            call.extra = (call.extra or {}) | extra
 
     def finish(
         self,
@@ -78,7 +80,7 @@ class CallCollector:
         catalog = ToolCatalog(tools)
         ids = set(taken)
         found, rest, problems, cut = [list[Any]() for _ in range(4)]
-        written: dict[str, str] = {}
+        told: dict[str, str] = {}
         for call in self._pieces.values():
             text, whole = _told(call.arguments)
             call.id, call.name = whole_letters(call.id), whole_letters(call.name)
@@ -96,10 +98,10 @@ class CallCollector:
             own = call.id if call.id and call.id not in ids else new_id()
             ids.add(own)
             if whole is not None:
-                written[own] = text
+                told[own] = text
             extra = {wire: clean_object(call.extra)} if call.extra else {}
             found.append(ToolCall(own, name, arguments, extra))
-        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), written)
+        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
@@ -113,13 +115,9 @@ def _told(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
     """The arguments as JSON text; and as the object, if they came as one that is clean."""
     if len(pieces) == 1 and not isinstance(value := pieces[0], str):
         try:
-            text = _write(value)
-            text.encode()
-            clean = not too_deep(text, value)
-        except (ValueError, RecursionError):  # a number or half a letter that JSON has not
-            clean, text = False, ""
-        if clean:
-            return text, value
+            return written(value), value
+        except ValueError:  # a number or half a letter that JSON has not
+            pass
     texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)
     return whole_letters("".join(texts)), None
 

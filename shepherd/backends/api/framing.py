@@ -12,15 +12,16 @@ LARGEST_EVENT = 16 * 1024 * 1024
 
 
 class StreamEvent(NamedTuple):
-    """One event; `name` and `id` are "" where the framing, or the server, has none."""
+    """One event, its data as it came; `name` and `id` are "" where the framing, or the server, has
+    none."""
 
     name: str
-    data: str
+    data: bytes
     id: str = ""
 
 
 class StreamDecoder(ABC):
-    """Reads one answer. Bad UTF-8 becomes U+FFFD; every cutting of the bytes gives the same."""
+    """Reads one answer. Every cutting of the bytes gives the same."""
 
     @abstractmethod
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -52,7 +53,7 @@ class SSEDecoder(StreamDecoder):
         self._largest = largest
         self._size = 0
         self._name = self._id = ""
-        self._data: list[str] = []
+        self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         events: list[StreamEvent] = []
@@ -69,19 +70,19 @@ class SSEDecoder(StreamDecoder):
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
         if not line:
             if self._data:
-                events.append(StreamEvent(self._name, "\n".join(self._data), self._id))
+                events.append(StreamEvent(self._name, b"\n".join(self._data), self._id))
             self._name, self._id, self._data, self._size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
-        text = value.removeprefix(b" ").decode("utf-8", "replace")
+        value = value.removeprefix(b" ")
         if field == b"data":
             self._size += len(line)
             _check(self._size, self._largest)
-            self._data.append(text)
+            self._data.append(value)
         elif field == b"event":
-            self._name = text
+            self._name = value.decode("utf-8", "replace")
         elif field == b"id":
-            self._id = text
+            self._id = value.decode("utf-8", "replace")
 
 
 class LinesDecoder(StreamDecoder):
@@ -126,6 +127,8 @@ class _Lines:
         self._first = True
 
     def feed(self, data: bytes) -> list[bytes]:
+        if data.endswith(b"\n") and not (self._held or self._after_cr or self._first):
+            return data.splitlines()
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -156,7 +159,7 @@ class _Lines:
 
 
 def _events(lines: list[bytes]) -> list[StreamEvent]:
-    return [StreamEvent("", line.decode("utf-8", "replace")) for line in lines if line.strip()]
+    return [StreamEvent("", line) for line in lines if line and not line.isspace()]
 
 
 def _check(size: int, largest: int) -> None:

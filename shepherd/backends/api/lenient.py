@@ -32,7 +32,7 @@ def as_list(value: Any) -> list[Any]:
 
 def as_objects(value: Any) -> list[JsonObject]:
     """The objects in a list."""
-    return [cast(JsonObject, item) for item in as_list(value) if isinstance(item, dict)]
+    return [item for item in as_list(value) if isinstance(item, dict)]
 
 
 def as_texts(value: Any) -> list[str]:

@@ -6,9 +6,9 @@ DEEPEST = 100
 """Objects and lists within each other; nobody means more."""
 
 
-def too_deep(text: str, value: Any) -> bool:
+def too_deep(text: str | bytes, value: Any) -> bool:
     """Whether the value, whose JSON is `text`, is nested deeper than `DEEPEST`."""
-    if len(text) <= 2 * DEEPEST or text.count("{") + text.count("[") <= DEEPEST:
+    if len(text) <= 2 * DEEPEST or _openings(text) <= DEEPEST:
         return False
     level: list[Any] = [value]
     for _ in range(DEEPEST):
@@ -16,6 +16,12 @@ def too_deep(text: str, value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def _openings(text: str | bytes) -> int:
+    if isinstance(text, bytes):
+        return text.count(b"{") + text.count(b"[")
+    return text.count("{") + text.count("[")
 
 
 def _inside(value: Any) -> list[Any]:

@@ -9,12 +9,12 @@ import json
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 
-def read(text: str) -> object:
-    """The value; raises ValueError and RecursionError."""
+def read(text: bytes) -> object:
+    """The value, with U+FFFD for what is no UTF-8; raises ValueError and RecursionError."""
     try:
         return from_json(text)
-    except (ValueError, TypeError):  # the latter: a half letter that is no escape
-        return json.loads(text)
+    except ValueError:
+        return json.loads(text.decode("utf-8", "replace"))
 
 
 def write(value: object) -> bytes:
@@ -27,3 +27,14 @@ def write(value: object) -> bytes:
     except (PydanticSerializationError, ValueError):
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
+
+
+def written(value: object) -> str:
+    """The value as JSON, without blanks; raises ValueError for what JSON has not."""
+    try:
+        text = to_json(value, inf_nan_mode="constants").decode()
+    except PydanticSerializationError as error:
+        raise ValueError(str(error)) from error
+    if "NaN" in text or "Infinity" in text:
+        json.dumps(value, allow_nan=False)
+    return text

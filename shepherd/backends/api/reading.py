@@ -18,12 +18,15 @@ from shepherd.backends.api.wire import Delta, Framing, WireDecoder
 from shepherd.errors import UnreachableError
 from shepherd.messages import JsonObject
 
-_DONE = "[DONE]"
+_DONE = b"[DONE]"
 CUT = "the connection ended before the answer did"
 
 GRACE = 2.0
 """Seconds for what follows a complete answer: the usage, and the end, so that the connection can
 be used again."""
+
+MOST_HELD = 64 * 1024
+"""Larger pieces, in bytes, are decoded by themselves: one of them may be too large an event."""
 
 
 class Reading:
@@ -39,6 +42,7 @@ class Reading:
         self._decoder = decoder
         self._answer = answer
         self._clock = clock
+        self._held: list[bytes] = []
         self._untold: list[Delta] = []
         self._done = False
         self._asked = clock()
@@ -63,7 +67,7 @@ class Reading:
             except httpx.RequestError as error:
                 why = reason(error)
             if not self._answer.ended:
-                self.take(stream.finish())
+                self.take([*self._events(stream), *stream.finish()])
         except UnreachableError as error:
             why = reason(error)
             self.take([])
@@ -72,15 +76,31 @@ class Reading:
 
     async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
         pieces = cast(AsyncGenerator[bytes, None], _body(response))
+
+        def act() -> None:
+            if not self._held:
+                return
+            self._decode(self._events(stream))
+            self._tell()
+            if self._complete and limit.when() is None:
+                limit.reschedule(asyncio.get_running_loop().time() + GRACE)
+
         with suppress(_AnswerEndedError, StopAsyncIteration, TimeoutError):  # the last: GRACE
             async with asyncio.timeout(None) as limit, aclosing(pieces) as body:
-                following = BeforeWait(body, self._tell)
+                following = BeforeWait(body, act)
                 while True:
-                    self._decode(stream.feed(await following))
-                    if following.waited or self._began is None:
-                        self._tell()
-                    if self._complete and limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + GRACE)
+                    piece = await following
+                    if len(piece) > MOST_HELD:
+                        act()
+                    self._held.append(piece)
+                    if following.waited or self._began is None or len(piece) > MOST_HELD:
+                        act()
+
+    def _events(self, stream: StreamDecoder) -> list[StreamEvent]:
+        """The events in the pieces that were held."""
+        data = b"".join(self._held)
+        self._held.clear()
+        return stream.feed(data) if data else []
 
     @property
     def _complete(self) -> bool:
@@ -124,7 +144,7 @@ def _body(response: httpx.Response) -> AsyncIterator[bytes]:
     return aiter(stream)
 
 
-def _object(text: str) -> JsonObject:
+def _object(text: bytes) -> JsonObject:
     """The event's object; {} for what is none."""
     try:
         value = read(text)

@@ -147,7 +147,7 @@ class SharedSessionClient:
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if response.is_success or response.status_code in ignored:
-            return _object(response.text)
+            return _object(response.content)
         raise self._refused(response)
 
     def _unreachable(self, error: httpx.TransportError) -> UnreachableError:
@@ -159,7 +159,7 @@ class SharedSessionClient:
 
     def _refused(self, response: httpx.Response) -> BackendError:
         status = response.status_code
-        details = _object(response.text).get("error")
+        details = _object(response.content).get("error")
         told = cast(dict[str, Any], details) if isinstance(details, dict) else {}
         message = str(told.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -182,9 +182,9 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
     return RemoteUpdate(event.id, kind, _object(event.data))
 
 
-def _object(text: str) -> JsonObject:
+def _object(text: bytes) -> JsonObject:
     try:
-        data: object = json.loads(text)
+        data: object = json.loads(text.decode("utf-8", "replace"))
     except ValueError:
         return {}
     return cast(JsonObject, data) if isinstance(data, dict) else {}

@@ -1,7 +1,7 @@
 """The parser between a model's text and its events."""
 
 import codecs
-import secrets
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class ParsedOutput:
 
 def new_call_id() -> str:
     """A fresh id for a tool call."""
-    return "call_" + secrets.token_hex(6)
+    return "call_" + os.urandom(6).hex()
 
 
 class OutputFilter:

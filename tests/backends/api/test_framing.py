@@ -59,7 +59,7 @@ def test_what_was_written_is_read(events: list[tuple[str, str]], end: bytes, mar
         lines = [f"event: {name}"] if name else []
         lines += [": ping", "data: " + json.dumps(text)]
         data += b"".join(line.encode() + end for line in lines) + end
-    expected = [StreamEvent(name, json.dumps(text)) for name, text in events]
+    expected = [StreamEvent(name, json.dumps(text).encode()) for name, text in events]
     assert decoded(decoder_for(Framing.SSE), [data]) == expected
 
 
@@ -67,12 +67,13 @@ def test_details_of_server_sent_events() -> None:
     def read(data: bytes) -> list[StreamEvent]:
         return decoded(decoder_for(Framing.SSE), [data])
 
-    assert read(b"data: a\ndata:b\n\n") == [StreamEvent("", "a\nb")]
-    assert read(b"event: x\n\ndata: y\n\n") == [StreamEvent("", "y")]
-    assert read(b"data: no end") == [StreamEvent("", "no end")]
-    assert read(b"data: [DONE]\r\n\r\n") == [StreamEvent("", "[DONE]")]
-    assert read(b"data: \xff\n\n") == [StreamEvent("", "\ufffd")]
-    assert read("data: a\u2028b\x0bc\n\n".encode()) == [StreamEvent("", "a\u2028b\x0bc")]
+    assert read(b"data: a\ndata:b\n\n") == [StreamEvent("", b"a\nb")]
+    assert read(b"event: x\n\ndata: y\n\n") == [StreamEvent("", b"y")]
+    assert read(b"data: no end") == [StreamEvent("", b"no end")]
+    assert read(b"data: [DONE]\r\n\r\n") == [StreamEvent("", b"[DONE]")]
+    assert read(b"data: \xff\n\n") == [StreamEvent("", b"\xff")]
+    odd = "a\u2028b\x0bc".encode()
+    assert read(b"data: " + odd + b"\n\n") == [StreamEvent("", odd)]
 
 
 def test_an_event_is_known_as_soon_as_its_last_byte_came() -> None:
@@ -80,15 +81,15 @@ def test_an_event_is_known_as_soon_as_its_last_byte_came() -> None:
         decoder = decoder_for(Framing.SSE)
         decoder.feed(b"data: x" + end[:-1] if end != b"\r\n\r\n" else b"data: x\r\n")
         last = end[-1:] if end != b"\r\n\r\n" else b"\r"
-        assert decoder.feed(last) == [StreamEvent("", "x")]
+        assert decoder.feed(last) == [StreamEvent("", b"x")]
         assert decoder.feed(b"\n" if end == b"\r\n\r\n" else b"") == []
 
 
 def test_lines_of_json() -> None:
     data = b'{"a": 1}\n\n  \r\n{"b": "\xc3\xa4"}'
     assert decoded(LinesDecoder(), [data]) == [
-        StreamEvent("", '{"a": 1}'),
-        StreamEvent("", '{"b": "ä"}'),
+        StreamEvent("", b'{"a": 1}'),
+        StreamEvent("", b'{"b": "\xc3\xa4"}'),
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.quick_json import read, write
+from shepherd.backends.api.quick_json import read, write, written
 
 LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
 VALUES = st.recursive(
@@ -18,6 +18,14 @@ VALUES = st.recursive(
 ODD = ["", " ", "{", '{"a":1,}', "1 2", "01", "1e400", "-1E-400", "1" * 400, '"\\ud83d"', '"\\u00"',
        '"\\ud83d\\ude00"', '"\ud83d"', "nan", "NaN", "-Infinity", '{"a":1,"a":2}', '"\t"', "'a'",
        "\ufeff1", '"\\x"', "[" * 150 + "]" * 150, "[" * 90 + "1", "truefalse", "nul"]  # fmt: skip
+
+
+def quickly(text: str) -> str:
+    return _told(text, lambda text: read(text.encode("utf-8", "replace")))
+
+
+def by_python(text: str) -> str:
+    return _told(text.encode("utf-8", "replace").decode(), json.loads)
 
 
 def _told(text: str, reader: Callable[[str], object]) -> str:
@@ -30,7 +38,7 @@ def _told(text: str, reader: Callable[[str], object]) -> str:
 @given(VALUES)
 def test_reading_is_what_python_reads(value: object) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert repr(read(text)) == repr(json.loads(text))
+        assert quickly(text) == by_python(text)
 
 
 @given(VALUES, st.data())
@@ -38,18 +46,35 @@ def test_damaged_json_is_read_or_refused_as_python_does(value: object, data: st.
     text = json.dumps(value)
     at = data.draw(st.integers(0, len(text)))
     damaged = text[:at] + data.draw(st.text(max_size=2)) + text[at + data.draw(st.integers(0, 2)) :]
-    assert _told(damaged, read) == _told(damaged, json.loads)
+    assert quickly(damaged) == by_python(damaged)
 
 
 @pytest.mark.parametrize("text", ODD)
 def test_odd_texts_are_read_or_refused_as_python_does(text: str) -> None:
-    assert _told(text, read) == _told(text, json.loads)
+    assert quickly(text) == by_python(text)
 
 
 @given(VALUES)
 def test_what_is_written_reads_the_same(value: object) -> None:
     expected = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     assert repr(json.loads(write(value))) == repr(json.loads(expected))
+
+
+@given(st.binary(max_size=8))
+def test_what_is_no_utf_8_is_read_as_such(junk: bytes) -> None:
+    data = b'{"a":"' + junk + b'"}'
+    assert _told("", lambda _: read(data)) == _told(data.decode("utf-8", "replace"), json.loads)
+
+
+@given(VALUES)
+def test_what_is_written_for_a_reader_is_json(value: object) -> None:
+    try:
+        expected = json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            written(value)
+    else:
+        assert repr(json.loads(written(value))) == repr(expected)
 
 
 def test_what_is_nested_without_end_is_refused() -> None:
@@ -63,7 +88,7 @@ def test_what_is_nested_without_end_is_refused() -> None:
     with pytest.raises(RecursionError):
         write(deep)
     with pytest.raises(RecursionError):
-        read("[" * 100_000)
+        read(b"[" * 100_000)
 
 
 def test_blanks_are_not_written() -> None:

@@ -81,7 +81,7 @@ class TokenEstimator:
         return max(1, round(self._tokens(self._part(message)[1])))
 
     def learn(self, session: Session, prompt_tokens: int) -> None:
-        """Take in the provider's count for the session as it was sent.
+        """Take in the provider's count for the session as it was sent; twice the same is once.
 
         Also the count in an overflow's answer. Call it before anything is added to the session.
         """
@@ -89,6 +89,9 @@ class TokenEstimator:
             return
         parts, marks = self._walk(session)
         covered, exact = self._covered(marks)
+        if covered == len(parts) and exact == prompt_tokens:
+            self._errors.append(0.0)
+            return
         guesses = [self._tokens(part) for part in parts]
         guess = exact + sum(guesses[covered:])
         self._errors.append(abs(guess - prompt_tokens) / prompt_tokens)

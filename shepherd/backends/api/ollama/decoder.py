@@ -59,14 +59,16 @@ class OllamaDecoder(WireDecoder):
             deltas.append(self._stop(as_text(data.get("done_reason"))))
         return deltas
 
-    def _call_deltas(self, calls: Iterable[JsonObject]) -> Iterator[CallDelta]:
+    def _call_deltas(self, calls: Iterable[JsonObject]) -> list[CallDelta]:
         """Calls come whole; those without a name are none."""
+        found: list[CallDelta] = []
         for call in calls:
             function = as_object(call.get("function"))
             if name := as_text(function.get("name")):
                 arguments = _arguments(function.get("arguments"))
-                yield CallDelta(self._calls, as_text(call.get("id")), name, arguments)
+                found.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
                 self._calls += 1
+        return found
 
     def _stop(self, reason: str) -> StopDelta:
         if reason == "length":

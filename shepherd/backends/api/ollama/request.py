@@ -1,14 +1,13 @@
 """A session as the body of an /api/chat request."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from shepherd.backends.api.effort import nearest, thinks
 from shepherd.backends.api.lenient import as_object
 from shepherd.backends.api.normalise import Rules, normalise
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
 from shepherd.backends.api.parameters import sampling_parameters
-from shepherd.backends.api.schemas import without_references
+from shepherd.backends.api.schemas import RenderedTools, without_references
 from shepherd.backends.api.wire import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -38,7 +37,9 @@ _LEVELS = ("low", "medium", "high")
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
-def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+def chat_body(
+    session: Session, model: ModelTraits, max_tokens: int, tools: RenderedTools
+) -> JsonObject:
     """The body; raises InvalidRequestError for what Ollama has not.
 
     `truncate` false makes a conversation that does not fit an error, of which we evict; otherwise
@@ -56,7 +57,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     }
     body |= _logprobs(session.sampling.logprobs)
     if session.tools:
-        body["tools"] = [_tool(tool) for tool in session.tools]
+        body["tools"] = tools.of(session.tools)
     if model.thinking:
         body["think"] = _think(model, on=thinks(session, model))
     if session.output_format is not None:
@@ -69,7 +70,7 @@ def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObjec
     found: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
     if max_tokens:
         found["num_predict"] = max_tokens
-    return found | sampling_parameters(replace(session.sampling, logprobs=None), _NAMES, "Ollama")
+    return found | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
 
 
 def _logprobs(top: int | None) -> JsonObject:
@@ -91,7 +92,7 @@ def _format(wanted: OutputFormat) -> JsonObject | str:
     return "json" if wanted.schema == _ANY_OBJECT else wanted.schema
 
 
-def _tool(tool: ToolSpec) -> JsonObject:
+def tool_json(tool: ToolSpec) -> JsonObject:
     """Ollama follows no references, and parses properties as objects."""
     parameters = without_references(tool.parameters)
     named = as_object(parameters.get("properties"))

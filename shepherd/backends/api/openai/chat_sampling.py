@@ -15,6 +15,8 @@ _FIXED = ("temperature", "top_p", "penalty_freq", "penalty_present")
 _SAMPLERS = {"typical_p": "typ_p"}
 """llama.cpp's names for samplers where they are not ours."""
 
+_ELSEWHERE = ("logit_bias", "logprobs")
+
 
 def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObject:
     """The fields of a request; raises InvalidRequestError for what the server has not.
@@ -27,8 +29,7 @@ def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObjec
     if len(sampling.stop or ()) > dialect.stop_texts:
         message = f"stop: {dialect.name} takes at most {dialect.stop_texts} texts"
         raise InvalidRequestError(message, "stop")
-    rest = replace(sampling, logit_bias=None, logprobs=None)
-    body = sampling_parameters(rest, dialect.sampling, dialect.name)
+    body = sampling_parameters(sampling, dialect.sampling, dialect.name, _ELSEWHERE)
     body |= {other: body[name] for name, other in dialect.aliases.items() if name in body}
     if sampling.samplers and "samplers" in body:
         body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
