@@ -255,6 +255,20 @@ async def test_a_call_goes_through_and_lines_are_understood() -> None:
     assert [e[0] for e in events.all][-2:] == [CallbackEvent.STOP, CallbackEvent.TOOL_CALL]
 
 
+async def test_what_came_before_a_broken_frame_stays() -> None:
+    """All of it in one read of the network."""
+    events = [b'data: {"text": "%s"}\n\n' % text for text in (b"Hel", b"lo, ", b"you")]
+    frames = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
+    headers = {"transfer-encoding": "chunked"}
+    reply = Reply([frames + b"no size\r\n"], headers=headers, until_close=True)
+    async with Upstream([reply]) as up:
+        backend = backend_at(up)
+        generation = await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+    assert generation.message.content == "Hello, you"
+    assert generation.finish_reason is FinishReason.ERROR
+
+
 async def test_a_server_that_does_not_stream() -> None:
     async with Upstream([Reply({"text": "whole", "stop": "stop"})]) as up:
         backend = backend_at(up)

@@ -107,6 +107,19 @@ def test_one_usage_corrects_what_is_off_all_over(ratio: float) -> None:
     assert estimator.estimate(session) - before == pytest.approx(tokenizer.messages(new), rel=0.2)
 
 
+def test_a_prompt_that_is_asked_again_weighs_no_more() -> None:
+    once, often = TokenEstimator(), TokenEstimator()
+    rng, tokenizer = random.Random(1), Tokenizer([0.2, 0.5, 0.1, 1.5, 0.7, 0.3], 4)
+    for _ in range(6):
+        session = Session(words(rng))
+        session.messages += exchange(rng)
+        for estimator, times in ((once, 1), (often, 30)):
+            for _ in range(times):
+                estimator.learn(session, tokenizer.usage(session))
+    new = Session(words(rng), exchange(rng))
+    assert often.estimate(new) == once.estimate(new)
+
+
 @settings(max_examples=25)
 @given(RATIO, SEEDS, st.sampled_from([6, 100]))
 def test_a_usage_is_exact_for_all_that_it_covers(ratio: float, seed: int, most: int) -> None:
