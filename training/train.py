@@ -37,16 +37,17 @@ def shares(done: float) -> dict[int, float]:
     return [lengths for start, lengths in SCHEDULE if start <= done][-1]
 
 
-def rate(step: int, steps: int) -> float:
-    """The learning rate's factor: warm-up, plateau, linear decay."""
-    return min(1.0, (step + 1) / WARM_UP) * min(1.0, max(0.01, (steps - step) / (steps * DECAY)))
+def rate(step: int, steps: int, decay: float = DECAY) -> float:
+    """The learning rate's factor: warm-up, plateau, linear decay over this share of the steps."""
+    return min(1.0, (step + 1) / WARM_UP) * min(1.0, max(0.01, (steps - step) / (steps * decay)))
 
 
 class Trainer:
     """The model, its optimizers and the loop's state."""
 
-    def __init__(self, run: Path, steps: int, *, compiled: bool) -> None:
+    def __init__(self, run: Path, steps: int, *, compiled: bool, decay: float = DECAY) -> None:
         torch.manual_seed(0)
+        self.decay = decay
         self.run, self.steps, self.step, self.seconds = run, steps, 0, 0.0
         self.tokenizer = vocabulary.load()
         self.batches = Batches(self.tokenizer)
@@ -108,7 +109,7 @@ class Trainer:
         """One step; returns the loss on Pup's own tokens and the whole loss."""
         batch = self.batches.batch(self.step, shares(self.step / self.steps))
         torch.manual_seed(self.step)
-        factor = rate(self.step, self.steps)
+        factor = rate(self.step, self.steps, self.decay)
         loss, own = self.loss(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -154,13 +155,14 @@ def main() -> None:
     """Reads the arguments and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=11500)
+    parser.add_argument("--decay", type=float, default=DECAY, help="share of the steps")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--run", type=Path, default=RUN)
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     args.run.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(args.run, args.steps, compiled=not args.no_compile)
+    trainer = Trainer(args.run, args.steps, compiled=not args.no_compile, decay=args.decay)
     if trainer.load():
         print(f"going on from step {trainer.step}", flush=True)
     trainer.train()

@@ -17,6 +17,9 @@ EXTENSIONS = lists.words("extensions")
 NOT_WORDS = {"it", "them", "all", "the", "this", "that", "a", "an", "is", "in", "of", "to", "my"}
 NOT_MADE = NOT_WORDS.union(lists.words("train"), lists.words("held out"))
 
+FRAGMENTED = 0.6
+"""The share of made words out of tokens, each as often as the other: what stands in few words would
+not be learned, and a name with it could not be copied."""
 
 MARKS = "!@#$%^&*()[]{}<>=+-_/|\\;:,.?~'\"`" + "äéß→✓│–€"
 Line = Callable[["Words"], str]
@@ -72,6 +75,8 @@ class Words:
 
     def _made(self) -> str:
         rng = self.rng
+        if not self.held and rng.random() < FRAGMENTED:
+            return "".join(rng.choices(lists.words("fragments"), k=rng.choice([1, 2, 2, 3])))
         if rng.random() < 0.2:
             return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 6)))
         count = rng.choice([1, 1, 2, 2])
@@ -80,7 +85,7 @@ class Words:
         )
 
     def word(self) -> str:
-        """One lower-case word: real 50 %, syllables 40 %, random letters 10 %."""
+        """One lower-case word: half of them real; else tokens, syllables or random letters."""
         if self._few:
             return self.rng.choice(self._few)
         if self.rng.random() < 0.5:

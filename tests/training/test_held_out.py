@@ -1,5 +1,6 @@
 """What the evaluation uses is not in training: words, phrasings, clients' tools."""
 
+import json
 import random
 from itertools import chain
 
@@ -40,3 +41,9 @@ def test_client_tools_are_disjoint() -> None:
         for held in (False, True)
     }
     assert not names[True] & names[False]
+
+
+def test_every_token_of_letters_is_copied_in_training() -> None:
+    vocabulary = json.loads((lists.FOLDER.parent / "tokenizer.json").read_text())["model"]["vocab"]
+    letters = {t for t in vocabulary if t.isascii() and t.isalpha() and t.islower() and len(t) > 1}
+    assert set(lists.words("fragments")) == letters
