@@ -1,12 +1,14 @@
 """The pieces of `bench.backends`, once and small; nothing is timed."""
 
+import json
+
 import pytest
 
 from bench.backends.measure import QUICK, Rounds, Sizes, measure
 from bench.backends.recordings import WIRES
 from bench.backends.report import latency_table, processor_table
-from bench.backends.text import words
-from bench.backends.upstream import BURST, CALLS, PACED, serving
+from bench.backends.text import TOOL, arguments, words
+from bench.backends.upstream import BURST, CALL_WORDS, CALLS, PACED, serving
 from bench.backends.worker import OURS, SDK, Result, Task, Worker
 
 CHUNKS = 40
@@ -29,7 +31,7 @@ async def test_each_client_takes_in_the_whole_answer(side: str, wire: str) -> No
         side, wire, Task(BURST, CHUNKS), Task(CALLS, 2), Task(PACED, 4, times=2)
     )
     assert text.characters == sum(map(len, words(CHUNKS)))
-    assert calls.characters == 0
+    assert calls.characters == 2 * len(TOOL + json.dumps(arguments(CALL_WORDS)))
     assert (len(paced.first), len(paced.chunks)) == (2, 6)
     assert min(*paced.first, *paced.chunks) > 0
 
