@@ -11,6 +11,9 @@ from typing import Any
 from bench.backends.asked import KEY, MODEL, SYSTEM, messages, tools
 from bench.backends.client import Client, Seen
 
+Pieces = dict[int, tuple[str, list[str]]]
+"""The calls of an answer by their index: the name, and the arguments as they came."""
+
 
 class OpenAIChat(Client):
     """`openai`'s chat completions."""
@@ -28,7 +31,7 @@ class OpenAIChat(Client):
 
     async def ask(self, seen: Seen) -> None:
         stream = await self._client.chat.completions.create(stream=True, **self._request)
-        calls: dict[int, tuple[str, list[str]]] = {}
+        calls: Pieces = {}
         async for chunk in stream:
             for choice in chunk.choices:
                 if text := choice.delta.content:
@@ -36,7 +39,7 @@ class OpenAIChat(Client):
                 for call in choice.delta.tool_calls or ():
                     _, pieces = calls.setdefault(call.index, (call.function.name, []))
                     pieces.append(call.function.arguments)
-        seen.calls.extend((name, json.loads("".join(pieces))) for name, pieces in calls.values())
+        seen.calls.extend(_whole(calls))
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -86,7 +89,7 @@ class Anthropic(Client):
 
     async def ask(self, seen: Seen) -> None:
         stream = await self._client.messages.create(stream=True, **self._request)
-        calls: dict[int, tuple[str, list[str]]] = {}
+        calls: Pieces = {}
         async for event in stream:
             if event.type == "content_block_start" and event.content_block.type == "tool_use":
                 calls[event.index] = (event.content_block.name, [])
@@ -94,7 +97,7 @@ class Anthropic(Client):
                 seen.texts.append((monotonic_ns(), event.delta.text))
             elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
                 calls[event.index][1].append(event.delta.partial_json)
-        seen.calls.extend((name, json.loads("".join(pieces))) for name, pieces in calls.values())
+        seen.calls.extend(_whole(calls))
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -169,3 +172,7 @@ SDKS: dict[str, Callable[[str], Client]] = {
 
 def _functions() -> list[dict[str, Any]]:
     return [{"type": "function", "function": tool} for tool in tools("parameters")]
+
+
+def _whole(calls: Pieces) -> list[tuple[str, Any]]:
+    return [(name, json.loads("".join(pieces))) for name, pieces in calls.values()]

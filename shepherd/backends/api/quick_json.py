@@ -6,7 +6,7 @@ they refuse half letters (`"\\ud83d"`), of which some servers make whole ones, a
 
 import json
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 
 def read(text: bytes) -> object:
@@ -24,17 +24,14 @@ def write(value: object) -> bytes:
     """
     try:
         return to_json(value, inf_nan_mode="constants")
-    except (PydanticSerializationError, ValueError):
+    except ValueError:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
 
 
 def written(value: object) -> str:
     """The value as JSON, without blanks; raises ValueError for what JSON has not."""
-    try:
-        text = to_json(value, inf_nan_mode="constants").decode()
-    except PydanticSerializationError as error:
-        raise ValueError(str(error)) from error
+    text = to_json(value, inf_nan_mode="constants").decode()
     if "NaN" in text or "Infinity" in text:
         json.dumps(value, allow_nan=False)
     return text

@@ -43,7 +43,6 @@ class Reading:
         self._answer = answer
         self._clock = clock
         self._held: list[bytes] = []
-        self._untold: list[Delta] = []
         self._done = False
         self._asked = clock()
         self._began: float | None = None
@@ -70,7 +69,6 @@ class Reading:
                 self.take([*self._events(stream), *stream.finish()])
         except UnreachableError as error:
             why = reason(error)
-            self.take([])
         if not (self._complete or self._answer.ended):
             self.broken = why
 
@@ -80,8 +78,7 @@ class Reading:
         def act() -> None:
             if not self._held:
                 return
-            self._decode(self._events(stream))
-            self._tell()
+            self._tell(self._events(stream))
             if self._complete and limit.when() is None:
                 limit.reschedule(asyncio.get_running_loop().time() + GRACE)
 
@@ -90,17 +87,17 @@ class Reading:
                 following = BeforeWait(body, act)
                 while True:
                     piece = await following
-                    if len(piece) > MOST_HELD:
+                    large = len(piece) > MOST_HELD
+                    if large:
                         act()
                     self._held.append(piece)
-                    if following.waited or self._began is None or len(piece) > MOST_HELD:
+                    if large or following.waited or self._began is None:
                         act()
 
     def _events(self, stream: StreamDecoder) -> list[StreamEvent]:
         """The events in the pieces that were held."""
-        data = b"".join(self._held)
-        self._held.clear()
-        return stream.feed(data) if data else []
+        held, self._held = self._held, []
+        return stream.feed(b"".join(held))
 
     @property
     def _complete(self) -> bool:
@@ -109,21 +106,18 @@ class Reading:
     def take(self, events: Iterable[StreamEvent]) -> None:
         """Feed these events to the answer; what follows the end is none."""
         with suppress(_AnswerEndedError):
-            self._decode(events)
-            self._tell()
+            self._tell(events)
 
-    def _decode(self, events: Iterable[StreamEvent]) -> None:
+    def _tell(self, events: Iterable[StreamEvent]) -> None:
+        """Hand these events to the answer; _AnswerEndedError if it takes no more."""
+        deltas: list[Delta] = []
         for name, data, _ in events:
             text = data.strip()
             self._done = self._done or text == _DONE
             if self._done:
                 break
-            self._untold += self._decoder.feed(name, _object(text))
-
-    def _tell(self) -> None:
-        """Hand the answer what was decoded; _AnswerEndedError if it takes no more."""
-        if self._untold:
-            deltas, self._untold = self._untold, []
+            deltas += self._decoder.feed(name, _object(text))
+        if deltas:
             self._answer.take(deltas)
             if self._began is None and self._answer.started:
                 self._began = self._clock()

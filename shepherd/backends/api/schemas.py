@@ -1,37 +1,11 @@
-"""Tools as an API takes them; JSON schemas without references, for APIs that follow none."""
+"""JSON schemas without references, for APIs that follow none."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from shepherd.messages import JsonObject, ToolSpec
+from shepherd.messages import JsonObject
 
 _HOLDERS = ("$defs", "definitions")
 _NAMED = ("properties", "patternProperties", "dependentSchemas")
-
-_LISTS_MOST = 16
-
-
-class RenderedTools:
-    """Writes each list of tools once, for as long as the same ones are on offer."""
-
-    def __init__(self, render: Callable[[ToolSpec], JsonObject]) -> None:
-        self._render = render
-        self._held: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], list[JsonObject]]] = (
-            OrderedDict()
-        )
-
-    def of(self, tools: Sequence[ToolSpec]) -> list[JsonObject]:
-        """The tools as the API takes them; not to be changed."""
-        ids = tuple(map(id, tools))
-        held = self._held.get(ids)
-        if held is None:
-            held = (tuple(tools), [self._render(tool) for tool in tools])
-            self._held[ids] = held
-        self._held.move_to_end(ids)
-        if len(self._held) > _LISTS_MOST:
-            self._held.popitem(last=False)
-        return held[1]
 
 
 def without_references(schema: JsonObject) -> JsonObject:
@@ -39,8 +13,7 @@ def without_references(schema: JsonObject) -> JsonObject:
 
     Where a schema contains itself, the inner one says no more than its type and description.
     """
-    refers = "'$ref'" in repr(schema)
-    whole = cast(JsonObject, _inlined(schema, schema, ())) if refers else schema
+    whole = cast(JsonObject, _inlined(schema, schema, ()))
     return {key: value for key, value in whole.items() if key not in _HOLDERS}
 
 

@@ -1,7 +1,6 @@
 """Talks to `shepherd --cliserver`: prompts, updates that survive a lost connection, approvals."""
 
 import asyncio
-import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any, Self, cast
 import httpx
 
 from shepherd.backends.api.framing import SSEDecoder, StreamEvent
+from shepherd.backends.api.lenient import as_object
+from shepherd.backends.api.quick_json import read
 from shepherd.backends.cliclient.vocabulary import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.errors import (
     AccessError,
@@ -184,7 +185,6 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
 
 def _object(text: bytes) -> JsonObject:
     try:
-        data: object = json.loads(text.decode("utf-8", "replace"))
+        return as_object(read(text))
     except ValueError:
         return {}
-    return cast(JsonObject, data) if isinstance(data, dict) else {}

@@ -8,6 +8,7 @@ from typing import TypeVar
 from shepherd.backends.api.estimate.features import Features, Measure, added
 from shepherd.backends.api.estimate.priors import DEFAULT, FamilyPrior
 from shepherd.backends.api.estimate.ratios import Ratios
+from shepherd.backends.api.tool_lists import PerToolList
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session
 
@@ -19,8 +20,6 @@ PARTS_MOST = 4096
 
 PROMPTS_MOST = 512
 """Prompts whose exact size is remembered."""
-
-TOOL_LISTS_MOST = 16
 
 RECENT = 10
 """The error is the mean over so many of the last calls."""
@@ -51,7 +50,7 @@ class TokenEstimator:
         self._ratios = Ratios()
         self._parts: OrderedDict[int, _Part] = OrderedDict()
         self._prompts: OrderedDict[int, int] = OrderedDict()
-        self._tools: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], int]] = OrderedDict()
+        self._tools = PerToolList(_tool_key)
         self._errors: deque[float] = deque(maxlen=RECENT)
         self._most = PARTS_MOST
 
@@ -146,21 +145,17 @@ class TokenEstimator:
         return key, part
 
     def _beginning(self, session: Session) -> tuple[int, _Part]:
-        key = hash((session.system_message, self._tool_key(session.tools)))
+        key = hash((session.system_message, self._tools.of(session.tools)))
         part = self._parts.get(key)
         if part is None:
             part = _Part(self._measure.prompt(session.system_message, session.tools))
         _keep(self._parts, key, part, self._most)
         return key, part
 
-    def _tool_key(self, tools: Sequence[ToolSpec]) -> int:
-        """A key for a list of tools, by what they say; read once per list of the same objects."""
-        ids = tuple(map(id, tools))
-        held = self._tools.get(ids)
-        if held is None:
-            held = (tuple(tools), hash(tuple(map(repr, tools))))
-        _keep(self._tools, ids, held, TOOL_LISTS_MOST)
-        return held[1]
+
+def _tool_key(tools: Sequence[ToolSpec]) -> int:
+    """A key for a list of tools, by what they say."""
+    return hash(tuple(map(repr, tools)))
 
 
 def _message_key(message: Message) -> int:

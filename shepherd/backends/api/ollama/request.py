@@ -7,7 +7,7 @@ from shepherd.backends.api.lenient import as_object
 from shepherd.backends.api.normalise import Rules, normalise
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
 from shepherd.backends.api.parameters import sampling_parameters
-from shepherd.backends.api.schemas import RenderedTools, without_references
+from shepherd.backends.api.schemas import without_references
 from shepherd.backends.api.wire import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -38,9 +38,10 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def chat_body(
-    session: Session, model: ModelTraits, max_tokens: int, tools: RenderedTools
+    session: Session, model: ModelTraits, max_tokens: int, tools: Sequence[JsonObject]
 ) -> JsonObject:
-    """The body; raises InvalidRequestError for what Ollama has not.
+    """The body, with `tools` as `tools_json` gives them; raises InvalidRequestError for what Ollama
+    has not.
 
     `truncate` false makes a conversation that does not fit an error, of which we evict; otherwise
     Ollama drops its beginning and says nothing. Servers before 0.12.6 do not know it.
@@ -57,7 +58,7 @@ def chat_body(
     }
     body |= _logprobs(session.sampling.logprobs)
     if session.tools:
-        body["tools"] = tools.of(session.tools)
+        body["tools"] = tools
     if model.thinking:
         body["think"] = _think(model, on=thinks(session, model))
     if session.output_format is not None:
@@ -92,7 +93,12 @@ def _format(wanted: OutputFormat) -> JsonObject | str:
     return "json" if wanted.schema == _ANY_OBJECT else wanted.schema
 
 
-def tool_json(tool: ToolSpec) -> JsonObject:
+def tools_json(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    """The tools as Ollama takes them."""
+    return [_tool(tool) for tool in tools]
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
     """Ollama follows no references, and parses properties as objects."""
     parameters = without_references(tool.parameters)
     named = as_object(parameters.get("properties"))

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from shepherd.backends.api.lenient import as_texts
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
-from shepherd.backends.api.ollama.request import chat_body, tool_json
+from shepherd.backends.api.ollama.request import chat_body, tools_json
 from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
-from shepherd.backends.api.schemas import RenderedTools
+from shepherd.backends.api.tool_lists import PerToolList
 from shepherd.backends.api.wire import (
     Framing,
     ModelEntry,
@@ -34,14 +34,15 @@ class OllamaWire(Wire):
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
     def __init__(self) -> None:
-        self._tools = RenderedTools(tool_json)
+        self._tools = PerToolList(tools_json)
 
     def auth(self, api_key: str) -> Mapping[str, str]:
         """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
-        return WireRequest("/api/chat", chat_body(session, model, max_tokens, self._tools))
+        tools = self._tools.of(session.tools)
+        return WireRequest("/api/chat", chat_body(session, model, max_tokens, tools))
 
     def decoder(self) -> WireDecoder:
         return OllamaDecoder()
