@@ -14,6 +14,7 @@ import httpx
 from shepherd import __version__
 from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.failures import Asked, no_api, refused, unreachable
+from shepherd.backends.api.network import Transport
 from shepherd.backends.api.quick_json import write
 from shepherd.backends.api.rate import RateLimiter, RateLimits
 from shepherd.backends.api.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
@@ -54,19 +55,22 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
         pool=None,
     )
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
-    if near:
-        transport = httpx.AsyncHTTPTransport(
-            verify=_certificates(endpoint), limits=limits, socket_options=_KEEP_ALIVE
-        )
-        return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
-    http2 = endpoint.http2 and not getproxies()
-    return httpx.AsyncClient(timeout=timeout, limits=limits, http2=http2)
+    if not near and getproxies():
+        return httpx.AsyncClient(timeout=timeout, limits=limits)
+    transport = Transport(
+        _certificates(endpoint),
+        limits,
+        http2=endpoint.http2 and not near,
+        socket_options=_KEEP_ALIVE if near else (),
+    )
+    return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=not near)
 
 
-def _certificates(endpoint: Endpoint) -> ssl.SSLContext | bool:
+def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
     """The usual ones; none, which takes no time to load, where nothing is encrypted."""
-    encrypted = not endpoint.base_url.lower().startswith("http://")
-    return encrypted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if endpoint.base_url.lower().startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.create_ssl_context(trust_env=not endpoint.is_near)
 
 
 class ApiClient:

@@ -1,0 +1,267 @@
+"""Connections on asyncio's own transports.
+
+An answer comes in thousands of small pieces, and what lies between socket and reader runs for each:
+here a piece changes no selector, opens no scope and, where there is no time-out, sets no timer.
+"""
+
+import asyncio
+import os
+import re
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httpcore
+import httpx
+
+MOST_UNREAD = 256 * 1024
+"""Bytes that are taken in before they are asked for; then the sender has to wait."""
+
+NEXT_ADDRESS = 0.25
+"""Seconds until a host's next address is tried beside the one that does not answer (RFC 8305)."""
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+class Transport(httpx.AsyncHTTPTransport):
+    """httpx's own, without proxies, on these connections."""
+
+    def __init__(
+        self,
+        certificates: ssl.SSLContext,
+        limits: httpx.Limits,
+        *,
+        http2: bool = False,
+        socket_options: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        super().__init__(verify=certificates, limits=limits, http2=http2)
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=certificates,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            http2=http2,
+            network_backend=Network(),
+            socket_options=list(socket_options),
+        )
+
+
+class Network(httpcore.AsyncNetworkBackend):
+    """Opens connections."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first of the host's addresses that answers.
+
+        Raises ConnectError and ConnectTimeout.
+        """
+        local = None if local_address is None else (local_address, 0)
+        async with _raised(httpcore.ConnectError, httpcore.ConnectTimeout, timeout):
+            transport, inbox = await asyncio.get_running_loop().create_connection(
+                Inbox, host, port, local_addr=local, happy_eyeballs_delay=NEXT_ADDRESS
+            )
+            connection: socket.socket = transport.get_extra_info("socket")
+            for option in socket_options or ():
+                connection.setsockopt(*option)
+        return Connection(transport, inbox)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Inbox(asyncio.Protocol):
+    """What came over a connection and was not read yet."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pieces: deque[bytes] = deque()
+        self._unread = 0
+        self._paused = False
+        self._ended = False
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._may_write = True
+        self.lost = False
+        self.error: Exception | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether a read would have to wait."""
+        return not (self._pieces or self._ended)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._unread += len(data)
+        if self._unread > MOST_UNREAD and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> bool:
+        """True: what is still to be sent can be, but not over TLS, which ends both ways at once."""
+        self._ended = True
+        _wake(self._reader)
+        return self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = self.lost = True
+        self.error = exc
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        _wake(self._writer)
+
+    async def arrival(self) -> None:
+        """Wait until something has come, or nothing will."""
+        while self.empty:
+            self._reader = self._loop.create_future()
+            await self._reader
+
+    async def room(self) -> None:
+        """Wait until what was written has gone, but for a little."""
+        while not (self._may_write or self.lost):
+            self._writer = self._loop.create_future()
+            await self._writer
+
+    def take(self, most: int) -> bytes:
+        """The next piece, of at most so many bytes; b"" at the end. Raises what ended it."""
+        if not self._pieces:
+            if self.error is not None:
+                raise self.error
+            return b""
+        data = self._pieces.popleft()
+        if len(data) > most:
+            self._pieces.appendleft(data[most:])
+            data = data[:most]
+        self._unread -= len(data)
+        if self._paused and self._unread <= MOST_UNREAD // 2:
+            self._paused = False
+            if not self.lost:
+                self._transport.resume_reading()
+        return data
+
+
+class Connection(httpcore.AsyncNetworkStream):
+    """One open connection; read by one task at a time, and written by one."""
+
+    def __init__(self, transport: asyncio.Transport, inbox: Inbox) -> None:
+        self._transport = transport
+        self._inbox = inbox
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What came, b"" at the end; raises ReadError and ReadTimeout."""
+        inbox = self._inbox
+        try:
+            if inbox.empty:
+                async with asyncio.timeout(timeout):
+                    await inbox.arrival()
+        except TimeoutError as error:
+            raise httpcore.ReadTimeout(_late(timeout)) from error
+        try:
+            return inbox.take(max_bytes)
+        except OSError as error:
+            raise httpcore.ReadError(in_words(error)) from error
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send; raises WriteError and WriteTimeout."""
+        async with _raised(httpcore.WriteError, httpcore.WriteTimeout, timeout):
+            if self._inbox.lost or self._transport.is_closing():
+                raise self._inbox.error or ConnectionResetError("it was closed")
+            self._transport.write(buffer)
+            await self._inbox.room()
+
+    async def aclose(self) -> None:
+        """Close at once, whatever was still to come; a TLS peer is told, not waited for."""
+        self._transport.close()
+        await asyncio.sleep(0)
+        self._transport.abort()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """The same connection, encrypted from here on; raises ConnectError and ConnectTimeout."""
+        inbox = Inbox()
+        try:
+            async with _raised(httpcore.ConnectError, httpcore.ConnectTimeout, timeout):
+                transport = await asyncio.get_running_loop().start_tls(
+                    self._transport, inbox, ssl_context, server_hostname=server_hostname
+                )
+        except BaseException:
+            self._transport.abort()
+            raise
+        if transport is None:
+            raise httpcore.ConnectError("it was closed")
+        inbox.connection_made(transport)
+        return Connection(transport, inbox)
+
+    def get_extra_info(self, info: str) -> Any:
+        """What httpcore asks for by these names; None for any other."""
+        if info == "is_readable":
+            closing = self._transport.is_closing() or not self._inbox.empty
+            return closing or _readable(self._transport.get_extra_info("socket"))
+        names = {"client_addr": "sockname", "server_addr": "peername"}
+        name = names.get(info, info)
+        known = name in ("ssl_object", "socket", *names.values())
+        return self._transport.get_extra_info(name) if known else None
+
+
+def in_words(error: OSError) -> str:
+    """What the system says of an error, without its numbers; asyncio puts those of several
+    addresses into one text."""
+    if isinstance(error, (ssl.SSLError, socket.gaierror)):
+        return str(error.strerror or error)
+    numbers = [error.errno] if error.errno else map(int, _NUMBER.findall(str(error)))
+    return ", ".join(dict.fromkeys(map(os.strerror, numbers))) or str(error)
+
+
+@asynccontextmanager
+async def _raised(
+    broken: type[Exception], late: type[Exception], timeout: float | None
+) -> AsyncGenerator[None]:
+    """Raises these for the system's errors and after `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError as error:
+        raise late(_late(timeout)) from error
+    except OSError as error:
+        raise broken(in_words(error)) from error
+
+
+def _late(timeout: float | None) -> str:
+    return "no answer" if timeout is None else f"no answer within {timeout:g} s"
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def _readable(connection: socket.socket) -> bool:
+    """Whether something, or the end, waits in the system; yes for what is closed."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
