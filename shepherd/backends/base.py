@@ -154,6 +154,10 @@ class Backend(ABC):
         """Whether it can still answer; False once it has failed for good or was closed."""
         return True
 
+    async def reachable(self) -> bool:
+        """Whether it would answer now; what stands behind an API is asked, every few seconds."""
+        return self.alive
+
     @property
     def selector(self) -> str:
         """What answers now, as `model.provider` names it, where that may change; else ""."""

@@ -68,6 +68,10 @@ class FallbackBackend(Backend):
     def alive(self) -> bool:
         return self._current.alive
 
+    async def reachable(self) -> bool:
+        """As the current one; while others wait to take over, it is believed that one can."""
+        return self.alive and (bool(self._waiting) or await self._current.reachable())
+
     @property
     def selector(self) -> str:
         return self._label

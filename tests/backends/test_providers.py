@@ -155,6 +155,9 @@ class Unsteady(ScriptedBackend):
             callback(CallbackEvent.CONTENT, "half", "", "")
         raise UnreachableError("first can't be reached.")
 
+    async def reachable(self) -> bool:
+        return False
+
     async def aclose(self) -> None:
         self.closed = True
 

@@ -8,6 +8,7 @@ import httpx
 
 from shepherd.backends.api.assemble import Answer
 from shepherd.backends.api.client import ApiClient, ClientOptions
+from shepherd.backends.api.contact import Contact
 from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
 from shepherd.backends.api.failures import Failure, refused, unreachable
@@ -57,6 +58,7 @@ class ApiBackend(Backend):
         self.estimator = TokenEstimator(prior_for(traits.id))
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
+        self._contact = Contact(self.client, wire)
         self._closed = False
 
     @classmethod
@@ -103,6 +105,9 @@ class ApiBackend(Backend):
     @property
     def alive(self) -> bool:
         return not self._closed
+
+    async def reachable(self) -> bool:
+        return self.alive and await self._contact.there()
 
     @property
     def count_error(self) -> float | None:

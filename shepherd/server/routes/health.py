@@ -16,18 +16,19 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
 
     @router.get(PATH)
     async def health() -> JsonResponse:
-        """Whether the server can answer: 200, or 503 when the backend has failed for good.
+        """Whether the server can answer: 200, or 503 when the backend has failed for good, or the
+        provider behind it does not answer.
 
         Needs no key.
         """
         current = backend()
-        alive, info = current.alive, current.info
+        connected, info = await current.reachable(), current.info
         body = {
-            "status": "ok" if alive else "error",
-            "backend_connected": alive,
+            "status": "ok" if connected else "error",
+            "backend_connected": connected,
             "backend": info.backend,
             "model": info.id,
         }
-        return JsonResponse(body, 200 if alive else 503)
+        return JsonResponse(body, 200 if connected else 503)
 
     return router
