@@ -1,7 +1,8 @@
 """Scores a GGUF on held-out dialogues, greedy, through llama.cpp; prints Markdown tables.
 
-`python -m training.evaluate [--model GGUF] [--dialogues N] [--misses FILE]`; needs llama-cpp-python
-and Jinja2, not torch. Histories are teacher-forced: each reply is asked for after the right ones.
+`python -m training.evaluate [--model GGUF] [--dialogues N] [--first N] [--misses FILE]`; needs
+llama-cpp-python and Jinja2, not torch. Histories are teacher-forced: each reply is asked for after
+the right ones.
 """
 
 import argparse
@@ -164,9 +165,9 @@ def _miss(expected: Message, last: Message, depth: int, got: str) -> str:
     )
 
 
-def held_out(engine: Engine, count: int, sizes: tuple[int, ...]) -> Iterator[Dialogue]:
-    """`count` dialogues of held-out words, phrasings and tools."""
-    for i in range(count):
+def held_out(engine: Engine, numbers: range, sizes: tuple[int, ...]) -> Iterator[Dialogue]:
+    """The dialogues with these numbers, of held-out words, phrasings and tools."""
+    for i in numbers:
         size = sizes[i % len(sizes)]
         yield dialogue(FIRST_SEED + i, engine.measure, size, held=True)
 
@@ -206,16 +207,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--dialogues", type=int, default=520)
+    parser.add_argument("--first", type=int, default=0, help="the first dialogue's number: models "
+                        "are chosen by dialogues from 100,000 on")  # fmt: skip
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--misses", type=Path, help="write the replies that were not good here")
     args = parser.parse_args()
     sizes = tuple(int(size) for size in args.sizes.split(","))
+    numbers = range(args.first, args.first + args.dialogues)
     engine = Engine(args.model, args.threads)
     scores: list[Score] = []
     misses: list[str] = []
     start = time.monotonic()
-    for made in held_out(engine, args.dialogues, sizes):
+    for made in held_out(engine, numbers, sizes):
         for expected, before, depth, got in replies(engine, made):
             exact, good = judge(expected, got)
             thought = expected.thought is not None
