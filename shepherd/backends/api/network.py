@@ -92,7 +92,7 @@ class Inbox(asyncio.Protocol):
         self._writer: asyncio.Future[None] | None = None
         self._may_write = True
         self.lost = False
-        self.error: Exception | None = None
+        self.error: OSError | None = None
 
     @property
     def empty(self) -> bool:
@@ -118,7 +118,7 @@ class Inbox(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = self.lost = True
-        self.error = exc
+        self.error = exc if exc is None or isinstance(exc, OSError) else OSError(str(exc))
         _wake(self._reader)
         _wake(self._writer)
 
