@@ -92,8 +92,7 @@ def matches(words: Words, wanted: str, file: str | None = None, *, long: bool) -
         number += rng.randint(1, 40)
         if file is None and rng.random() < 0.4:
             name, number = words.path(), rng.randint(1, 400)
-        before, after = words.words(0, 2), words.words(0, 2)
-        lines.append(f"{name}:{number}: " + f"{before} {wanted} {after}".strip())
+        lines.append(f"{name}:{number}: {words.around(wanted)}")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from training import lists
+from training import lists, passages
 
 ONSETS, VOWELS = lists.words("onsets"), lists.words("vowels")
 CODAS = ("",) * 5 + lists.words("codas")
@@ -20,6 +20,11 @@ NOT_MADE = NOT_WORDS.union(lists.words("train"), lists.words("held out"))
 FRAGMENTED = 0.6
 """The share of made words out of tokens, each as often as the other: what stands in few words would
 not be learned, and a name with it could not be copied."""
+
+REAL = 0.5
+"""The share of texts in training whose lines are as files really have them."""
+
+MANY = 12
 
 MARKS = "!@#$%^&*()[]{}<>=+-_/|\\;:,.?~'\"`" + "äéß→✓│–€"
 Line = Callable[["Words"], str]
@@ -117,6 +122,8 @@ class Words:
     def filename(self) -> str:
         """A file's name, nearly always with an extension."""
         rng = self.rng
+        if not self.held and rng.random() < 0.07:
+            return rng.choice(lists.sections("passages")["known names"])
         kind = rng.random()
         if kind < 0.04 and not self.held:
             return rng.choice(lists.words("plain names"))
@@ -180,9 +187,19 @@ class Words:
             return self.sentence()
         return rng.choice(LINES)(self)
 
+    def around(self, wanted: str) -> str:
+        """A line in which `wanted` stands."""
+        if not self.held and self.rng.random() < REAL:
+            return passages.around(self.rng, self.word, wanted)
+        before, after = self.words(0, 2), self.words(0, 2)
+        return f"{before} {wanted} {after}".strip()
+
     def lines(self, count: int) -> list[str]:
         """`count` lines; an inner one is sometimes empty."""
-        lines = [self.line() for _ in range(count)]
+        if not self.held and self.rng.random() < REAL:
+            lines = passages.passage(self.rng, self.word, count, long=count > MANY)
+        else:
+            lines = [self.line() for _ in range(count)]
         for i in range(1, count - 1):
             if self.rng.random() < 0.06:
                 lines[i] = ""
