@@ -36,6 +36,7 @@ def _describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_name("Pup")
     writer.add_description(DESCRIPTION)
     writer.add_license("Apache-2.0")
+    writer.add_sampling_temp(0.0)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)

@@ -23,6 +23,7 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.sampling.bias import resolve_biases
 from shepherd.backends.llamacpp.sampling.guard import check_constraint
+from shepherd.backends.llamacpp.sampling.recommended import recommended
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
@@ -40,13 +41,14 @@ class LlamaCppBackend(Backend):
     """One model, many conversations at once. Used from the event loop that loaded it."""
 
     def __init__(
-        self, name: str, defaults: Sampling, engine: Engine, worker: Worker, text: TextThread
+        self, name: str, sampling: Sampling, engine: Engine, worker: Worker, text: TextThread
     ) -> None:
         """Takes over what `load` made."""
         self.thinking: bool | None = None
         """Whether it reasons, whatever sessions say; None leaves it to them."""
         self._name = name
-        self._defaults = defaults
+        told = recommended(engine.model.metadata)
+        self._defaults = check_sampling(sampling.over(told.over(DEFAULT_SAMPLING)))
         self._worker = worker
         self._text = text
         self._vocab = engine.model.vocab
@@ -69,7 +71,7 @@ class LlamaCppBackend(Backend):
         cls,
         path: Path,
         settings: LlamaCppSection,
-        sampling: Sampling = DEFAULT_SAMPLING,
+        sampling: Sampling | None = None,
         *,
         parallel: int | Parallel = 1,
         name: str = "",
@@ -77,17 +79,18 @@ class LlamaCppBackend(Backend):
     ) -> "LlamaCppBackend":
         """Load a GGUF file, off the event loop; `parallel` requests share its context.
 
-        `sampling` is for requests that do not say. Conversations are saved in the folder `cache`
-        for the next time, if there is one. Raises ModelLoadError or, for a bad setting,
-        ConfigError.
+        `sampling` is for requests that do not say, and goes before what the file recommends.
+        Conversations are saved in the folder `cache` for the next time, if there is one. Raises
+        ModelLoadError or, for a bad setting, ConfigError.
         """
-        defaults = check_sampling(sampling.over(DEFAULT_SAMPLING))
+        wanted = sampling or Sampling()
+        check_sampling(wanted.over(DEFAULT_SAMPLING))
         shared = parallel if isinstance(parallel, Parallel) else Parallel(max(1, parallel))
         worker = Worker(lambda post: Engine.load(path, settings, shared, post, cache))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)
-            return await text.run(cls, name or path.stem, defaults, engine, worker, text)
+            return await text.run(cls, name or path.stem, wanted, engine, worker, text)
         except BaseException:
             await asyncio.to_thread(_shut_down, text, worker)
             raise
