@@ -84,6 +84,7 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
         headers=provider.headers,
         name=provider.name,
         http2=vendor_of(provider) is not None,
+        stored=book.is_stored(provider),
     )
 
 

@@ -63,6 +63,10 @@ class ProviderBook:
         """Whether the model runs in this process; "" is the local model of the settings."""
         return not selector or self.pick(selector).is_local
 
+    def is_stored(self, provider: Provider) -> bool:
+        """Whether it is in the user's file, not only on the command line."""
+        return self._given is None or self._given.provider.name != provider.name
+
     def key(self, provider: Provider) -> Secret:
         """The provider's key; raises ConfigError when it is not where it should be."""
         given = self._given

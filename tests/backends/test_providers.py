@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from shepherd.backends.registry import open_backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.providers import PROVIDER_TYPES, make_provider
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
 from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
 from shepherd.messages import Message
 from shepherd.session import Session
+from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.llamacpp.tiny import write_llama
 from tests.backends.openai_server import openai_server
 
@@ -115,6 +117,48 @@ async def test_a_provider_that_is_gone_is_unreachable(tmp_path: Path, gone: str)
     providers = book(tmp_path, work={"type": "openai", "base_url": gone, "model": "m"})
     with pytest.raises(UnreachableError, match="work can't be reached"):
         await open_backend(settings(tmp_path, provider="work"), providers=providers)
+
+
+async def trouble(config: Config, providers: ProviderBook) -> str:
+    """What keeps the provider from answering, "" for nothing."""
+    try:
+        async with AsyncExitStack() as stack:
+            backend = await open_backend(config, providers=providers)
+            stack.push_async_callback(backend.aclose)
+            await ask(backend)
+    except BackendError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("models", "answer", "stored", "given"),
+    [
+        (["m1", "m2"], 200, "`shepherd provider set openai model NAME`: m1, m2",
+         "choose one with `--model NAME`: m1, m2"),
+        ([], 200, "`shepherd provider set openai model NAME`.", "name one with `--model NAME`."),
+        (["m1"], 401, "`shepherd provider set openai api-key -`.", "`--api-key -` asks for it."),
+        (["m1"], 404, "`shepherd provider test openai` lists its models.",
+         "Correct `--model NAME` or `--api-base URL`."),
+    ],
+)  # fmt: skip
+async def test_the_advice_fits_where_the_provider_is_described(
+    tmp_path: Path, models: list[str], answer: int, stored: str, given: str
+) -> None:
+    def reply(request: Received) -> Reply:
+        if request.path == "/v1/models":
+            return Reply({"data": [{"id": model} for model in models]})
+        return Reply("", answer)
+
+    async with Upstream(reply) as upstream:
+        openai = make_provider("openai", {"type": "openai", "base_url": upstream.url})
+        for given_too, advice, other in ((None, stored, given), (Ephemeral(openai), given, stored)):
+            providers = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {}, given_too)
+            if given_too is None:
+                providers.store.save(openai)
+            told = await trouble(settings(tmp_path, provider="openai"), providers)
+            assert advice in told
+            assert other not in told
 
 
 async def test_the_next_provider_answers_when_asked_for(tmp_path: Path, gone: str) -> None:

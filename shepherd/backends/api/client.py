@@ -105,7 +105,8 @@ class ApiClient:
         """Whom a request is for, for messages to the user."""
         values = (self._endpoint.api_key, *self._endpoint.headers.values())
         secrets = tuple(v for v in values if len(v) >= _SHORTEST_SECRET)
-        return Asked(self._endpoint.label, model, self._endpoint.base_url, secrets)
+        endpoint = self._endpoint
+        return Asked(endpoint.label, model, endpoint.base_url, secrets, stored=endpoint.stored)
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], tell: TellPause = lambda _why, _seconds: True

@@ -13,7 +13,7 @@ class Endpoint:
     """A provider's address; `name` is what the user calls it, `headers` go with each request.
 
     `http2` asks for HTTP/2, which a vendor's own host can do; proxies buffer it, local servers
-    don't speak it.
+    don't speak it. `stored` is False where the command line alone describes it.
     """
 
     base_url: str
@@ -21,6 +21,7 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     name: str = ""
     http2: bool = False
+    stored: bool = True
 
     @property
     def label(self) -> str:

@@ -19,6 +19,7 @@ from shepherd.errors import (
 )
 
 TRANSIENT = frozenset({408, 409, 425})
+MODEL_FLAG = "`--model NAME`"
 TEXT_MOST = 600
 """Characters of a provider's own words that the user is shown."""
 
@@ -64,16 +65,37 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
 class Asked:
     """Whom and what a request is for, in words; `model` is "" where it is for none.
 
-    `secrets` are taken out of what a provider says.
+    `secrets` are taken out of what a provider says. What is not `stored` was described on the
+    command line, where it has to be corrected too.
     """
 
     provider: str
     model: str = ""
     url: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    stored: bool = True
 
     def __str__(self) -> str:
         return f"{self.provider} ({self.model})" if self.model else self.provider
+
+    @property
+    def how_to_choose(self) -> str:
+        """What names a model of it."""
+        return f"`shepherd provider set {self.provider} model NAME`" if self.stored else MODEL_FLAG
+
+    @property
+    def how_to_give_key(self) -> str:
+        """What gives it another key; the advice's whole sentence."""
+        if not self.stored:
+            return "Give a valid one: `--api-key -` asks for it."
+        return f"Store a valid one with `shepherd provider set {self.provider} api-key -`."
+
+    @property
+    def how_to_correct(self) -> str:
+        """What helps where it does not know model or address; the advice's whole sentence."""
+        if not self.stored:
+            return f"Correct {MODEL_FLAG} or `--api-base URL`."
+        return f"`shepherd provider test {self.provider}` lists its models."
 
     def words(self, body: object) -> str:
         """The error's text, for the user."""
@@ -128,10 +150,7 @@ def no_api(asked: Asked) -> Failure:
 
 def _no_access(asked: Asked, status: int, said: str) -> AccessError:
     if status == 401:
-        return AccessError(
-            f"{asked} refuses the API key ({said}). Store a valid one with "
-            f"`shepherd provider set {asked.provider} api-key -`."
-        )
+        return AccessError(f"{asked} refuses the API key ({said}). {asked.how_to_give_key}")
     return AccessError(
         f"{asked} does not allow this ({said}). Check the account's rights, plan and credit."
     )
@@ -141,7 +160,7 @@ def _invalid(asked: Asked, status: int, text: str) -> BackendError:
     if status == 404:
         return InvalidRequestError(
             f"{asked} does not know the model or the address {asked.url}: {text or status}. "
-            f"`shepherd provider test {asked.provider}` lists its models.",
+            f"{asked.how_to_correct}",
             "model",
         )
     if 300 <= status < 400:

@@ -96,13 +96,10 @@ def _only(models: list[ModelEntry], client: ApiClient) -> str:
     asked = client.asked()
     if not models:
         raise InvalidRequestError(
-            f"{asked} does not list its models; name one with "
-            f"`shepherd provider set {asked.provider} model NAME`.",
-            "model",
+            f"{asked} does not list its models; name one with {asked.how_to_choose}.", "model"
         )
     names = ", ".join(sorted(m.id for m in models)[:NAMES_SHOWN])
     raise InvalidRequestError(
-        f"{asked} offers {len(models)} models; choose one with "
-        f"`shepherd provider set {asked.provider} model NAME`: {names}",
+        f"{asked} offers {len(models)} models; choose one with {asked.how_to_choose}: {names}",
         "model",
     )
