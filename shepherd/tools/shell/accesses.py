@@ -14,7 +14,7 @@ from shepherd.tools.pathglob import has_magic
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import Command, Direction, Redirect, UnreadableError, Word
-from shepherd.tools.shell.wrappers import inner_commands, runs_code
+from shepherd.tools.shell.wrappers import inner_commands, runs_code, runs_more
 
 _CHANGES_PLACE = frozenset({"cd", "pushd", "popd"})
 _CHANGES_SHELL = frozenset({"eval", "source", ".", "builtin", "command"})
@@ -81,6 +81,8 @@ def _command(command: Command, places: _Places) -> Iterator[Access]:
     words = [word.text for word in command.words]
     plain = places.known and _is_readable(command)
     if words and "/" in words[0] and not words[0].startswith("/") and len(places.all) > 1:
+        plain = False
+    if words and runs_more(words):
         plain = False
     claim = Claim.EXACT if plain else Claim.OPAQUE
     assignments = [word.text for word in command.assignments]

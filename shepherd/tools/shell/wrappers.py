@@ -13,6 +13,10 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "su"})
 _CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "awk", "gawk"})
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
 
+_GIT_REACHES = ("--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec",
+                "--open-files-in-pager")  # fmt: skip
+"""Git takes them shortened, too."""
+
 
 def runs_code(words: Sequence[str]) -> bool:
     """Whether the words may hold a program's text, in which file names hide between others."""
@@ -20,6 +24,16 @@ def runs_code(words: Sequence[str]) -> bool:
         return True
     return any(_name(w) in _CODE for w in words) and (
         _name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
+    )
+
+
+def runs_more(words: Sequence[str]) -> bool:
+    """Whether an option of git's has a file written or a program run that is not git's own."""
+    options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
+    return _name(words[0]) == "git" and any(
+        reaches.startswith(option) and len(option) > len("--x")
+        for reaches in _GIT_REACHES
+        for option in options
     )
 
 

@@ -30,7 +30,11 @@ def texts(
         ("git log | wc -l", ["git log *", "wc -l"]),
         ("git push origin", ["git push origin"]),
         ("git -C x log", ["git -C x log"]),
-        ("cargo test --all", ["cargo test *"]),
+        ("cargo test --all", ["cargo test --all"]),
+        ("git fetch origin", ["git fetch origin"]),
+        ("docker ps -a", ["docker ps *"]),
+        ("git log --output=x", []),
+        ("git commit -m =x --only a", ["git commit *"]),
         ("npm run build", ["npm run build"]),
         ("ls -la src", ["ls *"]),
         ("rm -rf build", ["rm -rf build"]),
@@ -57,6 +61,39 @@ def test_commands(tmp_path: Path, line: str, rules: list[str]) -> None:
     assert texts(policy, "execute_command", accesses) == expected
     for rule in propose(policy, "execute_command", accesses, Lifetime.ALWAYS):
         assert (rule.scope, rule.lifetime) == (str(policy.cwd), Lifetime.ALWAYS)
+
+
+@pytest.mark.parametrize(
+    ("answered", "then"),
+    [
+        ("git fetch", "git fetch --upload-pack='touch pwned' ."),
+        ("git diff", "git diff --output=/root/.bashrc"),
+        ("git log", "git log -p --outpu=/root/.bashrc"),
+        ("git show", "git show --output /root/.bashrc"),
+        ("git diff", "git diff --ext-diff"),
+        ("git diff", "git -c diff.external=evil diff"),
+        ("git status", "GIT_EXTERNAL_DIFF=evil git status"),
+        ("go test", "go test -exec /tmp/evil"),
+        ("go vet", "go vet -vettool=/tmp/evil"),
+        ("cargo build", "cargo build --config build.rustc-wrapper=/tmp/evil"),
+        ("npm test", "npm test --script-shell=/tmp/evil"),
+        ("pip list", "pip list --log /root/.bashrc"),
+        ("apt list", "apt list -o APT::Update::Pre-Invoke::=evil"),
+        ("kubectl get pods", "kubectl get pods --kubeconfig=/tmp/evil"),
+        ("git branch", "git branch -D main"),
+        ("git stash", "git stash drop"),
+    ],
+)
+def test_always_opens_no_way_to_other_programs_and_files(
+    tmp_path: Path, answered: str, then: str
+) -> None:
+    policy = PermissionPolicy(tmp_path)
+    accesses = line_accesses(answered, policy.cwd)
+    for rule in propose(policy, "execute_command", accesses, Lifetime.ALWAYS):
+        policy.add(rule)
+    assert policy.decide("execute_command", accesses).decision is Decision.ALLOW
+    later = policy.decide("execute_command", line_accesses(then, policy.cwd))
+    assert later.decision is Decision.ASK
 
 
 def test_files(tmp_path: Path) -> None:
