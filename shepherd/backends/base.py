@@ -170,6 +170,13 @@ class Backend(ABC):
         """
         _ = listener  # one model answers always
 
+    def take_warning(self) -> str:
+        """What the user should know of how it was opened, "" for nothing; given once.
+
+        What nobody takes is told with the next request.
+        """
+        return ""
+
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         """Where prompts are kept between requests, the fastest place first; () if nobody knows."""

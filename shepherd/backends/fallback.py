@@ -44,21 +44,18 @@ class FallbackBackend(Backend):
 
         Raises the first one's UnreachableError if none can, and what else keeps it from opening.
         """
-        first: UnreachableError | None = None
-        told = ""
-        for place, candidate in enumerate(candidates):
-            try:
-                backend = await candidate.open()
-            except UnreachableError as error:
-                first = first or error
-                told = _moved(error, candidates[place + 1 : place + 2])
-                continue
-            except ShepherdError:
-                if first is None:
-                    raise
-                continue  # a fallback that is set up wrongly; the first one's trouble is told
-            return cls(candidates[place:], backend, told if place else "")
-        raise first or UnreachableError("There is no provider to ask.")
+        if not candidates:
+            raise UnreachableError("There is no provider to ask.")
+        waiting = list(candidates)
+        chosen = waiting.pop(0)
+        try:
+            return cls([chosen, *waiting], await chosen.open(), "")
+        except UnreachableError as error:
+            opened, skipped = await _open_next(waiting)
+            if opened is None:
+                raise
+            candidate, backend = opened
+            return cls([candidate, *waiting], backend, _warning(error, skipped, candidate))
 
     @property
     def info(self) -> ModelInfo:
@@ -79,6 +76,10 @@ class FallbackBackend(Backend):
     def when_moved(self, listener: Callable[[], None]) -> None:
         self._moved = listener
 
+    def take_warning(self) -> str:
+        told, self._told = self._told, ""
+        return told
+
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._current.cache_tiers
@@ -88,7 +89,7 @@ class FallbackBackend(Backend):
         return self._current.count_error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        told, self._told = self._told, ""
+        told = self.take_warning()
         if told:
             callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
         held = _Held(session)
@@ -134,22 +135,18 @@ class FallbackBackend(Backend):
         async with self._moving:
             if self._current is not failed:  # another request was faster
                 return
-            while self._waiting:
-                candidate = self._waiting.pop(0)
-                try:
-                    backend = await candidate.open()
-                except ShepherdError as problem:
-                    callback(
-                        CallbackEvent.SYSTEM, f"{candidate.label}: {problem}", Topic.WARNING, ""
-                    )
-                    continue
-                self._left.append(failed)
-                self._current, self._label = backend, candidate.label
-                if self._moved is not None:
-                    self._moved()
-                callback(CallbackEvent.SYSTEM, _moved(error, [candidate]), Topic.WARNING, "")
-                return
-        raise error
+            opened, skipped = await _open_next(self._waiting)
+            if opened is None:
+                if skipped:
+                    callback(CallbackEvent.SYSTEM, " ".join(skipped), Topic.WARNING, "")
+                raise error
+            self._left.append(failed)
+            candidate, self._current = opened
+            self._label = candidate.label
+            if self._moved is not None:
+                self._moved()
+            told = _warning(error, skipped, candidate)
+            callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
 
 
 class _Held(Prefilled):
@@ -195,6 +192,29 @@ class _Watched:
         return self._callback(event, content, name, id)
 
 
-def _moved(error: UnreachableError, following: Sequence[Candidate]) -> str:
-    onwards = f" Going on with {following[0].label}." if following else ""
-    return f"{error}{onwards}"
+async def _open_next(
+    waiting: list[Candidate],
+) -> tuple[tuple[Candidate, Backend] | None, list[str]]:
+    """The first of `waiting` that opens, and in sentences what keeps those before it from it.
+
+    None of them is waiting any more.
+    """
+    skipped: list[str] = []
+    while waiting:
+        candidate = waiting.pop(0)
+        try:
+            return (candidate, await candidate.open()), skipped
+        except UnreachableError:
+            skipped.append(f"{candidate.label} can't be reached either.")
+        except ShepherdError as error:  # it is set up wrongly
+            skipped.append(f"{candidate.label} was skipped: {_sentence(error)}")
+    return None, skipped
+
+
+def _warning(first: UnreachableError, skipped: Sequence[str], found: Candidate) -> str:
+    return " ".join([_sentence(first), *skipped, f"Going on with {found.label}."])
+
+
+def _sentence(error: ShepherdError) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?", "!")) else f"{text}."

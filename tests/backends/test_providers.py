@@ -225,13 +225,40 @@ async def test_what_fails_at_the_question_is_asked_elsewhere() -> None:
     answers = await asyncio.gather(ask(backend, heard), ask(backend))
     assert answers == ["second", "second"]
     assert [text for event, text, _ in heard if event is CallbackEvent.SYSTEM] == [
-        "number 2: wrong key",
-        "first can't be reached. Going on with number 3.",
+        "first can't be reached. number 2 was skipped: wrong key. Going on with number 3.",
     ]
     assert (first.active, second.active) == (0, 0)
     assert backend.info.id == "second"
     await backend.aclose()
     assert first.closed
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["opening", "asking"])
+async def test_one_notice_names_the_one_that_answers(late: bool) -> None:  # noqa: FBT001 - a case
+    gone, wrong = UnreachableError("gone"), BackendError("There is no key.")
+    first = Unsteady() if late else UnreachableError("first can't be reached.")
+    last = ScriptedBackend(parse_script("text: last"), "last")
+    backend = await FallbackBackend.open(candidates(first, wrong, gone, last, Unsteady()))
+    heard: Heard = []
+    for _ in range(2):
+        assert await ask(backend, heard) == "last"
+    [told] = [text for event, text, _ in heard if event is CallbackEvent.SYSTEM]
+    assert told == (
+        "first can't be reached. number 2 was skipped: There is no key. "
+        "number 3 can't be reached either. Going on with number 4."
+    )
+    assert backend.selector == "number 4"
+    await backend.aclose()
+
+
+async def test_a_warning_that_was_taken_is_not_told_again() -> None:
+    last = ScriptedBackend(parse_script("text: last"), "last")
+    backend = await FallbackBackend.open(candidates(UnreachableError("gone"), last))
+    assert backend.take_warning() == "gone. Going on with number 2."
+    assert backend.take_warning() == ""
+    heard: Heard = []
+    await ask(backend, heard)
+    assert all(event is not CallbackEvent.SYSTEM for event, _, _ in heard)
 
 
 async def test_half_an_answer_is_not_begun_again() -> None:

@@ -49,5 +49,11 @@ def test_what_is_gone_from_the_beginning_is_told(start: Start, home: Path) -> No
         taken.bind(("127.0.0.1", 0))
         configure(home, f"http://127.0.0.1:{taken.getsockname()[1]}")
         terminal = start(None, columns=100, rows=30)
-        terminal.wait_for(r"going on with\s+fast")
+        terminal.wait_for(r"work can't\s+be\s+reached[^>]*Going\s+on\s+with\s+fast")
         assert_fast_answers(terminal)
+        terminal.say("/provider work")
+        terminal.wait_for(r"Now talking to fast of the provider fast in place of work")
+        terminal.wait_count(r"Going\s+on\s+with\s+fast", 2)
+        terminal.say("hello")
+        terminal.wait_for("It is me")
+        assert len(re.findall(r"Going\s+on\s+with", terminal.settle())) == 2

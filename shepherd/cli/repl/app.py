@@ -66,8 +66,9 @@ class Repl:
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
         else:
             await self._status.loaded(backend, self._assembly.session)
-            if self._assembly.fell_back:
-                self._renderer.notice(f"going on with {self._assembly.label}", "warn")
+            warning = backend.take_warning()
+            if warning:
+                self._renderer.notice(warning, "warn")
         self._surface.refresh()
 
     def _moved(self, backend: Backend) -> None:

@@ -24,9 +24,21 @@ async def switch(
         renderer.notice(f"going on with {assembly.label}")
     else:
         await status.loaded(backend, assembly.session)
+        warning = backend.take_warning()
+        if warning:
+            renderer.notice(warning, "warn")
         note = "; the conversation is read again" if assembly.session.messages else ""
-        context.say(Text(one_line(f"Now talking to {backend.info.id}{note}.", 400)))
+        context.say(Text(one_line(f"Now talking to {_answering(context, backend)}{note}.", 400)))
     finally:
         status.state = ""
         status.model = assembly.model_name
         renderer.activity.stop()
+
+
+def _answering(context: CommandContext, backend: Backend) -> str:
+    """The model, the provider that has it, and which one was meant if another answers."""
+    assembly = context.assembly
+    where = f" of the provider {assembly.provider}" if assembly.provider else ""
+    meant = assembly.config.model.provider.partition("/")[0]
+    instead = f" in place of {meant}" if assembly.fell_back else ""
+    return f"{backend.info.id}{where}{instead}"
