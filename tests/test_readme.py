@@ -55,7 +55,7 @@ def run(command: str, home: Path, cwd: Path, **more: str) -> "subprocess.Complet
 def test_the_readme_holds_what_is_tested_here() -> None:
     assert len(TASKS) == 2
     assert len(SERVERS) == 2
-    assert len(PLAIN) >= 7
+    assert len(PLAIN) >= 10
 
 
 @pytest.mark.parametrize("line", PLAIN)
@@ -64,7 +64,13 @@ def test_each_command_succeeds(line: str, home: Path) -> None:
         run("shepherd -e hello", home, home)
     done = run(line, home, home)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    assert done.stdout.strip() or "provider" in line
+
+
+def test_a_question_from_a_pipe_is_answered(home: Path) -> None:
+    (line,) = (line for line in PLAIN if line.startswith("echo "))
+    (home / "seen.txt").touch()
+    assert "- seen.txt" in run(line, home, home).stdout
 
 
 @pytest.mark.skipif(BIN.parent != ROOT / ".venv", reason="make works in .venv, these tests do not")
