@@ -248,6 +248,19 @@ def test_sessions_are_found_by_directory_and_beginning(tmp_path: Path) -> None:
     assert len(problems) == 1
 
 
+def test_a_session_in_which_nothing_was_said_is_passed_over(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path)
+    said = filled(store, count=1)[1]
+    cleared = begin(store)
+    cleared.add(Message.user("never mind"))
+    cleared.clear()
+    journal(cleared).close()
+    os.utime(said, (1_000_000, 1_000_000))
+    assert journal(cleared).path.exists()
+    assert store.latest(CWD) == said.stem
+    assert [s.id for s in store.summaries()[0]] == [said.stem]
+
+
 @given(
     st.datetimes(datetime(2000, 1, 1), datetime(3000, 1, 1)),  # noqa: DTZ001 - all are in UTC
     st.timedeltas(timedelta(milliseconds=1), timedelta(days=9)),

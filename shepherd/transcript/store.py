@@ -63,8 +63,9 @@ class SessionStore:
         raise SessionError(f"No session {id}; `shepherd sessions list` shows all.")
 
     def latest(self, cwd: Path) -> str:
-        """The id of the session last written to in `cwd`; raises SessionError if there is none."""
-        newest = next(self.begun_in(cwd), None)
+        """The id of the session last written to in `cwd`, of those in which something was said;
+        raises SessionError if there is none."""
+        newest = next((id for id in self.begun_in(cwd) if not _is_empty(self.find(id))), None)
         if newest is None:
             raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
         return newest
@@ -83,14 +84,18 @@ class SessionStore:
         return _summary(self.read(id))
 
     def summaries(self) -> tuple[list[SessionSummary], list[str]]:
-        """All sessions, the newest first, and a sentence per file that can't be read."""
+        """All sessions in which something was said, the newest first, and a sentence per file that
+        can't be read."""
         summaries: list[SessionSummary] = []
         problems: list[str] = []
         for path in self._newest_first():
             try:
-                summaries.append(_summary(read_session(path)))
+                saved = read_session(path)
             except SessionError as error:
                 problems.append(str(error))
+                continue
+            if saved.messages:
+                summaries.append(_summary(saved))
         return summaries, problems
 
     def delete(self, id: str) -> str:
@@ -105,6 +110,14 @@ class SessionStore:
 
     def _files(self) -> list[Path]:
         return list(self.directory.glob("*.jsonl"))
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing was said; no if it can't be read, so that whoever opens it is told."""
+    try:
+        return not read_session(path).messages
+    except SessionError:
+        return False
 
 
 def _modified(path: Path) -> int:
