@@ -18,7 +18,7 @@ from typing import Any
 import llama_cpp
 
 from training import lists
-from training.answers import BEYOND, CANNED, MORE, NO_TOOL, SHOWN_LINES
+from training.answers import BEYOND, CANNED, MORE, NO_TOOL, SHOWN_LINES, report
 from training.chat import Template
 from training.dialogue import Call, Message
 from training.dialogues import SYSTEM, Dialogue, dialogue
@@ -184,6 +184,30 @@ def probes(engine: Engine) -> list[tuple[str, str, str, bool]]:
     return asked
 
 
+def files() -> Iterator[tuple[str, str]]:
+    """The files written by hand, as people have them: name and text. None is in the training."""
+    text = (lists.FOLDER / "files.txt").read_text()
+    for part in text.split("== ")[1:]:
+        name, _, content = part.partition("\n")
+        yield name, content.rstrip("\n")
+
+
+def restated(engine: Engine) -> list[tuple[str, str, str]]:
+    """Each of these files is read on request: name, the right answer, what came."""
+    system = SYSTEM.replace("{folder}", "/home/ada/project")
+    read = next(tool for tool in OWN if tool.name == "read_file")
+    found: list[tuple[str, str, str]] = []
+    for name, content in files():
+        call = Call(read.name, {"path": name})
+        said = [Message("user", f"read {name}"), Message("assistant", call=call),
+                Message("tool", content)]  # fmt: skip
+        for before, wanted in ((said[:1], call.text()),
+                               (said, report(read.name, call.args, content))):  # fmt: skip
+            prompt = engine.template.render(system, list(OWN), before)
+            found.append((name, wanted, engine.reply(engine.tokens(prompt))))
+    return found
+
+
 def _as_wanted(wanted: str, got: str) -> bool:
     if wanted == "beyond":
         return got == BEYOND
@@ -200,6 +224,17 @@ def _print_probes(engine: Engine) -> None:
     for request, wanted, got, good in asked:
         if not good:
             print(f"- {request} → wanted `{wanted}`, got `{got[:120]!r}`")
+
+
+def _print_files(engine: Engine) -> None:
+    found = restated(engine)
+    calls, answers = found[::2], found[1::2]
+    right = [sum(wanted == got for _, wanted, got in part) for part in (calls, answers)]
+    print(f"\nFiles written by hand: {right[0]} of {len(calls)} read when asked for, "
+          f"{right[1]} of {len(answers)} restated without a mistake. Wrong:\n")  # fmt: skip
+    for name, wanted, got in found:
+        if wanted != got:
+            print(f"- {name}: wanted `{wanted!r}`, got `{got[:400]!r}`")
 
 
 def main() -> None:
@@ -230,6 +265,7 @@ def main() -> None:
           f"{time.monotonic() - start:.0f} s\n")  # fmt: skip
     print(tables(scores))
     _print_probes(engine)
+    _print_files(engine)
     if args.misses:
         args.misses.write_text("\n".join(misses))
 

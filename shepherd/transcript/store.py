@@ -65,7 +65,7 @@ class SessionStore:
     def latest(self, cwd: Path) -> str:
         """The id of the session last written to in `cwd`, of those in which something was said;
         raises SessionError if there is none."""
-        newest = next((id for id in self.begun_in(cwd) if not _is_empty(self.find(id))), None)
+        newest = next((i for i in self.begun_in(cwd) if not _is_empty(self.find(i))), None)
         if newest is None:
             raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
         return newest
