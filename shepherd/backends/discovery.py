@@ -3,13 +3,16 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import TypeAlias, cast
+from urllib.parse import urlsplit
 
+from shepherd.backends.api.ollama.host import HERE, adding_command, ollama_url
+from shepherd.backends.model_files import ModelFile, model_files
 from shepherd.config.vendors import vendors_with_key
 
 Json: TypeAlias = dict[str, object]
@@ -17,14 +20,13 @@ Json: TypeAlias = dict[str, object]
 PROBE_SECONDS = 0.1
 """How long a server on this machine may take to say that it is there."""
 
+AWAY_SECONDS = 0.5
+"""How long the server may take that OLLAMA_HOST names on another machine."""
+
 LARGEST_REPLY = 1_048_576
 MOST_FILES = 20
-MOST_LOOKED_AT = 20_000
-LEAST_BYTES = 1_048_576
-"""Smaller GGUF files are vocabularies and tests."""
-
-OLLAMA_PORT, LLAMA_PORT = 11434, 8080
-_NO_MODEL = ("mmproj", "vocab")
+LLAMA_PORT = 8080
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +41,20 @@ async def discover(
     env: Mapping[str, str],
     models_dir: Path,
     *,
-    ports: tuple[int, int] = (OLLAMA_PORT, LLAMA_PORT),
+    llama_port: int = LLAMA_PORT,
     patience: float = PROBE_SECONDS,
 ) -> list[Found]:
-    """Everything that is found; `ports` are Ollama's and llama.cpp's.
+    """Everything that is found; Ollama where OLLAMA_HOST says.
 
     Servers have `patience` seconds; directories are read in a thread meanwhile. Never raises for
     what it meets.
     """
     ollama, llama, files = await asyncio.gather(
-        _ollama(ports[0], patience),
-        _llama_server(ports[1], patience),
+        _ollama(ollama_url(env), patience),
+        _llama_server(llama_port, patience),
         asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MOST_FILES))),
     )
     return [*_keys(env), *ollama, *llama, *_files(files)]
-
-
-def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[Path]:
-    """GGUF files in the models directory and where other programs keep theirs."""
-    home = Path(env.get("HOME") or Path.home())
-    cache = Path(env.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"
-    places = (models_dir, cache, home / ".lmstudio" / "models", home / ".cache" / "lm-studio")
-    for place in places:
-        with suppress(OSError):
-            yield from _below(place)
 
 
 def _keys(env: Mapping[str, str]) -> list[Found]:
@@ -76,51 +68,36 @@ def _keys(env: Mapping[str, str]) -> list[Found]:
     ]
 
 
-async def _ollama(port: int, patience: float) -> list[Found]:
-    reply = await _get(port, "/api/tags", patience)
+async def _ollama(url: str, patience: float) -> list[Found]:
+    reply = await _get(url, "/api/tags", patience)
     models = reply.get("models")
     if not isinstance(models, list):
         return []
     tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
     names = [str(table["name"]) for table in tables if table.get("name")]
+    what = "Ollama" if url == HERE else f"Ollama at {urlsplit(url).netloc}"
     if not names:
-        return [Found("Ollama, without models yet", "ollama pull qwen3:4b")]
+        command = "shepherd model pull qwen3:4b --provider ollama"
+        return [Found(f"{what}, without models yet", command)]
     name = next((n for n in names if n.isprintable() and " " not in n), names[0])
-    command = f"shepherd provider add ollama --use --type ollama --model {name}"
-    return [Found(f"Ollama with {_counted(len(names))}", command)]
+    return [Found(f"{what} with {_counted(len(names))}", adding_command(url, name))]
 
 
 async def _llama_server(port: int, patience: float) -> list[Found]:
-    reply = await _get(port, "/props", patience)
+    server = f"http://127.0.0.1:{port}"
+    reply = await _get(server, "/props", patience)
     if "default_generation_settings" not in reply:
         return []
-    address = f"http://127.0.0.1:{port}/v1"
-    command = f"shepherd provider add llama --use --type openai --base-url {address}"
+    command = f"shepherd provider add llama --use --type openai --base-url {server}/v1"
     return [Found(f"a llama.cpp server at port {port}", command)]
 
 
-def _files(files: list[Path]) -> list[Found]:
+def _files(files: list[ModelFile]) -> list[Found]:
     if not files:
         return []
-    largest = max(files, key=_size)
-    path = str(largest)
-    quoted = path if path.isprintable() and " " not in path and "'" not in path else f"'{path}'"
-    return [Found(_counted(len(files), "model file"), f"shepherd --model {quoted}")]
-
-
-def _below(place: Path) -> Iterator[Path]:
-    for path in islice(place.rglob("*.gguf"), MOST_LOOKED_AT):
-        later_part = "-of-" in path.stem and "-00001-of-" not in path.stem
-        if later_part or path.name.startswith(_NO_MODEL) or _size(path) < LEAST_BYTES:
-            continue
-        yield path
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    largest = max(files, key=lambda file: file.size)
+    command = f"shepherd --model {quote(str(largest.path))}"
+    return [Found(_counted(len(files), "model file"), command)]
 
 
 def _counted(number: int, unit: str = "model") -> str:
@@ -128,19 +105,23 @@ def _counted(number: int, unit: str = "model") -> str:
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
 
-async def _get(port: int, path: str, patience: float) -> Json:
-    """The JSON object at a port of this machine; {} where nothing of the kind answers in time."""
+async def _get(server: str, path: str, patience: float) -> Json:
+    """The JSON object that a server has there; {} where nothing of the kind answers in time."""
     try:
-        async with asyncio.timeout(patience):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        at = urlsplit(server)
+        away = at.hostname not in _THIS_MACHINE
+        async with asyncio.timeout(max(patience, AWAY_SECONDS) if away else patience):
+            reader, writer = await asyncio.open_connection(
+                at.hostname, at.port, ssl=at.scheme == "https" or None
+            )
             try:
-                request = f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAccept: */*\r\n\r\n"
-                writer.write(request.encode())
+                head = f"GET {at.path}{path} HTTP/1.0", f"Host: {at.netloc}", "Accept: */*"
+                writer.write("\r\n".join([*head, "", ""]).encode())
                 reply = await _body(reader)
             finally:
                 writer.close()
         found = json.loads(reply)
-    except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+    except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
         return {}
     return cast(Json, found) if isinstance(found, dict) else {}
 

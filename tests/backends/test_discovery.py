@@ -3,28 +3,22 @@
 import asyncio
 from pathlib import Path
 
-from shepherd.backends.discovery import discover, model_files
+from shepherd.backends.discovery import discover
 from shepherd.cli.first_start import suggestions
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import make_provider
 from tests.backends.api.upstream import Received, Reply, Upstream
+from tests.backends.ggufs import gguf
 
 
 def port(server: Upstream) -> int:
     return int(server.url.rsplit(":", 1)[1])
 
 
-def model(path: Path, size: int = 2_000_000) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.truncate(size)
-    return path
-
-
 async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
-    model(tmp_path / ".cache/huggingface/hub/models--a/snapshots/1/big.gguf", 3_000_000)
+    gguf(tmp_path / ".cache/huggingface/hub/models--a/snapshots/1/big.gguf", 3_000_000)
     env = {
         "HOME": str(tmp_path),
         "ANTHROPIC_API_KEY": "sk-x",
@@ -34,13 +28,12 @@ async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
     ollama = Upstream(lambda r: Reply({"models": [{"name": "qwen3:4b"}, {"name": "b"}]}))
     llama = Upstream(lambda r: Reply({"default_generation_settings": {"n_ctx": 4096}}))
     async with ollama, llama:
-        found = await discover(
-            env, tmp_path / "models", ports=(port(ollama), port(llama)), patience=30
-        )
+        env["OLLAMA_HOST"] = ollama.url
+        found = await discover(env, tmp_path / "models", llama_port=port(llama), patience=30)
     commands = [item.command for item in found]
     assert commands[0].startswith("shepherd provider add anthropic --use --type anthropic --model")
     assert commands[1].endswith("--base-url https://api.x.ai/v1")
-    assert commands[2].endswith("--type ollama --model qwen3:4b")
+    assert commands[2].endswith(f"--type ollama --base-url {ollama.url} --model qwen3:4b")
     assert commands[3].endswith(f"--base-url http://127.0.0.1:{port(llama)}/v1")
     assert commands[4].endswith("/big.gguf")
     assert len(commands) == 5
@@ -52,17 +45,23 @@ async def test_what_is_something_else_or_silent_is_passed_over(tmp_path: Path) -
         return Reply([60.0])
 
     async with Upstream(lambda r: Reply("<html>")) as other, Upstream(silent) as still:
-        ports = (port(other), port(still))
-        assert await asyncio.wait_for(discover({}, tmp_path, ports=ports), 30) == []
+        env = {"HOME": str(tmp_path), "OLLAMA_HOST": f"0.0.0.0:{port(other)}"}
+        found = await asyncio.wait_for(discover(env, tmp_path, llama_port=port(still)), 30)
+    assert found == []
 
 
-def test_only_whole_models_count(tmp_path: Path) -> None:
-    models = tmp_path / "models"
-    whole = {model(models / "a.gguf"), model(models / "x/y/b-00001-of-00002.gguf")}
-    model(models / "x/y/b-00002-of-00002.gguf")
-    model(models / "mmproj-a.gguf")
-    model(models / "tiny.gguf", 100)
-    assert set(model_files({"HOME": str(tmp_path)}, models)) == whole
+async def test_an_ollama_without_models_is_told_how_to_get_one(tmp_path: Path) -> None:
+    async with Upstream(lambda r: Reply({"models": []})) as empty, Upstream() as other:
+        env = {"HOME": str(tmp_path), "OLLAMA_HOST": f"0.0.0.0:{port(empty)}"}
+        [found] = await discover(env, tmp_path, llama_port=port(other), patience=30)
+    assert found.command == "shepherd model pull qwen3:4b --provider ollama"
+
+
+async def test_addresses_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    async with Upstream() as other:
+        for host in ("http://[", "a b", "https://127.0.0.1:1", "\x00", "x" * 300):
+            env = {"HOME": str(tmp_path), "OLLAMA_HOST": host}
+            assert await discover(env, tmp_path, llama_port=port(other), patience=30) == []
 
 
 async def test_each_is_suggested_once_and_only_at_first(tmp_path: Path) -> None:

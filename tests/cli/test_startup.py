@@ -46,8 +46,9 @@ def test_the_version_needs_nothing(option: str) -> None:
     assert "asyncio" not in modules
 
 
-def test_help_loads_no_frontend() -> None:
-    assert loaded("--help") & HEAVY <= {"typer", "rich", "pydantic"}
+@pytest.mark.parametrize("arguments", [("--help",), ("model", "--help")])
+def test_help_loads_no_frontend(arguments: tuple[str, ...]) -> None:
+    assert loaded(*arguments) & HEAVY <= {"typer", "rich", "pydantic"}
 
 
 def test_a_bare_start_loads_what_the_prompt_needs() -> None:

@@ -1,4 +1,4 @@
-"""`shepherd model`: the model files on this machine, and getting more."""
+"""`shepherd model`: the models on this machine and on Ollama servers, and getting more."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from shepherd.cli.commands.model_text import file_line, memory_text, say_rows, size_text, tell
 from shepherd.cli.repl.clean import clean
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
@@ -15,16 +16,29 @@ from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.native.summary import ModelSummary
+    from shepherd.cli.commands.model_ollama import OllamaModels
 
-GIB, MIB = 2**30, 2**20
+HOW_TO_GET = "`shepherd model pull OWNER/NAME` gets one"
 
-model = typer.Typer(name="model", help="Model files on this machine.", no_args_is_help=True)
+model = typer.Typer(
+    name="model", help="Models on this machine and on Ollama servers.", no_args_is_help=True
+)
+OnServer = Annotated[
+    str,
+    typer.Option(
+        "--provider",
+        metavar="NAME",
+        help="The models of this provider, an Ollama server; ollama is the one on this machine.",
+    ),
+]
 
 
 @model.command("list")
-def list_models(context: typer.Context) -> None:
-    """The built-in model and the GGUF files of the models directory."""
+def list_models(context: typer.Context, provider: OnServer = "") -> None:
+    """The built-in model and the GGUF files of the models directory, or what a provider has."""
+    if provider:
+        _ollama(provider).list()
+        return
     from shepherd.backends.llamacpp.native.locate import available_models
     from shepherd.backends.llamacpp.native.summary import summarise
 
@@ -34,22 +48,24 @@ def list_models(context: typer.Context) -> None:
     width = max(len(name) for name in names)
     for name, path in zip(names, [builtin_model(), *files], strict=True):
         try:
-            text = _line(summarise(path))
+            text = file_line(summarise(path))
         except ModelLoadError as error:
             text = str(error)
         typer.echo(clean(f"{name:<{width}}  {text}"))
     if not files:
-        sys.stderr.write(
-            f"No models in {directory} yet; `shepherd model pull OWNER/NAME` gets one.\n"
-        )
+        tell(f"No models in {directory} yet; {HOW_TO_GET}.")
 
 
 @model.command("info")
 def info(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A model as `--model` takes it.")],
+    provider: OnServer = "",
 ) -> None:
-    """What a model file is, and whether it fits into this machine's memory."""
+    """What a model is; of a file also whether it fits into this machine's memory."""
+    if provider:
+        _ollama(provider).info(name)
+        return
     from shepherd.backends.llamacpp.native.locate import locate_model
     from shepherd.backends.llamacpp.native.summary import summarise
 
@@ -64,72 +80,62 @@ def info(
         "architecture": found.architecture,
         "parameters": found.parameters,
         "quantisation": found.quantisation,
-        "size": _bytes(found.size),
+        "size": size_text(found.size),
         "context": f"{found.context:,} tokens" if found.context else "",
         "template": found.family,
-        "memory": _memory(found, size),
+        "memory": memory_text(found, size),
     }
-    for key, text in rows.items():
-        if text:
-            typer.echo(clean(f"{key:<13} {text}"))
+    say_rows(rows)
 
 
 @model.command("pull")
 def pull(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="OWNER/NAME[:QUANT|/FILE]", help="A model on Hugging Face.")
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME[:QUANT|/FILE]",
+            help="A model on Hugging Face; with --provider, as Ollama calls it.",
+        ),
     ],
+    provider: OnServer = "",
 ) -> None:
-    """Download a model into the models directory; goes on where it was stopped."""
+    """Download a model into the models directory, or let an Ollama server do so.
+
+    Goes on where it was stopped.
+    """
+    _quiet_unless_seen()
+    try:
+        if provider:
+            _ollama(provider).pull(name)
+        else:
+            _pull_file(name, _models_dir(_config(context)))
+    except KeyboardInterrupt:
+        tell("Stopped; the same command goes on from here.")
+        raise
+
+
+@model.command("unload")
+def unload(
+    name: Annotated[str, typer.Argument(help="A model as Ollama calls it.")],
+    provider: OnServer,
+) -> None:
+    """Put a model out of an Ollama server's memory; it stays on its disk."""
+    _ollama(provider).unload(name)
+
+
+def _pull_file(name: str, directory: Path) -> None:
     from shepherd.backends.hub import pull as pull_model  # loads huggingface_hub
 
-    _quiet_unless_seen()
-    directory = _models_dir(_config(context))
-    try:
-        path = pull_model(name, directory, _tell)
-    except KeyboardInterrupt:
-        _tell("Stopped; the same command goes on from here.")
-        raise
+    path = pull_model(name, directory, tell)
     typer.echo(str(path))
-    _tell(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
+    tell(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
 
 
-def _line(found: "ModelSummary") -> str:
-    context = f"{found.context:,} tokens" if found.context else "?"
-    parts = [
-        f"{_bytes(found.size):>9}",
-        f"{found.architecture:<10}",
-        f"{found.quantisation:<7}",
-        f"{context:>15}",
-        f"{found.family:<8}",
-        _fits(found, min(found.context, 8192)),
-    ]
-    return "  ".join(parts).rstrip()
+def _ollama(provider: str) -> "OllamaModels":
+    from shepherd.cli.commands.model_ollama import OllamaModels  # loads httpx
 
-
-def _fits(found: "ModelSummary", context: int) -> str:
-    from shepherd.backends.llamacpp.cache.host_memory import available_memory
-
-    return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
-
-
-def _memory(found: "ModelSummary", context: int) -> str:
-    from shepherd.backends.llamacpp.cache.host_memory import available_memory
-
-    available = available_memory()
-    needed = found.needs(context)
-    text = f"about {_bytes(needed)} with {context:,} tokens of context"
-    if needed <= available:
-        return f"{text}; fits ({_bytes(available)} are free)"
-    room = (available - found.size) // found.cache_bytes if found.cache_bytes else 0
-    if room > 0:
-        return f"{text}; of {_bytes(available)} free: fits with --context-size {room // 256 * 256}"
-    return f"{text}; too large: {_bytes(available)} are free"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
+    return OllamaModels(provider)
 
 
 def _quiet_unless_seen() -> None:
@@ -145,7 +151,3 @@ def _models_dir(config: Config) -> Path:
 def _config(context: typer.Context) -> Config:
     overrides = cast(Mapping[str, object], context.obj)
     return load_config(Path.cwd(), os.environ, overrides)
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"{clean(text)}\n")

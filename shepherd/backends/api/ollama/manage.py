@@ -22,6 +22,9 @@ from shepherd.messages import JsonObject
 _QUICK = httpx.Timeout(30, connect=5)
 _PATIENT = httpx.Timeout(30, connect=5, read=None)  # the server is silent while it checks a sum
 
+_SHOWN = 300
+"""Letters of what a server says that are repeated."""
+
 
 class OllamaManager:
     """Asks one server about its models.
@@ -31,10 +34,18 @@ class OllamaManager:
     """
 
     def __init__(
-        self, client: httpx.AsyncClient, base_url: str, headers: Mapping[str, str] | None = None
+        self,
+        client: httpx.AsyncClient,
+        base_url: str,
+        headers: Mapping[str, str] | None = None,
+        name: str = "ollama",
     ) -> None:
-        """`headers` are `OllamaWire.auth`'s; the client stays the caller's to close."""
+        """`headers` are `OllamaWire.auth`'s; the client stays the caller's to close.
+
+        `name` is the provider's, for commands in messages.
+        """
         self._client = client
+        self._name = name
         self._base_url = base_url.rstrip("/")
         self._headers = dict(headers or {})
 
@@ -60,8 +71,7 @@ class OllamaManager:
             async for line in response.aiter_lines():
                 step = _object(line)
                 if "error" in step:
-                    message = f"Ollama can't pull {model}: {step['error']}"
-                    raise InvalidRequestError(message, "model")
+                    raise _no_pull(model, step)
                 if step:
                     done = done or step.get("status") == "success"
                     yield progress(step)
@@ -75,7 +85,10 @@ class OllamaManager:
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         async with self._stream(method, path, body, _QUICK) as response:
-            return _object((await response.aread()).decode("utf-8", "replace"))
+            found = _object((await response.aread()).decode("utf-8", "replace"))
+        if not found:
+            raise InvalidRequestError(f"What answers at {self._base_url} is no Ollama server")
+        return found
 
     @asynccontextmanager
     async def _stream(
@@ -94,22 +107,32 @@ class OllamaManager:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
             message = f"No Ollama server answers at {self._base_url}; start it with `ollama serve`"
             raise UnreachableError(message) from error
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise InvalidRequestError(f"The address or a header is wrong: {error}") from error
         except httpx.HTTPError as error:
             message = f"Ollama at {self._base_url} broke off: {error or type(error).__name__}"
             raise UnreachableError(message) from error
 
     def _refusal(self, status: int, text: str, body: JsonObject) -> BackendError:
-        said = as_text(_object(text).get("error"))
-        reason = said or text.strip()[:200] or f"status {status}"
+        said = as_text(_object(text).get("error")) or text.strip()[:_SHOWN]
+        reason = " ".join(said.split()) or f"status {status}"
         if status in (401, 403):
             return AccessError(f"Ollama at {self._base_url} refuses the key: {reason}")
         if status == 404 and "model" in body:
             model = body["model"]
-            hint = f"get it with `ollama pull {model}`"
+            hint = f"`shepherd model pull {model} --provider {self._name}` gets it"
             return InvalidRequestError(f"Ollama has no model {model}: {reason}; {hint}", "model")
         if status >= 500:
             return UnreachableError(f"Ollama at {self._base_url} failed: {reason}")
         return InvalidRequestError(f"Ollama at {self._base_url} refuses: {reason}")
+
+
+def _no_pull(model: str, step: JsonObject) -> InvalidRequestError:
+    """What Ollama says of a pull that failed; it may be of several lines."""
+    reason = " ".join(as_text(step["error"]).split())[:_SHOWN] or "it does not say why"
+    unknown = "file does not exist" in reason
+    hint = "; look for its name at https://ollama.com/search" if unknown else ""
+    return InvalidRequestError(f"Ollama can't pull {model}: {reason}{hint}", "model")
 
 
 def _object(text: str) -> JsonObject:

@@ -6,12 +6,17 @@ from typing import Any
 
 from shepherd.backends.api.lenient import as_count, as_object, as_text, as_texts
 from shepherd.backends.api.ollama.window import shown_window, trained_context
+from shepherd.backends.output.detect import detect_style
+from shepherd.backends.output.style import GENERIC
 from shepherd.messages import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model on the server's disk; `size` in bytes, `loaded` says whether it is in memory."""
+    """A model on the server's disk; `size` in bytes, `loaded` says whether it is in memory.
+
+    `remote_host` is where a model of Ollama's cloud runs, of which the disk has the name alone.
+    """
 
     name: str
     size: int = 0
@@ -19,6 +24,7 @@ class LocalModel:
     parameter_size: str = ""
     quantization: str = ""
     loaded: bool = False
+    remote_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class ShownModel:
 
     `context_size` is what is asked for unless a setting says otherwise, `trained_context` the most
     that the model could take. `capabilities` are Ollama's words: completion, tools, thinking,
-    vision, embedding.
+    vision, embedding. `template` is the family of its chat template, "" if it tells none.
     """
 
     name: str
@@ -38,6 +44,7 @@ class ShownModel:
     trained_context: int = 0
     capabilities: tuple[str, ...] = ()
     parameters: str = ""
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ def local_model(item: JsonObject, loaded: Collection[Any]) -> LocalModel:
         parameter_size=as_text(details.get("parameter_size")),
         quantization=as_text(details.get("quantization_level")),
         loaded=name in loaded,
+        remote_host=as_text(item.get("remote_host")),
     )
 
 
@@ -82,7 +90,14 @@ def shown_model(name: str, body: JsonObject) -> ShownModel:
         trained_context=trained_context(body),
         capabilities=tuple(as_texts(body.get("capabilities"))),
         parameters=as_text(body.get("parameters")),
+        template=_template(as_text(body.get("template"))),
     )
+
+
+def _template(text: str) -> str:
+    """The family, which Ollama's own language of templates shows as well as Jinja does."""
+    family = detect_style(text).family
+    return "" if family == GENERIC.family else family
 
 
 def progress(step: JsonObject) -> PullProgress:

@@ -65,6 +65,7 @@ async def test_a_model_is_shown() -> None:
         "details": DETAILS,
         "parameters": "num_ctx 8192",
         "capabilities": ["completion", "tools", "thinking"],
+        "template": "{{ .System }}<|im_start|>user\n{{ .Prompt }}<|im_end|>",
     }
     async with managing(Reply(body)) as (manager, up):
         model = await manager.show("qwen3:8b")
@@ -77,6 +78,7 @@ async def test_a_model_is_shown() -> None:
         40960,
         ("completion", "tools", "thinking"),
         "num_ctx 8192",
+        "chatml",
     )
     assert up.requests[0].json == {"model": "qwen3:8b"}
 
@@ -132,10 +134,15 @@ async def test_a_model_leaves_memory() -> None:
 @pytest.mark.parametrize(
     ("reply", "error", "says"),
     [
-        (Reply({"error": "model 'x' not found"}, 404), InvalidRequestError, "ollama pull x"),
+        (
+            Reply({"error": "model 'x' not found"}, 404),
+            InvalidRequestError,
+            "pull x --provider ollama",
+        ),
         (Reply({"error": "unauthorized"}, 401), AccessError, "unauthorized"),
         (Reply("<html>", 502), UnreachableError, "<html>"),
         (Reply("", 400), InvalidRequestError, "status 400"),
+        (Reply("<html>"), InvalidRequestError, "no Ollama server"),
         (Reply("{}", cut_after=-1), UnreachableError, "broke off"),
     ],
 )

@@ -1,0 +1,78 @@
+"""What is known of models, in lines of text."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from shepherd.cli.repl.clean import clean
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.native.summary import ModelSummary
+
+GIB, MIB = 2**30, 2**20
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
+
+
+def file_line(found: "ModelSummary") -> str:
+    """A model file in one line, without its name."""
+    context = f"{found.context:,} tokens" if found.context else "?"
+    parts = [
+        f"{size_text(found.size):>9}",
+        f"{found.architecture:<10}",
+        f"{found.quantisation:<7}",
+        f"{context:>15}",
+        f"{found.family:<8}",
+        _fits(found, min(found.context, 8192)),
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def memory_text(found: "ModelSummary", context: int) -> str:
+    """What a model file takes with so many tokens of context, and whether it is there."""
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
+    available = available_memory()
+    needed = found.needs(context)
+    text = f"about {size_text(needed)} with {context:,} tokens of context"
+    if needed <= available:
+        return f"{text}; fits ({size_text(available)} are free)"
+    room = (available - found.size) // found.cache_bytes if found.cache_bytes else 0
+    if room > 0:
+        fitting = room // 256 * 256
+        return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
+    return f"{text}; too large: {size_text(available)} are free"
+
+
+def say_rows(rows: Mapping[str, str]) -> None:
+    """Names and texts on stdout; what is empty is left out."""
+    for key, text in rows.items():
+        if text:
+            typer.echo(clean(f"{key:<13} {text}"))
+
+
+def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
+    """Rows in columns on stdout; column `right` holds numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{text:>{width}}" if place == right else f"{text:<{width}}"
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo(clean("  ".join(cells).rstrip()))
+
+
+def tell(text: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(f"{clean(text)}\n")
+
+
+def _fits(found: "ModelSummary", context: int) -> str:
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
+    return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
