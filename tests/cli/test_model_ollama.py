@@ -112,7 +112,7 @@ async def test_a_pull_has_a_bar_on_a_terminal(program: Program) -> None:
             stdout=subprocess.DEVNULL, stderr=end, cwd=here.work, env=here.env,
         )  # fmt: skip
         os.close(end)
-        shown = await asyncio.wait_for(asyncio.to_thread(all_of, terminal), PATIENCE)
+        shown = await asyncio.wait_for(asyncio.to_thread(all_of, terminal), 3 * PATIENCE)
         assert await process.wait() == 0
     assert "pulling aa: 100%" in shown
     assert "200M/200M" in shown
