@@ -187,7 +187,7 @@ def probes(engine: Engine) -> list[tuple[str, str, str, bool]]:
 def files() -> Iterator[tuple[str, str]]:
     """The files written by hand, as people have them: name and text. None is in the training."""
     text = (lists.FOLDER / "files.txt").read_text()
-    for part in text.split("== ")[1:]:
+    for part in text.removeprefix("== ").split("\n== "):
         name, _, content = part.partition("\n")
         yield name, content.rstrip("\n")
 

@@ -31,11 +31,11 @@ def vocabulary() -> tuple[str, ...]:
 def passage(rng: random.Random, word: Word, size: int, *, long: bool) -> list[str]:
     """`size` lines; short ones, mostly, if they are not to be `long`."""
     kind = rng.random()
-    if kind < 0.4:
+    if kind < 0.35:
         lines = _consecutive(rng, size)
-    elif kind < 0.55:
+    elif kind < 0.42:
         lines = [_any(rng) for _ in range(size)]
-    elif kind < 0.75:
+    elif kind < 0.55:
         lines = [_salad(rng) for _ in range(size)]
     else:
         return _series(rng, word, size)
@@ -154,8 +154,31 @@ def _assigned(rng: random.Random, word: Word) -> Iterator[str]:
         yield form.format(a=a, b=b, n=rng.randint(0, 999))
 
 
+def _slotted(rng: random.Random, word: Word) -> Iterator[str]:
+    """A sentence of which a word or two change."""
+    words = _words(rng, word, rng.randint(3, 7))
+    slots = rng.sample(range(len(words)), rng.randint(1, 2))
+    for _ in count():
+        for slot in slots:
+            words[slot] = _words(rng, word, 1)[0]
+        yield " ".join(words)
+
+
+def _logged(rng: random.Random, word: Word) -> Iterator[str]:
+    """Lines of a log, seconds or minutes apart."""
+    day = _cell(rng, word, "d") + rng.choice([" ", " ", "T"])
+    second = rng.randrange(80_000)
+    level = rng.choice([["INFO", "WARN", "ERROR"], ["info:", "debug:"], ["-"], ["[main]", "[web]"]])
+    while True:
+        second += rng.choice([0, 1, 1, 2, 5, 60, rng.randint(1, 600)])
+        clock = f"{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+        text = " ".join(_words(rng, word, rng.randint(1, 5)))
+        yield f"{day}{clock} {rng.choice(level)} {text}"
+
+
 SERIES: dict[Series, float] = {
-    _numbered: 2, _counted: 2, _few: 1, _listed: 2, _columns: 1.5, _assigned: 1.5,
+    _numbered: 2, _counted: 2, _few: 1.5, _listed: 3, _columns: 1.5, _assigned: 2, _slotted: 2,
+    _logged: 1.5,
 }  # fmt: skip
 
 

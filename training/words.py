@@ -21,7 +21,7 @@ FRAGMENTED = 0.6
 """The share of made words out of tokens, each as often as the other: what stands in few words would
 not be learned, and a name with it could not be copied."""
 
-REAL = 0.5
+REAL = 0.6
 """The share of texts in training whose lines are as files really have them."""
 
 MANY = 12
