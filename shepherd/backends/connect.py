@@ -15,7 +15,7 @@ from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
-from shepherd.errors import InvalidRequestError
+from shepherd.errors import ConfigError, InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,16 @@ async def _connect(provider: Provider, book: ProviderBook, options: ClientOption
 
 def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
     """Where the provider is, with its key; raises ConfigError."""
+    key = book.key(provider).value.strip()
+    for what, value in {"API key": key, **provider.headers}.items():
+        if not (value.isascii() and value.isprintable()):
+            raise ConfigError(
+                f"The {what} of provider {provider.name} has a line break or another character "
+                "that no request can carry: set it anew."
+            )
     return Endpoint(
         base_url=address_of(provider),
-        api_key=book.key(provider).value,
+        api_key=key,
         headers=provider.headers,
         name=provider.name,
         http2=vendor_of(provider) is not None,

@@ -140,10 +140,10 @@ class ApiClient:
             raise unreachable(asked, reason(error), transient=False) from error
         except httpx.ConnectError as error:
             raise unreachable(asked, reason(error)) from error
+        except (httpx.LocalProtocolError, httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise refused(asked, 400, f"the address or a header is wrong: {error}") from error
         except httpx.RequestError as error:
             raise unreachable(asked, f"the connection broke ({reason(error)})") from error
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise refused(asked, 400, f"the address or a header is wrong: {error}") from error
 
     async def fetch(self, request: WireRequest, *, tries: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
