@@ -61,8 +61,13 @@ class Answer:
         session: Session,
         callback: EventCallback,
         logprobs: list[TokenLogprob] | None = None,
+        *,
+        tools_in_words: bool = False,
     ) -> None:
-        """`logprobs` takes those of the content's tokens, before its events are sent."""
+        """`logprobs` takes those of the content's tokens, before its events are sent.
+
+        `tools_in_words`: calls are printed, as the model was told to.
+        """
         self.cancelled = False
         self.started = False
         self.got = Collected()
@@ -70,7 +75,7 @@ class Answer:
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
         self._taken = {call.id for m in session.messages for call in m.tool_calls}
-        self._prints = wire.prints_calls
+        self._prints = wire.prints_calls or tools_in_words
         style = GENERIC if self._prints else FENCES_ONLY
         self._output = OutputFilter(style, self._tools if self._prints else ())
         self._content: list[str] = []

@@ -13,15 +13,17 @@ from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
 from shepherd.backends.api.failures import Failure, refused, unreachable
 from shepherd.backends.api.gate import Gate
+from shepherd.backends.api.lessons import Known, learned
 from shepherd.backends.api.overflow import Overflow
-from shepherd.backends.api.prefilled import ApiPrefilled
+from shepherd.backends.api.prefilled import ApiPrefilled, Prompt
 from shepherd.backends.api.reading import Reading
-from shepherd.backends.api.sight import check_shown, says_blind, visible, visible_message
+from shepherd.backends.api.sight import check_shown, visible, visible_message
+from shepherd.backends.api.toolless import NOTICE, as_counted, as_sent, message_as_counted
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.api.wire import ModelTraits, Wire, WireRequest
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.errors import ContextFullError, InvalidRequestError
-from shepherd.events import EventCallback
+from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.session import Session
 
@@ -59,6 +61,7 @@ class ApiBackend(Backend):
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
         self._contact = Contact(self.client, wire)
+        self._told_of_tools = False
         self._closed = False
 
     @classmethod
@@ -116,10 +119,8 @@ class ApiBackend(Backend):
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for what the API does not have."""
-        check_shown(session.messages, self._traits, self.wire.image_types)
-        session = self._visible(session)
-        request = self.wire.chat(session, self._traits, 0)
-        return ApiPrefilled(session, request, self.estimator.estimate(session))
+        prompt = self._prompt(session)
+        return ApiPrefilled(prompt, self.estimator.estimate(prompt.counted))
 
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
@@ -132,40 +133,45 @@ class ApiBackend(Backend):
         if not isinstance(prefilled, ApiPrefilled):
             raise TypeError("the handle is another backend's")
         gate = Gate(callback)
-        try:
-            return await self._answer(prefilled, gate, max_tokens)
-        except InvalidRequestError as error:
-            if not self._learn_blind(prefilled.session, error):
-                raise
-        prefilled.session = self._visible(prefilled.session)
-        prefilled.request = self.wire.chat(prefilled.session, self._traits, 0)
-        return await self._answer(prefilled, gate, max_tokens)
+        while True:
+            self._tell_of_tools(prefilled.prompt, gate)
+            try:
+                return await self._answer(prefilled, gate, max_tokens)
+            except InvalidRequestError as error:
+                known = learned(error, prefilled.prompt, Known(self.wire, self._traits))
+                if known is None:
+                    raise
+            self.wire, self._traits = known
+            prefilled.prompt = self._prompt(prefilled.prompt.session)
+            prefilled.prompt_tokens = self.estimator.estimate(prefilled.prompt.counted)
 
     async def _answer(self, prefilled: ApiPrefilled, gate: Gate, max_tokens: int) -> Generation:
-        request = prefilled.request
+        prompt = prefilled.prompt
+        request = prompt.request
         limit = self._limit(prefilled.prompt_tokens, max_tokens)
         if limit:
-            request = self.wire.chat(prefilled.session, self._traits, limit)
+            request = prompt.wire.chat(prompt.sent, self._traits, limit)
         try:
             return await self._generate(prefilled, request, gate)
         except ContextFullError as full:
             overflow = _overflow(full)
             if overflow is None:
                 raise
-            self._learn(prefilled.session, overflow)
+            self._learn(prompt.counted, overflow)
             room = overflow.fits_with or 0
             if room < LEAST_ANSWER or 0 < limit <= room:
                 raise
-        shorter = self.wire.chat(prefilled.session, self._traits, room)
+        shorter = prompt.wire.chat(prompt.sent, self._traits, room)
         return await self._generate(prefilled, shorter, gate)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         message = visible_message(message, self._traits, self.wire.image_types)
+        message = message_as_counted(message, self._traits)
         return self.estimator.estimate_message(session, message)
 
     async def count_session_tokens(self, session: Session) -> int:
         """An estimate, exact for what the provider has counted already."""
-        return self.estimator.estimate(self._visible(session))
+        return self.estimator.estimate(as_counted(self._visible(session), self._traits))
 
     async def aclose(self) -> None:
         self._closed = True
@@ -197,8 +203,10 @@ class ApiBackend(Backend):
     ) -> Generation:
         """One request; Failure if nothing of the answer came."""
         await self.client.limiter.admit(prefilled.prompt_tokens)
-        answer = Answer(self.wire, prefilled.session, gate, prefilled.logprobs)
-        reading = Reading(self.wire.decoder(), answer, self.client.clock)
+        prompt, logprobs = prefilled.prompt, prefilled.logprobs
+        in_words = prompt.tools_in_words
+        answer = Answer(prompt.wire, prompt.session, gate, logprobs, tools_in_words=in_words)
+        reading = Reading(prompt.wire.decoder(), answer, self.client.clock)
         answer.cancelled = gate.closed
         if not answer.cancelled:
             async with self.client.opened(request, self._traits.id) as response:
@@ -225,12 +233,11 @@ class ApiBackend(Backend):
         """The measures, by the API's own count where it gives one; the estimator learns from it."""
         usage = answer.usage
         if usage.prompt:
-            self.estimator.learn(prefilled.session, usage.prompt)
+            self.estimator.learn(prefilled.prompt.counted, usage.prompt)
         prompt = usage.prompt or prefilled.prompt_tokens
         completion = usage.completion
         if completion is None:
-            message = answer.message()
-            completion = self.estimator.estimate_message(prefilled.session, message)
+            completion = self.estimator.estimate_message(prefilled.prompt.counted, answer.message())
         prefilled.cached_tokens = usage.cached or 0
         self.client.limiter.spent(completion)
         return GenerationStats(
@@ -254,16 +261,19 @@ class ApiBackend(Backend):
     def _visible(self, session: Session) -> Session:
         return visible(session, self._traits, self.wire.image_types)
 
-    def _learn_blind(self, session: Session, error: InvalidRequestError) -> bool:
-        """Take in that the model can't see, if the provider refused images for that reason.
-
-        Raises ImageError if it is shown one now.
-        """
-        if not says_blind(str(error)) or not any(message.images for message in session.messages):
-            return False
-        self._traits = replace(self._traits, vision=False)
+    def _prompt(self, session: Session) -> Prompt:
+        """What the provider is asked; raises InvalidRequestError, and ImageError if the model can't
+        see what it is shown now."""
         check_shown(session.messages, self._traits, self.wire.image_types)
-        return True
+        session = self._visible(session)
+        sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
+        request = self.wire.chat(sent, self._traits, 0)
+        return Prompt(session, sent, counted, self.wire, request)
+
+    def _tell_of_tools(self, prompt: Prompt, gate: Gate) -> None:
+        if prompt.tools_in_words and not self._told_of_tools:
+            self._told_of_tools = True
+            gate(CallbackEvent.SYSTEM, NOTICE.format(model=self._traits.id), Topic.NOTICE, "")
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
         if traits.id != self._traits.id:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
-from shepherd.backends.api.overflow.body import searchable
+from shepherd.backends.api.overflow.body import accused, searchable
 from shepherd.backends.api.pairs import whole_letters
 from shepherd.backends.api.relay import is_final, relayed
 from shepherd.backends.api.sight import says_blind
+from shepherd.backends.api.toolless import says_toolless
 from shepherd.errors import (
     AccessError,
     BackendError,
@@ -38,10 +39,20 @@ _WRONG_KEY = re.compile(
 """Google and xAI refuse a key with status 400."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that a provider does not take; `said` are all its own words, and the names of the
+    fields that they are about."""
+
+    status: int
+    said: str
+
+
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
     """An attempt that gave nothing; its text says why, in a sentence.
 
     `error` is what the user is told if it is not made again, which may help if it is `transient`.
+    `refusal` is there where the request itself was refused.
     """
 
     def __init__(
@@ -52,6 +63,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
         transient: bool = False,
         retry_after: float | None = None,
         overflow: Overflow | None = None,
+        refusal: Refusal | None = None,
     ) -> None:
         super().__init__(why or str(error))
         error.from_provider = True
@@ -59,6 +71,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
         self.transient = transient
         self.retry_after = retry_after
         self.overflow = overflow
+        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +112,13 @@ class Asked:
 
     def words(self, body: object) -> str:
         """The error's text, for the user."""
-        text = whole_letters(error_text(body))
+        return self.without_secrets(whole_letters(error_text(body)))[:TEXT_MOST]
+
+    def without_secrets(self, text: str) -> str:
+        """The text, an ellipsis in the place of each secret."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
-        return text[:TEXT_MOST]
+        return text
 
 
 def refused(asked: Asked, status: int, body: object, retry_after: float | None = None) -> Failure:
@@ -126,17 +142,20 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
         busy.retry_after = busy.retry_after if retry_after is None else retry_after
         why = f"{asked} limits the rate of requests ({said})."
         return Failure(busy, why, transient=True, retry_after=retry_after)
-    if status in TRANSIENT or (status >= 500 and not says_blind(text)):
+    lacking = says_blind(text) or says_toolless(words)
+    if status in TRANSIENT or (status >= 500 and not lacking):
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if again else "fails"
         failed = UnreachableError(f"{asked} {how} ({said}); try again later.")
         return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
-    return Failure(_invalid(asked, status, text))
+    refusal = Refusal(status, "\n".join([words, *accused(body)]))
+    return Failure(_invalid(asked, status, text), refusal=refusal)
 
 
 def unreachable(asked: Asked, why: str, *, transient: bool = True) -> Failure:
     """A connection that failed or ended before anything had come."""
     where = f" at {asked.url}" if asked.url else ""
+    why = asked.without_secrets(why)
     text = f"{asked} can't be reached{where}: {why}. Is it running, and is the address right?"
     short = f"{asked} can't be reached: {why}."
     return Failure(UnreachableError(text), short, transient=transient)

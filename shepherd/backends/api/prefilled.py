@@ -1,19 +1,40 @@
 """The handle of a request that is ready to be sent."""
 
-from shepherd.backends.api.wire import WireRequest
+from dataclasses import dataclass
+
+from shepherd.backends.api.wire import Wire, WireRequest
 from shepherd.backends.base import Prefilled
 from shepherd.logprobs import TokenLogprob
 from shepherd.session import Session
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a session becomes for a provider.
+
+    `session` has the images that the model sees; `sent` is what it is asked with and `counted` the
+    same message by message (see `toolless`), in `wire`'s language.
+    """
+
+    session: Session
+    sent: Session
+    counted: Session
+    wire: Wire
+    request: WireRequest
+
+    @property
+    def tools_in_words(self) -> bool:
+        """Whether tools are on offer in the system message alone."""
+        return bool(self.session.tools) and not self.sent.tools
+
+
 class ApiPrefilled(Prefilled):
     """Holds nothing: the connection is made for the answer."""
 
-    def __init__(self, session: Session, request: WireRequest, prompt_tokens: int) -> None:
-        self.session = session
-        self.request = request
+    def __init__(self, prompt: Prompt, prompt_tokens: int) -> None:
+        self.prompt = prompt
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = 0
         self.logprobs: list[TokenLogprob] | None = None
-        if session.sampling.logprobs is not None:
+        if prompt.session.sampling.logprobs is not None:
             self.logprobs = []

@@ -50,8 +50,9 @@ async def ask_window(
     told = await _probed(client, wire, listed) if asked else listed
     vision = traits.vision if told.vision is None else told.vision
     thinking = traits.thinking if told.thinking is None else told.thinking
+    tools = traits.tools if told.tools is None else told.tools
     window = _window(told, listed, traits, setting, traits_source)
-    return replace(traits, id=model, vision=vision, thinking=thinking), window
+    return replace(traits, id=model, vision=vision, thinking=thinking, tools=tools), window
 
 
 def _window(
@@ -72,7 +73,7 @@ async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEnt
 
     What the model is able to may be told by another probe than the size of its context.
     """
-    told, vision, thinking = listed, listed.vision, listed.thinking
+    told, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
     sized = False
     for probe in wire.probes(listed.id):
         try:
@@ -85,9 +86,10 @@ async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEnt
             told, sized = found, True
         vision = found.vision if vision is None else vision
         thinking = found.thinking if thinking is None else thinking
+        tools = found.tools if tools is None else tools
         if sized and vision is not None:
             break
-    return replace(told, vision=vision, thinking=thinking)
+    return replace(told, vision=vision, thinking=thinking, tools=tools)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:

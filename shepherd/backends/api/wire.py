@@ -6,7 +6,7 @@ beside this one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -130,7 +130,7 @@ class ModelEntry:
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
     `source` says where the context size was learned, for the user. `vision` says whether it sees
-    images, `thinking` whether it can think, None if nobody says.
+    images, `thinking` whether it can think, `tools` whether it is given any, None if nobody says.
     """
 
     id: str
@@ -139,14 +139,16 @@ class ModelEntry:
     source: str = ""
     vision: bool | None = None
     thinking: bool | None = None
+    tools: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
     """What is known about the model that answers; see the model database.
 
-    `vision` says whether it sees images, None if nobody knows. `limit_parameter` is the name of the
-    output limit in the request ("" = the wire's own choice).
+    `vision` says whether it sees images, `tools` whether its server gives it any (else they are
+    told in words), None if nobody knows. `limit_parameter` is the name of the output limit in the
+    request ("" = the wire's own choice).
     """
 
     id: str
@@ -159,6 +161,7 @@ class ModelTraits:
     """The user's own output limit, which goes before the server's; 0 = none."""
     effort: str = ""
     """How much it is to think, one of `effort.EFFORTS`; "" = as the session says."""
+    tools: bool | None = None
 
 
 class Wire(ABC):
@@ -187,6 +190,15 @@ class Wire(ABC):
         only those that the model sees: `sight.visible` has made text of the others.
         Raises InvalidRequestError for a parameter that the API has not.
         """
+
+    @property
+    def extras(self) -> Collection[str]:
+        """The fields of its requests that are not the API's own: a strict server refuses them."""
+        return ()
+
+    def plain(self) -> "Wire":
+        """The wire for a server that has refused one of `extras`."""
+        return self
 
     def usual_limit(self, model: ModelTraits) -> int:
         """The output limit that `chat` sends for `max_tokens` 0; 0 = none."""

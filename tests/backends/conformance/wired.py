@@ -36,6 +36,8 @@ class Refuser:
     refused: int = 0
 
     def __call__(self, request: Received) -> Reply:
+        if (refusal := self.subject.refusal(request)) is not None:
+            return refusal
         tokens = len(request.body) // 4
         if self.limit and tokens > self.limit:
             self.refused += 1
@@ -97,6 +99,10 @@ class WireSubject(Subject):
     @abstractmethod
     async def official(self, url: str) -> Understood:
         """What the vendor's own client makes of the answer at `url`."""
+
+    def refusal(self, request: Received) -> Reply | None:
+        """The answer to a request that it does not take, whatever was to be said."""
+        return None
 
     def wire(self, url: str) -> Wire:
         """The wire as a user's provider at `url` gets it."""

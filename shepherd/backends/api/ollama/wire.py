@@ -66,4 +66,5 @@ class OllamaWire(Wire):
         if not abilities:
             return shown
         entry = shown or ModelEntry(model)
-        return replace(entry, vision="vision" in abilities, thinking="thinking" in abilities)
+        vision, thinking, tools = (able in abilities for able in ("vision", "thinking", "tools"))
+        return replace(entry, vision=vision, thinking=thinking, tools=tools)

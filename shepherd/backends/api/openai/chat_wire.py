@@ -1,6 +1,6 @@
 """The wire to chat completions, and to those that copy them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -36,6 +36,13 @@ class OpenAIChatWire(Wire):
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
         body = chat_body(session, model, max_tokens, self.dialect, self.name)
         return WireRequest("chat/completions" + version_query(self.api_version), body)
+
+    @property
+    def extras(self) -> Collection[str]:
+        return self.dialect.extras
+
+    def plain(self) -> Wire:
+        return chat_wire(self.dialect.plain, self.api_version)
 
     def decoder(self) -> WireDecoder:
         return ChatDecoder()

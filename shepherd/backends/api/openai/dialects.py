@@ -5,7 +5,7 @@ each kind gets what it takes, and one that is not known gets what OpenAI's own A
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -33,6 +33,7 @@ STRICT_SAMPLING: Mapping[str, str] = {
 }
 """The sampling parameters that OpenAI's API has, and its names for them."""
 
+_OWN_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
 _EVERY_NAME = {f.name: f.name for f in fields(Sampling)}
 _EXTENDED_SAMPLING: Mapping[str, str] = _EVERY_NAME | {
     **STRICT_SAMPLING,
@@ -79,6 +80,21 @@ class Dialect:
     probed: bool = False
     key_header: str = "Authorization"
     stop_texts: int = 4
+
+    @property
+    def extras(self) -> frozenset[str]:
+        """The fields that OpenAI's API has not, of requests to a server that may know them."""
+        if self.name not in (EXTENDED.name, TENSORRT.name):
+            return frozenset()
+        names = {*self.sampling.values(), *self.aliases.values(), *self.thoughts}
+        template = {"chat_template_kwargs"} if self.switch is Switch.TEMPLATE else set[str]()
+        grammar = {"grammar"} if self.grammar else set[str]()
+        return frozenset(names | template | grammar) - _OWN_NAMES
+
+    @property
+    def plain(self) -> "Dialect":
+        """`PLAIN`, with the same form of conversations, for a server that has refused an extra."""
+        return replace(PLAIN, rules=self.rules, stop_texts=self.stop_texts)
 
 
 PLAIN = Dialect()

@@ -34,6 +34,11 @@ def searchable(body: object) -> str:
     return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:READ_MOST]
 
 
+def accused(body: object) -> list[str]:
+    """The fields of the request that an error is about, as it names them, with dots between."""
+    return list(dict.fromkeys(_accused(_decoded(body), 0)))
+
+
 def field(body: object, name: str) -> int | None:
     """The number in the field `name`, anywhere in the error."""
     return next(_fields(_decoded(body), name, 0), None)
@@ -87,6 +92,24 @@ def _codes(value: object, depth: int) -> Iterator[str]:
         yield from (code for code in map(known.get, _CODES) if isinstance(code, str))
         for key in _INNER:
             yield from _codes(known.get(key), depth + 1)
+
+
+def _accused(value: object, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        value = _decoded(value)
+    if depth > DEPTH_MOST:
+        return
+    if isinstance(value, list):
+        for item in cast(list[object], value)[:20]:
+            yield from _accused(item, depth + 1)
+    elif isinstance(value, dict):
+        known = cast(JsonObject, value)
+        if isinstance(name := known.get("param"), str):
+            yield name
+        if isinstance(way := known.get("loc"), list):
+            yield ".".join(str(step) for step in cast(list[object], way))
+        for key in _INNER:
+            yield from _accused(known.get(key), depth + 1)
 
 
 def _fields(value: object, name: str, depth: int) -> Iterator[int]:

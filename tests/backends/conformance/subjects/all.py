@@ -8,6 +8,7 @@ from tests.backends.conformance.subjects.llamacpp import LlamaCppSubject
 from tests.backends.conformance.subjects.ollama import OllamaSubject
 from tests.backends.conformance.subjects.openai_chat import ChatSubject
 from tests.backends.conformance.subjects.openai_responses import ResponsesSubject
+from tests.backends.conformance.subjects.refusing import StrictSubject, ToollessSubject
 from tests.backends.conformance.subjects.scripted import ScriptedSubject
 from tests.backends.conformance.subjects.shepherd import ShepherdSubject
 from tests.backends.conformance.subjects.tensorrt import TensorRTSubject
@@ -22,7 +23,13 @@ WIRED: list[WireSubject] = [
     TensorRTSubject(),
     ShepherdSubject(),
 ]
-SUBJECTS: list[Subject] = [*WIRED, ScriptedSubject(), LlamaCppSubject()]
+SUBJECTS: list[Subject] = [
+    *WIRED,
+    ToollessSubject(),
+    StrictSubject(),
+    ScriptedSubject(),
+    LlamaCppSubject(),
+]
 
 ELSEWHERE = {
     "FallbackBackend": "hands requests on to the others; see tests/backends/test_providers.py",
