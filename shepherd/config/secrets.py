@@ -22,6 +22,9 @@ _SHOWN = 4
 _SHORTEST_SHOWN = 16
 """Of shorter keys nothing is shown."""
 
+_SHORTEST_KNOWN = 12
+"""Shorter ones may be words that stand for themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Secret:
@@ -39,6 +42,12 @@ class Secret:
             return "…"
         head = self.value[:3] if self.value[2:3] in ("-", "_") else ""
         return f"{head}…{self.value[-_SHOWN:]}"
+
+
+def keys_in(env: Mapping[str, str]) -> dict[str, str]:
+    """The keys in the environment that are long enough to be known again, with their variables."""
+    keys = {env[name].strip(): name for name in sorted(env) if name.endswith("_API_KEY")}
+    return {key: name for key, name in keys.items() if len(key) >= _SHORTEST_KNOWN}
 
 
 class Secrets:

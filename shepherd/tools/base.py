@@ -1,7 +1,7 @@
 """What a tool is: arguments as a pydantic model, what it touches, and how it runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -93,10 +93,10 @@ class ToolContext:
     """Where and under which limits a tool runs.
 
     `timeout` is in seconds, `output_bytes` caps a result's text, `spill_dir` takes what is cut.
-    `environment` is added to that of commands. `denies` tells what a tool that finds its files
-    while it runs (grep, glob) must pass over; the runner sets it from the policy. `tell` takes what
-    happens while the tool runs. `runner` runs the call: a tool that lets another model work gives
-    it this one's tools.
+    `environment` is added to that of commands. Results have the names of `secrets` in their place.
+    `denies` tells what a tool that finds its files while it runs (grep, glob) must pass over; the
+    runner sets it from the policy. `tell` takes what happens while the tool runs. `runner` runs the
+    call: a tool that lets another model work gives it this one's tools.
     """
 
     cwd: Path
@@ -105,6 +105,7 @@ class ToolContext:
     output_bytes: int = 32_768
     allow_private_hosts: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     denies: Callable[[Access], bool] = denies_nothing
     tell: EventCallback = unheard
     runner: "ToolRunner | None" = None

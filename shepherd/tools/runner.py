@@ -138,7 +138,7 @@ class ToolRunner:
         return notes
 
     def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
-        content = valid_text(result.content)
+        content = self._without_secrets(valid_text(result.content))
         try:
             # twice the limit: tools that cap by themselves add a line or two to it
             if len(content.encode()) > 2 * limit:
@@ -146,7 +146,13 @@ class ToolRunner:
         except OSError as error:
             cut = content.encode()[:limit].decode("utf-8", "ignore")
             content = f"{cut}\n[cut; the rest can't be kept: {error}]"
-        return replace(result, content=content, display=valid_text(result.display))
+        display = self._without_secrets(valid_text(result.display))
+        return replace(result, content=content, display=display)
+
+    def _without_secrets(self, text: str) -> str:
+        for secret, name in self.context.secrets.items():
+            text = text.replace(secret, f"[{name}]")
+        return text
 
 
 def _parse(tool: AnyTool, call: ToolCall) -> Arguments:

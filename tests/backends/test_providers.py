@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.backends.api.failures import Asked, refused, unreachable
 from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.connect import endpoint_of
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
 from shepherd.backends.registry import open_backend
@@ -305,3 +307,34 @@ def test_every_type_has_a_wire_and_an_address(type: str) -> None:
 )  # fmt: skip
 def test_addresses_as_users_write_them(type: str, given: str, used: str) -> None:
     assert base_url_for(type, given, wire_for(type, given)) == used
+
+
+@pytest.mark.parametrize(
+    "secret", ["sk-very-secret\nsecond line", "sk-very-secrét", "sk-very\0secret"]
+)
+@pytest.mark.parametrize("place", ["key", "header"])
+async def test_a_key_that_no_request_can_carry_is_not_shown(
+    tmp_path: Path, secret: str, place: str
+) -> None:
+    values: dict[str, object] = {"type": "openai", "model": "m", "base_url": "http://127.0.0.1:9"}
+    values |= {"api_key": "env:K"} if place == "key" else {"headers": {"X-Key": secret}}
+    made = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {"K": secret})
+    with pytest.raises(ConfigError, match="provider bad has a line break or another") as raised:
+        endpoint_of(make_provider("bad", values), made)
+    assert "secr" not in str(raised.value)
+    assert "X-Key" in str(raised.value) or place == "key"
+
+
+def test_blanks_around_a_key_are_none_of_it(tmp_path: Path) -> None:
+    made = ProviderBook(Paths.from_env({"HOME": str(tmp_path)}), {"K": " sk-very-secret\n"})
+    provider = make_provider("good", {"type": "openai", "model": "m", "api_key": "env:K"})
+    assert endpoint_of(provider, made).api_key == "sk-very-secret"
+
+
+def test_no_reason_shows_a_secret() -> None:
+    asked = Asked("acme", "m", "http://h", ("sk-very-secret",))
+    for failure in (
+        unreachable(asked, "Illegal header value b'Bearer sk-very-secret'"),
+        refused(asked, 400, "a header is wrong: Bearer sk-very-secret"),
+    ):
+        assert "secret" not in f"{failure} {failure.error}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.providers import make_provider
-from shepherd.config.secrets import Secret, Secrets
+from shepherd.config.secrets import Secret, Secrets, keys_in
 from shepherd.errors import ConfigError
 
 KEY = "sk-proj-1234567890abcd"
@@ -139,3 +139,8 @@ def test_the_keyring_and_its_absence(tmp_path: Path) -> None:
     assert absent.startswith("This system has no keyring")
     assert stored == "the-key {('shepherd', 'work'): 'the-key'}"
     assert empty == "{}"
+
+
+def test_keys_in_the_environment_are_known_by_their_names() -> None:
+    env = {"OPENAI_API_KEY": f" {KEY}\n", "MY_API_KEY": "short", "HOME": "/home/somebody/else"}
+    assert keys_in(env) == {KEY: "OPENAI_API_KEY"}

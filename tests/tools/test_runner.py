@@ -250,3 +250,19 @@ async def test_any_call_gets_a_result(tmp_path: Path, name: str, arguments: dict
     result.content.encode()
     result.display.encode()
     assert "failed: " not in result.content
+
+
+async def test_keys_of_providers_are_in_no_result(tmp_path: Path) -> None:
+    key = "sk-proj-1234567890abcd"
+    shop = open_workshop(
+        tmp_path, secrets={key: "OPENAI_API_KEY"}, environment={"OPENAI_API_KEY": key}
+    )
+    printed = await shop.call("execute_command", command="env; echo $OPENAI_API_KEY >&2")
+    assert "OPENAI_API_KEY=[OPENAI_API_KEY]" in printed
+    (shop.root / "notes.txt").write_text(f"the key is {key}.\n")
+    changed = await shop.result(
+        "edit_file", path="notes.txt", old_string="the key is", new_string="the old key was"
+    )
+    read = await shop.call("read_file", path="notes.txt")
+    assert key not in f"{printed} {read} {changed.content} {changed.display}"
+    assert "the old key was [OPENAI_API_KEY]." in read
