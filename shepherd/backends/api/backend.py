@@ -202,7 +202,7 @@ class ApiBackend(Backend):
         self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate
     ) -> Generation:
         """One request; Failure if nothing of the answer came."""
-        await self.client.limiter.admit(prefilled.prompt_tokens)
+        await self.client.limiter.admit(prefilled.prompt_tokens, gate.tell_wait)
         prompt, logprobs = prefilled.prompt, prefilled.logprobs
         in_words = prompt.tools_in_words
         answer = Answer(prompt.wire, prompt.session, gate, logprobs, tools_in_words=in_words)

@@ -26,3 +26,9 @@ class Gate:
             text = f"{why} Trying again in {seconds:.0f} s."
             self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
         return not self.closed
+
+    def tell_wait(self, seconds: float) -> None:
+        """Say that a request waits for a limit of our own."""
+        if seconds >= TOLD_FROM:
+            text = f"Waiting {seconds:.0f} s: no more requests or tokens a minute are set for it."
+            self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")

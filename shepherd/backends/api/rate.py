@@ -41,13 +41,20 @@ class RateLimiter:
         self._spent: deque[_Spent] = deque()
         self._turn = asyncio.Lock()
 
-    async def admit(self, tokens: int) -> None:
+    async def admit(self, tokens: int, tell: Callable[[float], None] = lambda _: None) -> None:
         """Wait until a request of so many tokens may go; one that is too large for any minute may
-        go when nothing else went."""
+        go when nothing else went.
+
+        `tell` is called once, with the seconds of the first wait.
+        """
         if not (self._limits.requests_per_minute or self._limits.tokens_per_minute):
             return
         async with self._turn:
+            told = False
             while (wait := self._wait(tokens)) > 0:
+                if not told:
+                    tell(wait)
+                told = True
                 await self._sleep(wait)
             self._spent.append(_Spent(self._clock(), 1, tokens))
 

@@ -1,6 +1,7 @@
 """Pauses between tries, limits of our own, addresses."""
 
 import asyncio
+from dataclasses import replace
 from email.utils import formatdate
 
 import httpx
@@ -8,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.client import READ_SECONDS, new_http
 from shepherd.backends.api.endpoint import Endpoint
 from shepherd.backends.api.rate import WINDOW, RateLimiter, RateLimits
 from shepherd.backends.api.retry import RetryPolicy, retry_after
-from shepherd.backends.api.wire import WireRequest
-from tests.backends.api.support import FakeTime
+from shepherd.backends.api.wire import ModelTraits, WireRequest
+from shepherd.events import Topic
+from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.support import Events, FakeTime, asking, options
+from tests.backends.api.upstream import Reply, Upstream
 
 NOW = 1_800_000_000.0
 
@@ -129,3 +134,16 @@ async def test_near_servers_may_be_long_at_the_prompt(url: str, near: bool) -> N
         assert http.timeout == httpx.Timeout(
             connect=10, write=30, pool=None, read=None if near else READ_SECONDS
         )
+
+
+async def test_a_wait_for_a_limit_of_ours_is_told_once() -> None:
+    time, events = FakeTime(), Events()
+    limits = replace(options(time), limits=RateLimits(requests_per_minute=1))
+    async with Upstream(lambda _: Reply.sse([{"text": "yes"}])) as up:
+        backend = ApiBackend(Endpoint(up.url), PlainWire(), ModelTraits("m"), options=limits)
+        for _ in range(2):
+            await backend.generate_from_session(asking(), events)
+        await backend.aclose()
+    waits = [text for event, text, name, _ in events.all if name == Topic.NOTICE]
+    assert waits == ["Waiting 60 s: no more requests or tokens a minute are set for it."]
+    assert time.slept
