@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help chat serve test soak check lint types imports format docs docs-check bench bench-engine bench-backends lock clean
+.PHONY: help chat serve test soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -20,6 +20,9 @@ soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
 		--log-disable=shepherd.server.access --log-disable=uvicorn.error
+
+test-long: .venv-dev ## conversations of 2,000 turns in every provider's language
+	@LONG_CONVERSATIONS=1 $(BIN)/pytest tests/upstreams/test_long_conversation.py
 
 check: lint types imports docs-check      ## everything that .ci/run checks before the tests
 
