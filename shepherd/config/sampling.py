@@ -15,7 +15,7 @@ def _ranged(name: str, description: str) -> Any:
 
 
 class SamplingSection(Section):
-    """How tokens are chosen when a request does not say; unset = the built-in default."""
+    """How tokens are chosen when a request does not say; unset = as the model's file has it."""
 
     temperature: Annotated[
         float | None, _ranged("temperature", "Randomness; 0 = always the likeliest token.")

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from shepherd.config.locate import line_of
 from shepherd.config.settings import Config, Source
+from shepherd.sampling import DEFAULT_SAMPLING
 
 
 def show_config(config: Config, sections: Sequence[str]) -> str:
@@ -29,13 +30,24 @@ def show_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def default_of(section: str, key: str) -> object:
+    """What counts for a setting that is not set; None where that is not one value."""
+    if section != "sampling":
+        return None
+    value = cast(object, getattr(DEFAULT_SAMPLING, key))
+    return list(cast(tuple[object, ...], value)) if isinstance(value, tuple) else value
+
+
 def _show_section(config: Config, name: str) -> str:
     section = config.section(name)
     lines = [f"[{name}]"]
     for key in type(section).model_fields:
         value = cast(object, getattr(section, key))
         source = _place(config.source(f"{name}.{key}"), (name, key))
-        text = f"# {key} =" if value is None else f"{key} = {show_value(value)}"
+        text = f"{key} = {show_value(value)}"
+        if value is None:
+            text = f"# {key} = {show_value(default_of(name, key))}".rstrip()
+            source += ", where the model's file says nothing" * (name == "sampling")
         lines.append(f"{text}  # {source}")
     if name == "permissions":
         lines += [f"# project: {show_value(rule)}" for rule in config.project_rules]

@@ -15,7 +15,7 @@ from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
-from shepherd.config.show import show_config, show_value
+from shepherd.config.show import default_of, show_config, show_value
 from shepherd.errors import ConfigError
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
@@ -36,10 +36,11 @@ def show(
 
 @config.command("get")
 def get(context: typer.Context, key: Key) -> None:
-    """The value of one setting."""
+    """The value of one setting, the default if it is not set."""
     key = _known(key)
     section, _, name = key.partition(".")
     value = cast(object, getattr(_load(context).section(section), name))
+    value = default_of(section, name) if value is None else value
     typer.echo(value if isinstance(value, str) else show_value(value))
 
 
