@@ -1,6 +1,7 @@
 """Puts one conversation together from settings: backend, session, tools, transcript."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from shepherd.cli.resume import begin_session
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import LOCAL
+from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, SessionError, ShepherdError
 from shepherd.memory import ConversationArchive, Memory, Place
@@ -123,6 +125,14 @@ class Assembly:
         if name:
             self.providers.pick(name)
         return await self._switch(with_provider(self.config, name))
+
+    async def provider_changed(self, name: str) -> None:
+        """Have the model ask the providers that there are now, and `name` by its new settings."""
+        if self.others is not None:
+            await self.others.close(name)
+        backend = self.loaded_backend
+        if backend is not None:
+            self._offer_tools(backend)
 
     async def reload(self) -> Backend:
         """Open the same model again, after it has failed for good."""
@@ -295,6 +305,7 @@ def tool_context(config: Config, paths: Paths, cwd: Path) -> ToolContext:
         timeout=config.tools.timeout,
         output_bytes=config.tools.output_bytes,
         allow_private_hosts=config.tools.allow_private_hosts,
+        secrets=keys_in(os.environ),
     )
 
 

@@ -11,6 +11,7 @@ from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.model import model as model_command
+from shepherd.cli.commands.provider import do_in_shell
 from shepherd.cli.commands.provider import provider as provider_commands
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.ephemeral import given_provider, model_overrides
@@ -34,7 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (provider_commands, model_command, config, sessions, memory, apikey):
+app.add_typer(provider_commands, result_callback=do_in_shell)
+for _command in (model_command, config, sessions, memory, apikey):
     app.add_typer(_command)
 
 

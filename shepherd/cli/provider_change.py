@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from shepherd.cli.ask_key import STDIN, read_key
 from shepherd.cli.errors import UsageError
 from shepherd.config.fields import bare_type, nearest, parse_bool
 from shepherd.config.provider_book import ProviderBook
@@ -21,14 +20,22 @@ def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pro
     Raises UsageError.
     """
     key = key if key.startswith(_HEADER) else key.replace("-", "_")
+    if key == "api_key" and not _is_place(value):
+        return with_key(provider, value, book)
     values = provider.model_dump(exclude_defaults=True)
     if key.startswith(_HEADER):
         values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
-    elif key == "api_key":
-        values["api_key"] = _key_place(provider, value, book)
     else:
         values[key] = _parsed(key, value)
     return checked(provider.name, values)
+
+
+def with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
+    """The provider with the key `secret`, which is stored."""
+    place = provider.api_key if provider.api_key == "keyring" else "file"
+    book.secrets.store(provider.name, secret, place)
+    values = provider.model_dump(exclude_defaults=True)
+    return checked(provider.name, {**values, "api_key": place})
 
 
 def checked(name: str, values: Mapping[str, object]) -> Provider:
@@ -44,14 +51,9 @@ def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
     return {name: text for name, text in headers.items() if text}
 
 
-def _key_place(provider: Provider, value: str, book: ProviderBook) -> str:
-    """Where the key is, after storing it where the text is the key itself."""
-    if value in _PLACES or value.startswith(ENVIRONMENT):
-        return value
-    key = read_key(f"Key of {provider.name}: ") if value == STDIN else value
-    place = provider.api_key if provider.api_key == "keyring" else "file"
-    book.secrets.store(provider.name, key, place)
-    return place
+def _is_place(value: str) -> bool:
+    """Whether the text says where a key is, and is no key itself."""
+    return value in _PLACES or value.startswith(ENVIRONMENT)
 
 
 def _parsed(key: str, value: str) -> object:

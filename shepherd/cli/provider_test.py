@@ -1,12 +1,11 @@
 """Trying a provider and telling what came of it."""
 
 import asyncio
-import sys
+from collections.abc import Callable
 from time import perf_counter
 
 from shepherd.backends.connect import Examination, address_of, examine
 from shepherd.backends.providers import open_provider
-from shepherd.cli.repl.clean import clean
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config
@@ -14,18 +13,18 @@ from shepherd.config.settings import Config
 MODELS_SHOWN = 30
 
 
-def run_test(provider: Provider, book: ProviderBook) -> int:
-    """Tell on stdout how the provider does; the exit code. Raises ShepherdError."""
+async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    """Tell in lines how the provider does; the exit code. Raises ShepherdError."""
     if provider.is_local:
-        return asyncio.run(_test_local(provider, book))
-    secret = book.key(provider)
+        return await _test_local(provider, book, say)
+    secret = await asyncio.to_thread(book.key, provider)
     key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
-    _say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
+    say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
     started = perf_counter()
-    found = asyncio.run(examine(provider, book))
-    _say(f"connected in {1000 * (perf_counter() - started):.0f} ms")
+    found = await examine(provider, book)
+    say(f"connected in {1000 * (perf_counter() - started):.0f} ms")
     for line in _findings(provider, found):
-        _say(line)
+        say(line)
     return 1 if found.problem else 0
 
 
@@ -47,16 +46,11 @@ def _findings(provider: Provider, found: Examination) -> list[str]:
     return [*lines, f"output limit: {limit:,} tokens"] if limit else lines
 
 
-async def _test_local(provider: Provider, book: ProviderBook) -> int:
+async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
     backend = await open_provider(provider, book, Config())
     try:
-        _say(f"{provider.name}: {backend.info.id} runs in this process")
-        _say(f"context: {backend.info.context_size:,} tokens")
+        say(f"{provider.name}: {backend.info.id} runs in this process")
+        say(f"context: {backend.info.context_size:,} tokens")
     finally:
         await backend.aclose()
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{clean(text)}\n")
-    sys.stdout.flush()

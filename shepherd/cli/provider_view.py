@@ -8,7 +8,8 @@ from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 
-HOW_TO_ADD = "shepherd provider add NAME --type TYPE --model MODEL"
+ADD_OPTIONS = "add NAME --type TYPE --model MODEL"
+HOW_TO_ADD = f"shepherd provider {ADD_OPTIONS}"
 
 
 def summary(provider: Provider, book: ProviderBook) -> str:

@@ -14,6 +14,7 @@ class Entry:
     name: str
     summary: str = "what it does"
     choices: Callable[[], Iterable[str]] | None = None
+    by_words: bool = False
 
 
 @pytest.fixture
@@ -25,6 +26,8 @@ def completed(tmp_path: Path) -> Callable[[str], list[str]]:
         path.write_text("x")
     (tmp_path / "bad\x1b[2J").write_text("x")
     commands = [Entry("help"), Entry("thinking", choices=lambda: ["on", "off"]), Entry("tools")]
+    lines = ["set", "set one red", "set one blue", "set two red", "show one"]
+    commands.append(Entry("colour", choices=lambda: lines, by_words=True))
     completer = PromptCompleter(commands, tmp_path)
 
     def complete(text: str) -> list[str]:
@@ -37,10 +40,13 @@ def completed(tmp_path: Path) -> Callable[[str], list[str]]:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("/", ["/help", "/thinking", "/tools"]),
+        ("/", ["/help", "/thinking", "/tools", "/colour"]),
         ("/t", ["/thinking", "/tools"]),
         ("/thinking o", ["/thinking on", "/thinking off"]),
         ("/help ", []),
+        ("/colour ", ["/colour set", "/colour show"]),
+        ("/colour set ", ["/colour set one", "/colour set two"]),
+        ("/colour set one b", ["/colour set one blue"]),
         ("no /t", []),
         ("see @src/m", ["see @src/main.py"]),
         ("see @read", ["see @README.md"]),

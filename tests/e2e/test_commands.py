@@ -209,7 +209,5 @@ def test_the_provider_is_switched_and_the_conversation_kept(start: Start, home: 
         terminal.wait_for(f"I am {name}")
     terminal.say("/provider nobody")
     terminal.wait_for("there are alpha, beta")
-    terminal.say("/provider add")
-    terminal.wait_for("shepherd provider add --help")
     terminal.say("/save all.json")
     terminal.wait_for("6 messages|Saved to")

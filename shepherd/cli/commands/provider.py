@@ -1,31 +1,26 @@
 """`shepherd provider`: where models answer that are not Shepherd's own."""
 
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
 from typing import Annotated, Any, cast
 
 import typer
+from typer.main import get_command
 
-from shepherd.cli.ask_key import STDIN, read_key
+from shepherd.cli import provider_actions as actions
 from shepherd.cli.errors import UsageError
-from shepherd.cli.provider_change import changed, checked
-from shepherd.cli.provider_view import HOW_TO_ADD, details, key_advice, summary
-from shepherd.cli.repl.clean import clean
-from shepherd.config.load import load_config
-from shepherd.config.paths import Paths
-from shepherd.config.provider_book import ProviderBook
+from shepherd.cli.provider_talk import Action, ShellTalk
 from shepherd.config.providers import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.secrets import ENVIRONMENT
-from shepherd.config.settings import Config
-from shepherd.config.vendors import vendor_of
-
-SETTING = "model.provider"
 
 provider = typer.Typer(
     name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True
 )
+"""Its commands read options and give back what is to be done: an `Action`."""
+
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
 TENSORRT = "TensorRT-LLM in this process"
 
@@ -79,13 +74,10 @@ def add(  # noqa: PLR0913 - each option is a parameter
         bool, _setting("trust_remote_code", "--trust-remote-code", panel=TENSORRT)
     ] = False,
     use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False,
-) -> None:
+) -> Action:
     """Add a provider; its key stays out of its settings."""
     if api_key_env and (api_key is not None or keyring):
         raise UsageError("--api-key-env names where the key is; --api-key and --keyring store one.")
-    book = _book()
-    if name in [p.name for p in book.store.all()]:
-        raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
     values: dict[str, object] = {
         "type": type,
         "model": model,
@@ -108,121 +100,78 @@ def add(  # noqa: PLR0913 - each option is a parameter
         "guided_decoding": guided_decoding,
         "trust_remote_code": trust_remote_code,
     }
-    place = "keyring" if keyring else "file"
-    added = checked(name, values)
-    key = _given_key(added, api_key, book, stored=keyring)
-    if key:
-        book.secrets.store(name, key, place)
-        added = checked(name, {**values, "api_key": place})
-    book.store.save(added)
-    _tell(f"Provider {name} is added.", key_advice(added, book))
-    if use_it:
-        use(name)
-    else:
-        _tell(f"`shepherd provider test {name}` tries it, `provider use {name}` chooses it.")
+    return partial(
+        actions.add_provider, name=name, values=values, key=api_key, keyring=keyring, use=use_it
+    )
 
 
 @provider.command("list")
-def list_providers(context: typer.Context) -> None:
+def list_providers(context: typer.Context) -> Action:
     """All providers in their order; the one that answers has a star."""
-    book, config = _book(), _config(context)
-    providers = book.all()
-    current = config.model.provider.partition("/")[0]
-    width = max((len(p.name) for p in providers), default=0)
-    for one in providers:
-        star = "*" if one.name == current else " "
-        typer.echo(clean(f"{star} {one.name:<{width}}  {summary(one, book)}"))
-    if not providers:
-        _tell(f"No providers yet; add one: `{HOW_TO_ADD}`.")
-    if not current:
-        _tell(f"{config.model.name} answers, in this process.")
+    overrides = cast(Mapping[str, object], context.obj)
+    return partial(actions.list_providers, overrides=overrides)
 
 
 @provider.command("show")
-def show(name: Name) -> None:
+def show(name: Name) -> Action:
     """What is known of a provider without asking it."""
-    book = _book()
-    for key, text in details(book.store.get(name), book):
-        typer.echo(clean(f"{key:<13} {text}"))
+    return partial(actions.show_provider, name=name)
 
 
 @provider.command("set")
 def set_(
     name: Name,
     key: Annotated[str, typer.Argument(help="model, base-url, api-key, context-size …")],
-    value: Annotated[str, typer.Argument(help="The value; as api-key, - reads it hidden.")],
-) -> None:
-    """Change a provider: `set work api-key -`, `set work headers.X-Team blue`."""
-    book = _book()
-    before = book.store.get(name)
-    after = changed(before, key, value, book)
-    if before.api_key != after.api_key:
-        book.secrets.forget(before)
-    book.store.save(after)
+    value: Annotated[
+        str | None,
+        typer.Argument(help="The value; an api-key is asked for without one, or with -."),
+    ] = None,
+) -> Action:
+    """Change a provider: `set work api-key`, `set work headers.X-Team blue`."""
+    return partial(actions.set_provider, name=name, key=key, value=value)
 
 
 @provider.command("use")
 def use(
     name: Annotated[str, typer.Argument(help=f"NAME, NAME/MODEL, or {LOCAL} for none.")],
-) -> None:
+) -> Action:
     """Let a provider answer from now on."""
-    from shepherd.config.edit import set_value, unset_value  # loads tomlkit
-
-    path = Paths.from_env(os.environ).user_file
-    if name == LOCAL:
-        unset_value(path, SETTING)
-        _tell("The local model answers.")
-        return
-    book = _book()
-    chosen = book.pick(name)
-    set_value(path, SETTING, name)
-    _tell(f"{chosen.label} answers from now on.", key_advice(chosen, book))
+    return partial(actions.use_provider, selector=name)
 
 
 @provider.command("test")
-def test(name: Annotated[str, typer.Argument(help="NAME or NAME/MODEL.")]) -> None:
+def test(name: Annotated[str, typer.Argument(help="NAME or NAME/MODEL.")]) -> Action:
     """Connect, list the models, tell the context size and where it was learned."""
-    from shepherd.cli.provider_test import run_test
-
-    book = _book()
-    raise typer.Exit(run_test(book.pick(name), book))
+    return partial(actions.test_provider, selector=name)
 
 
 @provider.command("remove")
-def remove(name: Name) -> None:
+def remove(name: Name) -> Action:
     """Forget a provider and its stored key."""
-    book = _book()
-    removed = book.store.get(name)
-    book.secrets.forget(removed)
-    book.store.remove(name)
-    _tell(f"Provider {name} is removed.")
-    _stop_using(name)
+    return partial(actions.remove_provider, name=name)
 
 
-def _stop_using(name: str) -> None:
-    """Take the provider out of the user's settings, if it is there."""
-    from shepherd.config.edit import unset_value  # loads tomlkit
-
-    config = load_config(Path.cwd(), os.environ)
-    path = Paths.from_env(os.environ).user_file
-    source = config.source(SETTING)
-    if config.model.provider.partition("/")[0] == name and source.path == path:
-        unset_value(path, SETTING)
-        _tell("The local model answers from now on.")
+def do_in_shell(action: Action) -> None:
+    """Do what a command gave back; ends with its exit code."""
+    raise typer.Exit(asyncio.run(_done(action)))
 
 
-def _given_key(added: Provider, text: str | None, book: ProviderBook, *, stored: bool) -> str:
-    """The key to store; "" where there is none or it is elsewhere."""
-    question = f"Key of {added.name}: "
-    if text == STDIN or (text is None and stored):
-        return read_key(question)
-    if text is not None:
-        return text
-    vendor = vendor_of(added)
-    asks = vendor is not None and not added.api_key and sys.stdin.isatty()
-    if not asks or book.key(added).value:
-        return ""
-    return read_key(f"{question}(empty = none) ", needed=False)
+async def _done(action: Action) -> int:
+    return await action(ShellTalk())
+
+
+def read_command(words: Sequence[str], program: str) -> Action | str:
+    """What the words of a command ask for, or the help that they ask for.
+
+    Raises UsageError.
+    """
+    printed = StringIO()
+    try:
+        with redirect_stdout(printed):
+            found = get_command(provider).main(list(words), program, standalone_mode=False)
+    except typer.TyperException as error:
+        raise UsageError(error.format_message()) from error
+    return cast(Action, found) if callable(found) else printed.getvalue()
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -230,17 +179,3 @@ def _header(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise UsageError(f"--header {text}: write --header NAME=VALUE")
     return name.strip(), value.strip()
-
-
-def _book() -> ProviderBook:
-    return ProviderBook.from_env(os.environ)
-
-
-def _config(context: typer.Context) -> Config:
-    overrides = cast(Mapping[str, object], context.obj)
-    return load_config(Path.cwd(), os.environ, overrides)
-
-
-def _tell(*sentences: str) -> None:
-    text = " ".join(sentence for sentence in sentences if sentence)
-    sys.stderr.write(f"{clean(text)}\n")

@@ -29,6 +29,8 @@ class CommandEntry(Protocol):
     def summary(self) -> str: ...
     @property
     def choices(self) -> Callable[[], Iterable[str]] | None: ...
+    @property
+    def by_words(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,11 @@ class PromptCompleter(Completer):
                     command.name, -len(name), f"/{command.name}", display_meta=command.summary
                 )
             elif space and command.name == name and command.choices is not None:
-                for choice in command.choices():
-                    if choice.startswith(argument):
-                        yield Completion(choice, -len(argument))
+                choices = command.choices()
+                fitting = [choice for choice in choices if choice.startswith(argument)]
+                if command.by_words:
+                    fitting = _next_words(fitting, len(argument))
+                yield from (Completion(choice, -len(argument)) for choice in fitting)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
         for found in islice(find_files(self._cwd, typed), MAX_OFFERED):
@@ -78,6 +82,12 @@ class PromptCompleter(Completer):
                 yield Completion(f'"{name}{close}', -back, name)
             else:
                 yield Completion(name, -len(typed), name)
+
+
+def _next_words(choices: Iterable[str], typed: int) -> list[str]:
+    """The choices as far as the word at the place `typed`, each once."""
+    ends = ((choice, choice.find(" ", typed)) for choice in choices)
+    return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
 
 
 def find_files(cwd: Path, typed: str) -> Iterator[_Found]:

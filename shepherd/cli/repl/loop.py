@@ -10,6 +10,7 @@ from rich.text import Text
 from shepherd import __version__
 from shepherd.cli.repl.clean import one_line
 from shepherd.cli.repl.commands.base import CommandTable, parse_command
+from shepherd.cli.repl.hidden import without_keys
 from shepherd.cli.repl.paint import Piece
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.screen import Screen
@@ -101,7 +102,7 @@ class TerminalLoop:
             if command is None:
                 await self._answer(text)
             else:
-                self.renderer.user(text)
+                self.renderer.user(without_keys(text))
                 await self._run_command(*command)
         except ShepherdError as error:
             self.renderer.error(str(error))
@@ -137,7 +138,7 @@ class TerminalLoop:
 
     def _live(self) -> Sequence[Piece]:
         waiting = [
-            Piece(Text(f"  waiting: {one_line(text, 60)}", style="quiet"))
+            Piece(Text(f"  waiting: {one_line(without_keys(text), 60)}", style="quiet"))
             for text in self._queue.waiting
         ]
         return [*self.renderer.live(), *waiting]

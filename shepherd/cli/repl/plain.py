@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import termios
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from typing import TextIO
 
 from rich.console import RenderableType
 
+from shepherd.cli.repl.hidden import without_keys
 from shepherd.cli.repl.paint import Painter, Piece
 from shepherd.cli.repl.surface import Actions
 
@@ -58,6 +60,13 @@ class PlainSurface:
         with self._taking_answers() as answers:
             return await self._next(answers, label)
 
+    async def ask_secret(self, label: str) -> str:
+        """Wait for a line; a terminal does not show it."""
+        with _no_echo(self._source):
+            answer = await self.ask_text(label)
+        self._print("\n")
+        return answer
+
     def hint(self, text: str) -> None:
         """Print it."""
         if text:
@@ -69,7 +78,8 @@ class PlainSurface:
 
     def restore(self, text: str) -> None:
         """Say what was not sent."""
-        self._print(f"(not sent: {text})\n")
+        lines = "\n".join(without_keys(line) for line in text.split("\n"))
+        self._print(f"(not sent: {lines})\n")
 
     async def run(self) -> None:
         """Take lines until their end or until `leave`."""
@@ -125,3 +135,19 @@ class PlainSurface:
         encoding = self._target.encoding or "utf-8"
         self._target.write(text.encode(encoding, "replace").decode(encoding))
         self._target.flush()
+
+
+@contextmanager
+def _no_echo(source: TextIO) -> Generator[None]:
+    """While this lasts the terminal does not show what is typed."""
+    if not source.isatty():
+        yield
+        return
+    before = termios.tcgetattr(source)
+    silent = termios.tcgetattr(source)
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(source, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(source, termios.TCSADRAIN, before)

@@ -15,6 +15,7 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
+from shepherd.cli.repl.hidden import without_keys
 from shepherd.tools.files.atomic import write_atomic
 
 MAX_ROWS = 10
@@ -95,8 +96,11 @@ class Prompt:
         return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
 
     def take(self) -> str:
-        """The text, which then is in the history and no longer here."""
+        """The text, which then is in the history, but for keys, and no longer here."""
         text = self.buffer.text
+        kept = without_keys(text)
+        if kept != text:
+            self.buffer.text = kept
         self.buffer.reset(append_to_history=bool(text.strip()))
         return text
 

@@ -21,6 +21,7 @@ from prompt_toolkit.layout import (
     VerticalAlign,
     Window,
 )
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
@@ -99,6 +100,7 @@ class Screen:
         self._accepted: Sequence[str] = ()
         self._answer: asyncio.Future[str] | None = None
         self._label = ""
+        self._is_secret = False
         self._reply = Buffer(multiline=False)
         self._build_windows(actions)
         keys = global_keys(prompt, actions, lambda: self._answer is not None)
@@ -142,6 +144,15 @@ class Screen:
         self._label = label
         self._reply.reset()
         return await self._wait_in(self._reply_window)
+
+    async def ask_secret(self, label: str) -> str:
+        """Read one line behind `label`, shown as stars."""
+        self._is_secret = True
+        try:
+            return await self.ask_text(label)
+        finally:
+            self._is_secret = False
+            self._reply.reset()
 
     def hint(self, text: str) -> None:
         """Show `text` where the user types, until they do."""
@@ -202,7 +213,13 @@ class Screen:
             dont_extend_height=True,
         )
         self._reply_window = Window(
-            BufferControl(self._reply, key_bindings=self._reply_keys()),
+            BufferControl(
+                self._reply,
+                input_processors=[
+                    ConditionalProcessor(PasswordProcessor(), Condition(lambda: self._is_secret))
+                ],
+                key_bindings=self._reply_keys(),
+            ),
             height=1,
             get_line_prefix=self._reply_prefix,
         )

@@ -45,6 +45,10 @@ class Surface(Protocol):
         """Wait for a line of text."""
         ...
 
+    async def ask_secret(self, label: str) -> str:
+        """Wait for a line of text that is not shown while it is typed."""
+        ...
+
     def hint(self, text: str) -> None:
         """A word to the user that goes away when they type."""
         ...

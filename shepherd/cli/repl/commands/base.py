@@ -18,13 +18,17 @@ _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: `run` takes what follows the name; `choices` completes it."""
+    """One command: `run` takes what follows the name; `choices` completes it.
+
+    With `by_words` a word of a choice at a time.
+    """
 
     name: str
     usage: str
     summary: str
     run: Callable[[str], Awaitable[None]]
     choices: Callable[[], Iterable[str]] | None = None
+    by_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,26 @@
 """Commands about where models answer."""
 
+import asyncio
+import shlex
+
 from rich.text import Text
 
-from shepherd.cli.provider_view import HOW_TO_ADD, summary
-from shepherd.cli.repl.clean import one_line
+from shepherd.cli.errors import UsageError
+from shepherd.cli.provider_view import ADD_OPTIONS, summary
+from shepherd.cli.repl.clean import clean, one_line
 from shepherd.cli.repl.commands.base import Command, CommandContext
-from shepherd.cli.repl.commands.switch import switch
+from shepherd.cli.repl.commands.provider_talk import PromptTalk
 from shepherd.cli.repl.commands.view import two_columns
-from shepherd.config.providers import LOCAL
+from shepherd.config.providers import LOCAL, Provider
 from shepherd.errors import ConfigError
 
-IN_THE_SHELL = ("add", "set", "show", "test", "remove")
+OF_ONE = ("use", "set", "show", "test", "remove")
+COMMANDS = ("add", *OF_ONE)
+"""Those of `shepherd provider`, whose options they have."""
+
+_SETTINGS = [
+    name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
+]
 
 
 def provider_commands(context: CommandContext) -> list[Command]:
@@ -19,10 +29,11 @@ def provider_commands(context: CommandContext) -> list[Command]:
     return [
         Command(
             "provider",
-            "[NAME|next]",
+            f"[NAME|next|{'|'.join(COMMANDS)} …]",
             "where models come from; with a name, go on there",
             provider.provider,
-            provider.names,
+            provider.choices,
+            by_words=True,
         )
     ]
 
@@ -35,33 +46,41 @@ class _Provider:
     def _current(self) -> str:
         return self._context.assembly.provider
 
-    def names(self) -> list[str]:
+    def choices(self) -> list[str]:
         """What `/provider` completes."""
         try:
             stored = [provider.name for provider in self._context.assembly.providers.all()]
         except ConfigError:
             stored = []
-        return [*stored, LOCAL, "next"]
+        commands = (f"{command} {name}" for command in OF_ONE for name in stored)
+        settings = (f"set {name} {key}" for name in stored for key in _SETTINGS)
+        return [*stored, LOCAL, "next", *COMMANDS, *commands, *settings]
 
     async def provider(self, argument: str) -> None:
-        words = argument.split()
-        if words[:1] == ["use"] and len(words) > 1:
-            words = words[1:]
         try:
+            words = _words(argument)
             if not words or words == ["list"]:
-                self._list()
-            elif words[0] in IN_THE_SHELL:
-                self._send_to_the_shell(words[0])
+                await self._list()
+            elif words[0] in COMMANDS:
+                await self._do(words)
             elif len(words) > 1:
                 self._context.renderer.error("/provider NAME, /provider next, or /provider alone.")
             else:
-                await self._use(self._next() if words == ["next"] else words[0])
-        except ConfigError as error:
+                name = self._next() if words == ["next"] else words[0]
+                await PromptTalk(self._context).switch(name)
+        except (ConfigError, OSError) as error:  # a file that can't be written
             self._context.renderer.error(str(error))
 
-    async def _use(self, selector: str) -> None:
-        assembly = self._context.assembly
-        await switch(self._context, selector, lambda: assembly.switch_provider(selector))
+    async def _do(self, words: list[str]) -> None:
+        from shepherd.cli.commands.provider import read_command  # loads typer
+
+        action = read_command(words, "/provider")
+        if isinstance(action, str):
+            self._context.say(Text(clean(action).strip()))
+            return
+        if words[0] == "test":
+            self._context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
+        await action(PromptTalk(self._context))
 
     def _next(self) -> str:
         """The provider behind the current one; the local model is the last of the round."""
@@ -71,24 +90,32 @@ class _Provider:
         place = names.index(current) if current in names else -1
         return names[(place + 1) % len(names)]
 
-    def _list(self) -> None:
+    async def _list(self) -> None:
         assembly = self._context.assembly
         providers = assembly.providers.all()
-        rows = [(self._marked(p.name), summary(p, assembly.providers)) for p in providers]
+        rows = await asyncio.to_thread(self._rows, providers)
         rows.append((self._marked(LOCAL), f"llama.cpp   {assembly.config.model.name}"))
         hint = (
             "/provider NAME or next goes on there, with the same conversation."
             if providers
-            else f"Add one in the shell: {HOW_TO_ADD}"
+            else f"Add one: /provider {ADD_OPTIONS}"
         )
         self._context.say(
             two_columns((name, one_line(text, 400)) for name, text in rows),
             Text(hint, style="quiet"),
         )
 
+    def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
+        book = self._context.assembly.providers
+        return [(self._marked(p.name), summary(p, book)) for p in providers]
+
     def _marked(self, name: str) -> str:
         return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"
 
-    def _send_to_the_shell(self, word: str) -> None:
-        text = f"That is done in the shell, where keys are safe: shepherd provider {word} --help"
-        self._context.say(Text(text), Text("What is changed there counts here at once.", "quiet"))
+
+def _words(argument: str) -> list[str]:
+    """The words as a shell would read them; raises UsageError."""
+    try:
+        return shlex.split(argument)
+    except ValueError as error:
+        raise UsageError(f"A quotation mark is missing: {error}.") from error

@@ -12,8 +12,11 @@ from shepherd.errors import ShepherdError
 
 async def switch(
     context: CommandContext, name: str, opening: Callable[[], Awaitable[Backend]]
-) -> None:
-    """Show what `opening` does, which goes on with the conversation at the model `name`."""
+) -> bool:
+    """Show what `opening` does, which goes on with the conversation at the model `name`.
+
+    Returns whether it does; if not, the model before goes on.
+    """
     assembly, status, renderer = context.assembly, context.status, context.renderer
     renderer.activity.start(f"loading {one_line(name, 80)}")
     status.state = "switching"
@@ -22,6 +25,7 @@ async def switch(
     except ShepherdError as error:
         renderer.error(str(error))
         renderer.notice(f"going on with {assembly.label}")
+        return False
     else:
         await status.loaded(backend, assembly.session)
         warning = backend.take_warning()
@@ -29,6 +33,7 @@ async def switch(
             renderer.notice(warning, "warn")
         note = "; the conversation is read again" if assembly.session.messages else ""
         context.say(Text(one_line(f"Now talking to {_answering(context, backend)}{note}.", 400)))
+        return True
     finally:
         status.state = ""
         status.model = assembly.model_name
