@@ -144,6 +144,6 @@ async def test_a_wait_for_a_limit_of_ours_is_told_once() -> None:
         for _ in range(2):
             await backend.generate_from_session(asking(), events)
         await backend.aclose()
-    waits = [text for event, text, name, _ in events.all if name == Topic.NOTICE]
+    waits = [text for _, text, name, _ in events.all if name == Topic.NOTICE]
     assert waits == ["Waiting 60 s: no more requests or tokens a minute are set for it."]
     assert time.slept
