@@ -31,7 +31,7 @@ def main() -> int:
         (folder / "todo.md").write_text("- count the sheep\n")
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
         env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
-        argv = [SHEPHERD, "--set", "sampling.temperature=0.0"]
+        argv = [SHEPHERD]
         with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
             question = _until_question(terminal)
             session = _to_the_end(terminal)
