@@ -52,6 +52,11 @@ class Dialogue:
         return render(self.system, self.tools, self.messages)
 
 
+def rule(words: Words) -> str:
+    """A sentence of a system message that has nothing to do with Pup's work."""
+    return _rule(words, words.rng.choice(lists.sections("texts")["rules"]))
+
+
 def _rule(words: Words, text: str) -> str:
     while "{word}" in text:
         text = text.replace("{word}", words.word(), 1)

@@ -7,10 +7,11 @@ the right ones.
 
 import argparse
 import json
+import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from training import lists
 from training.answers import BEYOND, CANNED, MORE, NO_TOOL, SHOWN_LINES, report
 from training.chat import Template
 from training.dialogue import Call, Message
-from training.dialogues import SYSTEM, Dialogue, dialogue
+from training.dialogues import SYSTEM, Dialogue, dialogue, rule
 from training.toolbox import OWN
+from training.words import Words
 
 MODEL = Path(__file__).parent.parent / "shepherd" / "models" / "pup.gguf"
 FIRST_SEED = 700_000_000
@@ -165,6 +167,16 @@ def _miss(expected: Message, last: Message, depth: int, got: str) -> str:
     )
 
 
+def behind(engine: Engine, made: Dialogue, tokens: int, seed: int) -> Dialogue:
+    """The dialogue under a system message that is longer by so many tokens of rules."""
+    words = Words(random.Random(seed), held=True)
+    parts, more = [made.system] if made.system else [], 0
+    while more < tokens:
+        parts.append(rule(words))
+        more += engine.measure(parts[-1]) + 1
+    return replace(made, system="\n".join(parts))
+
+
 def held_out(engine: Engine, numbers: range, sizes: tuple[int, ...]) -> Iterator[Dialogue]:
     """The dialogues with these numbers, of held-out words, phrasings and tools."""
     for i in numbers:
@@ -246,6 +258,8 @@ def main() -> None:
                         "are chosen by dialogues from 100,000 on")  # fmt: skip
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--behind", type=int, default=0, help="tokens of further rules in each "
+                        "system message: the same requests, deeper")  # fmt: skip
     parser.add_argument("--misses", type=Path, help="write the replies that were not good here")
     args = parser.parse_args()
     sizes = tuple(int(size) for size in args.sizes.split(","))
@@ -254,7 +268,9 @@ def main() -> None:
     scores: list[Score] = []
     misses: list[str] = []
     start = time.monotonic()
-    for made in held_out(engine, numbers, sizes):
+    for number, made in zip(numbers, held_out(engine, numbers, sizes), strict=True):
+        if args.behind:
+            made = behind(engine, made, args.behind, number)  # noqa: PLW2901 - the same, longer
         for expected, before, depth, got in replies(engine, made):
             exact, good = judge(expected, got)
             thought = expected.thought is not None
