@@ -39,7 +39,7 @@ def passage(rng: random.Random, word: Word, size: int, *, long: bool) -> list[st
         lines = [_salad(rng) for _ in range(size)]
     else:
         return _series(rng, word, size)
-    most = LONGEST if long or rng.random() < 0.2 else SHORT
+    most = LONGEST if long or rng.random() < 0.45 else SHORT
     share = rng.choice([0.0, 0.1, 0.3, 0.6])
     return [changed(rng, word, line[:most], share).rstrip() or "-" for line in lines]
 
