@@ -12,6 +12,7 @@ from tests.backends.conformance.subjects.refusing import StrictSubject, Toolless
 from tests.backends.conformance.subjects.scripted import ScriptedSubject
 from tests.backends.conformance.subjects.shepherd import ShepherdSubject
 from tests.backends.conformance.subjects.tensorrt import TensorRTSubject
+from tests.backends.conformance.subjects.tensorrt_inprocess import TensorRTInProcessSubject
 from tests.backends.conformance.wired import WireSubject
 
 WIRED: list[WireSubject] = [
@@ -29,11 +30,11 @@ SUBJECTS: list[Subject] = [
     StrictSubject(),
     ScriptedSubject(),
     LlamaCppSubject(),
+    TensorRTInProcessSubject(),
 ]
 
 ELSEWHERE = {
     "FallbackBackend": "hands requests on to the others; see tests/backends/test_providers.py",
-    "TensorRtBackend": "needs its package; see tests/backends/tensorrt, where Pup stands in",
 }
 """Backends that are no subjects, and why."""
 
