@@ -76,13 +76,11 @@ def _system(words: Words, characters: int) -> tuple[str, str]:
     elif kind < 0.85:
         text = _rule(words, rng.choice(texts["systems"]))
         if kind > 0.7:
-            text += rng.choice([" ", "\n"]) + _rule(words, rng.choice(texts["rules"]))
+            text += rng.choice([" ", "\n"]) + rule(words)
     parts: list[str] = []
     length = len(text)
     while length < characters:
-        parts.append(
-            _rule(words, rng.choice(texts["rules"])) if rng.random() < 0.8 else words.sentence()
-        )
+        parts.append(rule(words) if rng.random() < 0.8 else words.sentence())
         length += len(parts[-1]) + 1
     if parts:
         between = rng.choice(["\n", "\n", " ", "\n\n"])

@@ -1,7 +1,7 @@
 """Connections on asyncio's own transports.
 
 An answer comes in thousands of small pieces, and what lies between socket and reader runs for each:
-here a piece changes no selector, opens no scope and, where there is no time-out, sets no timer.
+here a piece changes nothing in the selector and, where there is no time-out, sets no timer.
 """
 
 import asyncio
