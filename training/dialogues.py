@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training import clients, lists, scenes, sequences, talk
+from training import clients, follow_ups, lists, scenes, sequences, talk
 from training.dialogue import Message, Scene, render
 from training.toolbox import OWN, Tool, alias, client_tool
 from training.words import Words
@@ -16,7 +16,7 @@ SCENES: dict[SceneMaker, float] = {
     sequences.write_then: 3,
     sequences.list_then_read: 3,
     scenes.vague: 1.5,
-    scenes.append: 0.6,
+    scenes.added: 0.6,
     clients.client: 20,
     talk.beyond: 12,
     talk.chat: 8,
@@ -29,6 +29,14 @@ PRACTICE: dict[SceneMaker, float] = SCENES | {
     scenes.listed: 5,
     sequences.double: 15,
     sequences.list_then_read: 3.5,
+    sequences.list_then_named: 2.5,
+    sequences.then_it: 2.5,
+    follow_ups.edit_it: 3,
+    follow_ups.named_entry: 3,
+    follow_ups.delete_one: 1.5,
+    follow_ups.search_again: 1.5,
+    follow_ups.other: 1,
+    follow_ups.there: 1,
     clients.client: 26,
     talk.beyond: 16,
     talk.chat: 9,

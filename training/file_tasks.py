@@ -3,7 +3,7 @@
 import random
 import re
 
-from training import results
+from training import bare, results
 from training.contents import CODE, content
 from training.dialogue import Scene
 from training.task import Style, Task, ask, quoted, shown
@@ -80,8 +80,10 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
     elif kind < 0.2 and style is Style.ALONE:
         text = "\n".join(s.words.line() for _ in range(rng.randint(1, 5)))
         said = ask(s, "write_block", style, p=shown(rng, path)) + "\n" + text
-    elif kind < 0.36:
+    elif kind < (0.36 if s.held else 0.5):
         text = s.words.words(1, 4)
+        if not s.held and rng.random() < 0.7:
+            text = bare.content(s.words)
         if rng.random() < 0.12 and stem(path).isalpha():
             text = stem(path)
         said = ask(s, "write_plain", style, p=shown(rng, path), c=text)
@@ -114,6 +116,8 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     if rng.random() < 0.2:
         old = old if rng.random() < 0.5 else rng.choice(CODE)(s.words)
         new = changed(s.words, old)
+    if not s.held and rng.random() < 0.5:
+        return _bare_edit(s, style, path)
     plain = " " not in old and " " not in new and old.isalpha() and new.isalpha()
     everywhere = rng.random() < 0.25
     marks = (old, new) if plain and rng.random() < 0.7 else (quoted(rng, old), quoted(rng, new))
@@ -124,6 +128,31 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
         args["replace_all"] = True
     return Task("edit_file", text, args, f"edit {path}",
                 lambda: _edited(rng, path, everywhere=everywhere), path)  # fmt: skip
+
+
+def _bare_edit(s: Scene, style: Style, path: str) -> Task:
+    """Replace what stands in no quotes, in training: values, settings, code."""
+    rng = s.rng
+    old, new = bare.pair(s.words, changed)
+    everywhere = rng.random() < 0.2
+    marks = [bare.set_off(rng, text, quoted) for text in (old, new)]
+    intent = "edit_all" if everywhere else rng.choice(["edit", "edit", "edit_line"])
+    args: dict[str, object] = {"path": path, "old_string": old, "new_string": new}
+    if everywhere:
+        args["replace_all"] = True
+    text = ask(s, intent, style, p=shown(rng, path), a=marks[0], b=marks[1])
+    return Task("edit_file", text, args, f"edit {path}",
+                lambda: _edited(rng, path, everywhere=everywhere), path)  # fmt: skip
+
+
+def edit_drop(s: Scene, style: Style = Style.ALONE) -> Task:
+    """Take a text out of a file."""
+    rng, path = s.rng, spaced(s.words)
+    old = bare.value(s.words)
+    mark = bare.set_off(rng, old, quoted)
+    args: dict[str, object] = {"path": path, "old_string": old, "new_string": ""}
+    return Task("edit_file", ask(s, "edit_drop", style, p=shown(rng, path), a=mark), args,
+                f"edit {path}", lambda: _edited(rng, path, everywhere=False), path)  # fmt: skip
 
 
 def _edited(rng: random.Random, path: str, *, everywhere: bool) -> str:
@@ -182,6 +211,9 @@ def grep(s: Scene, style: Style = Style.ALONE) -> Task:
         )
     bare_word = wanted.replace("_", "").replace("-", "").isalnum() and rng.random() < 0.7
     said = wanted if bare_word else quoted(rng, wanted)
+    if not s.held and rng.random() < 0.4:
+        wanted = bare.search(words)
+        said = bare.set_off(rng, wanted, quoted)
     args: dict[str, object] = {"pattern": wanted}
     kind = rng.random()
     file = None

@@ -6,11 +6,21 @@ from training.dialogue import Scene
 from training.task import Style, Task, ask, quoted, shown
 from training.words import EXTENSIONS, Words, join
 
+BETWEEN = (" && ", "; ", " || ", " | ")
+ENDINGS = (" 2>&1", " 2>/dev/null", " >&2", "; exit {n}", " > {f}", " >> {f}", " &")
+UNITS = {"lines": "l", "words": "w", "characters": "m", "bytes": "c"}
+
 
 def command(words: Words) -> str:
-    """A shell command."""
+    """A shell command; in training sometimes a line of several."""
     rng = words.rng
-    text = rng.choice(lists.sections("texts")["commands"]).replace("{p}", "|")
+    known = lists.sections("texts")["commands"]
+    text = rng.choice(known)
+    if not words.held and rng.random() < 0.12:
+        parts = [text, *rng.choices(known, k=rng.choice([0, 1, 1, 2]))]
+        text = rng.choice(BETWEEN).join(parts)
+        text += rng.choice(ENDINGS) if len(parts) == 1 or rng.random() < 0.3 else ""
+    text = text.replace("{p}", "|")
     for key, make in (
         ("{w}", words.word),
         ("{f}", words.filename),
@@ -40,13 +50,15 @@ def run(s: Scene, style: Style = Style.ALONE) -> Task:
     kind = rng.random()
     plain = kind <= 0.8 and style is Style.ALONE
     said = line if plain and rng.random() < 0.65 else f"`{line}`"
+    if not s.held and said != line:
+        said = rng.choice([said, line, quoted(rng, line)])
     if kind > 0.9:
         args["cwd"] = s.words.folder()
         text = ask(s, "run_in", style, x=said, d=str(args["cwd"]))
     elif kind > 0.8:
         args["timeout"] = rng.randint(1, 600)
         text = ask(s, "run_timeout", style, x=said, n=str(args["timeout"]))
-    elif kind < 0.06 and style is Style.ALONE and _typed(line):
+    elif kind < (0.06 if s.held else 0.15) and style is Style.ALONE and _typed(line):
         text = line
     else:
         text = ask(s, "run", style, x=said)
@@ -69,6 +81,29 @@ def shell(s: Scene, style: Style = Style.ALONE) -> Task:
     return Task("execute_command", text, {"command": line}, f"run {line}", lambda: result)
 
 
+def append(s: Scene, style: Style = Style.ALONE) -> Task:
+    """Add a line to a file: a shell command does it."""
+    rng, words = s.rng, s.words
+    text, path = content(words), words.path()
+    said = quoted(rng, text)
+    if not s.held and rng.random() < 0.35:
+        said = text = words.words(1, 4)
+    mark = '"' if "'" in text else "'"
+    line = f"echo {mark}{text}{mark} >> {path}"
+    return Task("execute_command", ask(s, "append", style, c=said, p=shown(rng, path)),
+                {"command": line}, f"run {line}", lambda: "(no output)", path)  # fmt: skip
+
+
+def count(s: Scene, style: Style = Style.ALONE) -> Task:
+    """How many lines or words a file has: a shell command counts them."""
+    rng, path = s.rng, s.words.path()
+    unit = rng.choices(list(UNITS), (6, 3, 1, 1))[0]
+    line = f"wc -{UNITS[unit]} {path}"
+    return Task("execute_command", ask(s, "count", style, u=unit, p=shown(rng, path)),
+                {"command": line}, f"run {line}",
+                lambda: f"{rng.randint(0, 9999)} {path}", path)  # fmt: skip
+
+
 def fetch(s: Scene, style: Style = Style.ALONE) -> Task:
     """Fetch a page."""
     url = s.words.url()
@@ -87,7 +122,8 @@ def send(s: Scene, style: Style = Style.ALONE) -> Task:
         if rng.random() < 0.3:
             body = f'{{"{s.words.word()}": "{s.words.word()}"}}'
         args["body"] = body
-        text = ask(s, "send_body", style, m=method, u=url, c=quoted(rng, body))
+        said = body if not s.held and body[0] == "{" else quoted(rng, body)
+        text = ask(s, "send_body", style, m=method, u=url, c=said)
     else:
         text = ask(s, "send", style, m=method, u=url)
     return Task("http_request", text, args, f"send a {method} request to {url}",

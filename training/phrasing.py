@@ -2,7 +2,7 @@
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from training.courtesy import (
@@ -64,8 +64,13 @@ class Phrases:
                 return text
 
 
-def load(file: str, talk: frozenset[str] = frozenset()) -> dict[str, Phrases]:
-    """The phrasings in `lists/FILE.txt`, by intent; those in `talk` are no requests."""
+def load(
+    file: str, talk: frozenset[str] = frozenset(), more: str | None = None
+) -> dict[str, Phrases]:
+    """The phrasings in `lists/FILE.txt`, by intent; those in `talk` are no requests.
+
+    `more` names a file of further ones for training.
+    """
     lines = sections(file)
     found: dict[str, Phrases] = {}
     for name, train in lines.items():
@@ -73,6 +78,10 @@ def load(file: str, talk: frozenset[str] = frozenset()) -> dict[str, Phrases]:
             intent, last = name.removesuffix(LAST), name.endswith(LAST)
             held = lines[intent + " held out"]
             found[intent] = Phrases(train, held, tail=not last, polite=intent not in talk)
+    for name, train in sections(more).items() if more else ():
+        intent, last = name.removesuffix(LAST), name.endswith(LAST)
+        known = found.get(intent, Phrases((), (), tail=not last))
+        found[intent] = replace(known, train=known.train + train)
     return found
 
 

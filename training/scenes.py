@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from training import results, tasks
 from training.answers import WHICH_FILE
-from training.contents import content
 from training.dialogue import Scene
 from training.steps import RUNNERS, close, make, no_tool, perform, unable
-from training.task import Style, Task, ask, quoted
+from training.task import Style, Task, ask
 from training.words import join
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
@@ -32,14 +31,9 @@ def listed(s: Scene) -> None:
 def single(s: Scene) -> None:
     """One request, one call, one answer; sometimes a follow-up about the same file."""
     task = make(s)
-    if unable(s, task):
-        return
-    s.user(task.text)
-    result = perform(s, task, f"call {task.kind}")
+    result = once(s, task)
     if result is None:
-        no_tool(s)
         return
-    close(s, [(task, result)], f"answer {task.kind}")
     if s.rng.random() < (0.2 if result.startswith("Error: ") else 0.03):
         again(s, task)
         return
@@ -53,6 +47,24 @@ def single(s: Scene) -> None:
         _after_file(s, task, result)
     elif s.rng.random() < 0.45:
         _after_entries(s, task, result)
+
+
+def added(s: Scene) -> None:
+    """A line is added to a file."""
+    once(s, tasks.append(s, Style.ALONE))
+
+
+def once(s: Scene, task: Task) -> str | None:
+    """The request, its call, the answer; the result, or None if there was no call."""
+    if unable(s, task):
+        return None
+    s.user(task.text)
+    result = perform(s, task, f"call {task.kind}")
+    if result is None:
+        no_tool(s)
+        return None
+    close(s, [(task, result)], f"answer {task.kind}")
+    return result
 
 
 def _after_file(s: Scene, task: Task, result: str) -> None:
@@ -72,27 +84,20 @@ def _read_on(s: Scene, path: str, line: int) -> None:
     task = Task("read_file", ask(s, "read_on"), {"path": path, "offset": line},
                 f"read on in {path}",
                 lambda: results.text(s.words, line, long=s.long), path)  # fmt: skip
-    _follow(s, task)
+    follow(s, task)
 
 
 def again(s: Scene, task: Task) -> None:
     """The same call once more."""
     repeated = replace(task, text=ask(s, "again"))
-    _follow(s, repeated)
+    follow(s, repeated)
 
 
 def same(s: Scene, task: Task) -> None:
     """ "And b.txt?": the same tool for another path."""
     makers = {"read_file": tasks.read, "delete_file": tasks.delete}
     other = makers.get(task.kind, tasks.list_folder)(s, Style.JOINED)
-    _follow(s, replace(other, text=ask(s, "same", p=other.path)))
-
-
-def append(s: Scene) -> None:
-    """Appending to a file: no tool does it."""
-    text = ask(s, "append", c=quoted(s.rng, content(s.words)), p=s.words.path())
-    s.user(text)
-    no_tool(s)
+    follow(s, replace(other, text=ask(s, "same", p=other.path)))
 
 
 def follow_file(s: Scene) -> None:
@@ -110,10 +115,11 @@ def follow_file(s: Scene) -> None:
     else:
         task = Task("delete_file", ask(s, "it_delete"), {"path": path}, f"delete {path}",
                     lambda: f"Deleted {path}", path)  # fmt: skip
-    _follow(s, task)
+    follow(s, task)
 
 
-def _follow(s: Scene, task: Task) -> None:
+def follow(s: Scene, task: Task) -> None:
+    """A request after another one, its call, the answer."""
     if unable(s, task):
         return
     s.user(task.text)
@@ -148,9 +154,9 @@ def _after_entries(s: Scene, task: Task, result: str) -> None:
         said = ask(s, "pick")
     number = NUMBERS[at] if at < len(NUMBERS) else ""
     text = said.replace("{o}", ordinal).replace("{n}", str(at + 1)).replace("{d}", number)
-    follow = Task("read_file", text, {"path": path}, f"read {path}",
+    picked = Task("read_file", text, {"path": path}, f"read {path}",
                   lambda: results.text(s.words, long=s.long), path)  # fmt: skip
-    _follow(s, follow)
+    follow(s, picked)
 
 
 def vague(s: Scene) -> None:

@@ -23,7 +23,7 @@ from training.joints import (
 )
 from training.phrasing import expand
 from training.steps import RUNNERS, close, make, no_tool, perform, unable
-from training.task import Maker, Style, Task, shown
+from training.task import Maker, Style, Task, ask, shown
 from training.words import join
 
 EARLY_FAILURES = (0.15, 0.15)  # in training, of the first step; the second one is done all the same
@@ -126,6 +126,42 @@ def write_then(s: Scene) -> None:
         shown = str(first.args["content"]) or "(empty file)"
         second = Task("read_file", said, {"path": first.path}, f"read {first.path}",
                       lambda: shown, first.path)  # fmt: skip
+    _sequence(s, joined(s, first.text, second.text), [first, second], dependent=True)
+
+
+IT: dict[Maker, float] = {tasks.read: 4, tasks.write: 2, tasks.edit: 3}
+
+
+def then_it(s: Scene) -> None:
+    """ "Read a.txt and then delete it": the second step names the file by a pronoun."""
+    rng = s.rng
+    first = rng.choices(list(IT), list(IT.values()))[0](s, Style.JOINED)
+    if first.kind == "edit_file" and rng.random() < 0.5:
+        second = Task("read_file", ask(s, "it_read", Style.JOINED), {"path": first.path},
+                      f"read {first.path}", lambda: results.text(s.words, long=False),
+                      first.path)  # fmt: skip
+    else:
+        second = Task("delete_file", ask(s, "it_delete", Style.JOINED), {"path": first.path},
+                      f"delete {first.path}", lambda: f"Deleted {first.path}",
+                      first.path)  # fmt: skip
+    _sequence(s, joined(s, first.text, second.text), [first, second], dependent=True)
+
+
+def list_then_named(s: Scene) -> None:
+    """ "List src and read main.py": the listing tells where the named file is."""
+    rng = s.rng
+    folder = (tasks.list_folder if rng.random() < 0.5 else tasks.list_here)(s, Style.JOINED)
+    names = s.words.entries(rng.randint(1, 8))
+    files = [name for name in names if not name.endswith("/")]
+    if not files:
+        return
+    name = rng.choice(files)
+    path = name if folder.path == "." else join(folder.path, name)
+    listing = "\n".join(names)
+    first = replace(folder, answer=lambda: listing)
+    named = tasks.read(s, Style.JOINED)
+    second = replace(named, text=named.text.replace(named.path, name), args={"path": path},
+                     want=f"read {path}", path=path)  # fmt: skip
     _sequence(s, joined(s, first.text, second.text), [first, second], dependent=True)
 
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from training.dialogue import Scene
 from training.phrasing import fill, load
 
-REQUESTS = load("requests")
+REQUESTS = load("requests", more="everyday")
 
 
 class Style(Enum):

@@ -124,6 +124,8 @@ class Words:
         rng = self.rng
         if not self.held and rng.random() < 0.07:
             return rng.choice(lists.sections("passages")["known names"])
+        if not self.held and rng.random() < 0.05:
+            return self.name()
         kind = rng.random()
         if kind < 0.04 and not self.held:
             return rng.choice(lists.words("plain names"))
@@ -164,6 +166,8 @@ class Words:
     def folder(self) -> str:
         """A folder's path, never `.`."""
         rng = self.rng
+        if not self.held and rng.random() < 0.1:
+            return rng.choice(lists.words("more places"))
         if rng.random() < 0.12:
             return rng.choice(lists.words("places"))
         path = "/".join(self.name() for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])))
@@ -171,7 +175,14 @@ class Words:
         return path + "/" if rng.random() < 0.1 else path
 
     def path(self) -> str:
-        """A file's path: bare half of the time."""
+        """A file's path: bare half of the time; in training also known ones and Windows' own."""
+        if not self.held:
+            kind = self.rng.random()
+            if kind < 0.05:
+                return self.rng.choice(lists.words("more paths"))
+            if kind < 0.065:
+                parts = [self.name() for _ in range(self.rng.randint(0, 3))]
+                return "\\".join([self.rng.choice("CDE") + ":", *parts, self.filename()])
         if self.rng.random() < 0.55:
             return self.filename()
         return join(self.folder(), self.filename())

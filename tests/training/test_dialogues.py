@@ -8,10 +8,12 @@ import pytest
 
 from training.answers import BEYOND, MORE, NO_TOOL, SHOWN_LINES
 from training.dialogue import Message
-from training.dialogues import Dialogue, dialogue
+from training.dialogues import PRACTICE, Dialogue, dialogue
 from training.file_tasks import LANGUAGES
 
 OF_LANGUAGES = {f"**/*.{ending}" for ending in LANGUAGES.values()}  # "all python files"
+NAMED_OTHERWISE = ("..", "~", "")  # "the parent folder", "my home", and a text to be removed
+COMMANDS = r"^(python|sh|node|mv|cp|mkdir -p|tail -n|wc -\w|du -h|echo ['\"]) ?"
 SIZES = (250, 600, 1500)
 
 
@@ -20,7 +22,8 @@ def measure(text: str) -> int:
 
 
 def made(seed: int, *, held: bool = False) -> Dialogue:
-    return dialogue(seed, measure, SIZES[seed % len(SIZES)], held=held)
+    only = None if held else PRACTICE
+    return dialogue(seed, measure, SIZES[seed % len(SIZES)], held=held, only=only)
 
 
 DIALOGUES = [made(seed, held=seed % 2 == 0) for seed in range(240)]
@@ -55,12 +58,16 @@ def test_every_argument_stands_in_the_conversation() -> None:
             continue
         said = "\n".join(m.content or m.body() for m in each.messages[:i])
         for value in message.call.args.values():
-            if isinstance(value, bool) or value in OF_LANGUAGES:
+            if isinstance(value, bool) or value in OF_LANGUAGES or value in NAMED_OTHERWISE:
+                continue
+            if message.call.args.keys() >= {"offset", "limit"} and isinstance(value, int):
+                last = int(message.call.args["offset"]) + value - 1  # "lines 10 to 20"
+                assert str(value) in said or str(last) in said
                 continue
             # Paths are joined from folder and entry, patterns made from extensions, commands from
             # verbs.
-            made = re.sub(r"^(python|sh|node|mv|cp|mkdir -p) ", "", str(value))
-            parts = re.split(r"[/ ]|\*\*/\*", made)
+            made = re.sub(COMMANDS, "", str(value)).replace("' >> ", " ").replace('" >> ', " ")
+            parts = re.split(r"[/ ]|\*\*/\*?", made)
             assert str(value) in said or all(part in said for part in parts), (value, said)
 
 

@@ -13,7 +13,7 @@ from training.phrasing import expand
 VALUE = re.compile(r"\{\w\}")
 
 
-@pytest.mark.parametrize("file", ["requests", "talk"])
+@pytest.mark.parametrize("file", ["requests", "everyday", "talk"])
 def test_no_phrasing_becomes_empty_or_keeps_a_choice(file: str) -> None:
     rng = random.Random(1)
     for intent, lines in sections(file).items():
@@ -23,9 +23,10 @@ def test_no_phrasing_becomes_empty_or_keeps_a_choice(file: str) -> None:
             assert not set("[]") & set(text), (intent, line)
 
 
-def test_a_request_names_all_that_its_call_needs() -> None:
+@pytest.mark.parametrize("file", ["requests", "everyday"])
+def test_a_request_names_all_that_its_call_needs(file: str) -> None:
     rng = random.Random(1)
-    for intent, lines in sections("requests").items():
+    for intent, lines in sections(file).items():
         if intent.startswith("pick"):
             continue  # by an ordinal or by a number
         wanted = set(VALUE.findall(lines[0]))
