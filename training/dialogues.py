@@ -33,6 +33,7 @@ PRACTICE: dict[SceneMaker, float] = SCENES | {
     sequences.then_it: 2.5,
     follow_ups.edit_it: 3,
     follow_ups.named_entry: 3,
+    follow_ups.about_it: 2.5,
     follow_ups.delete_one: 1.5,
     follow_ups.search_again: 1.5,
     follow_ups.other: 1,

@@ -18,8 +18,8 @@ from typing import Any
 
 import llama_cpp
 
-from training import lists
-from training.answers import BEYOND, CANNED, MORE, NO_TOOL, SHOWN_LINES, report
+from training import asked, lists
+from training.answers import BEYOND, MORE, NO_TOOL, SHOWN_LINES, report
 from training.chat import Template
 from training.dialogue import Call, Message
 from training.dialogues import SYSTEM, Dialogue, dialogue, rule
@@ -187,13 +187,13 @@ def held_out(engine: Engine, numbers: range, sizes: tuple[int, ...]) -> Iterator
 def probes(engine: Engine) -> list[tuple[str, str, str, bool]]:
     """The requests written by hand: request, what was wanted, what came, whether it is right."""
     system = SYSTEM.replace("{folder}", "/home/ada/project")
-    asked: list[tuple[str, str, str, bool]] = []
+    found: list[tuple[str, str, str, bool]] = []
     for line in lists.sections("probes")["requests"]:
         request, wanted = line.split(" => ", 1)
         message = Message("user", request)
         got = engine.reply(engine.tokens(engine.template.render(system, list(OWN), [message])))
-        asked.append((request, wanted, got, _as_wanted(wanted, got)))
-    return asked
+        found.append((request, wanted, got, asked.as_wanted(wanted, got)))
+    return found
 
 
 def files() -> Iterator[tuple[str, str]]:
@@ -220,20 +220,11 @@ def restated(engine: Engine) -> list[tuple[str, str, str]]:
     return found
 
 
-def _as_wanted(wanted: str, got: str) -> bool:
-    if wanted == "beyond":
-        return got == BEYOND
-    if wanted == "talk":
-        return got in CANNED
-    name, args = wanted.split(" ", 1)
-    return _same_call(Message("assistant", call=Call(name, json.loads(args))), got)
-
-
 def _print_probes(engine: Engine) -> None:
-    asked = probes(engine)
-    right = sum(good for *_, good in asked)
-    print(f"\nHand-written requests, REPL's tools: {right} of {len(asked)} right. Wrong:\n")
-    for request, wanted, got, good in asked:
+    found = probes(engine)
+    right = sum(good for *_, good in found)
+    print(f"\nHand-written requests, REPL's tools: {right} of {len(found)} right. Wrong:\n")
+    for request, wanted, got, good in found:
         if not good:
             print(f"- {request} → wanted `{wanted}`, got `{got[:120]!r}`")
 
@@ -247,6 +238,19 @@ def _print_files(engine: Engine) -> None:
     for name, wanted, got in found:
         if wanted != got:
             print(f"- {name}: wanted `{wanted!r}`, got `{got[:400]!r}`")
+
+
+def _print_asked(engine: Engine) -> None:
+    system = SYSTEM.replace("{folder}", "/home/ada/project")
+
+    def reply(messages: list[Message]) -> str:
+        return engine.reply(engine.tokens(engine.template.render(system, list(OWN), messages)))
+
+    for name, ask in (
+        ("Requests in people's own words", asked.requests),
+        ("Calls in conversations in people's own words", asked.conversations),
+    ):
+        print(asked.table(name, list(ask(reply))))
 
 
 def main() -> None:
@@ -282,6 +286,7 @@ def main() -> None:
     print(tables(scores))
     _print_probes(engine)
     _print_files(engine)
+    _print_asked(engine)
     if args.misses:
         args.misses.write_text("\n".join(misses))
 

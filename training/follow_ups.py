@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from training import bare, results, tasks
+from training import bare, everyday_tasks, other_tasks, results, tasks
 from training.dialogue import Scene
 from training.file_tasks import changed
 from training.scenes import ORDINALS, follow, once
-from training.task import Style, Task, ask, quoted
+from training.task import Maker, Style, Task, ask, quoted
 from training.words import join
 
 
@@ -28,6 +28,34 @@ def edit_it(s: Scene) -> None:
     follow(s, Task("edit_file", ask(s, "edit_it", a=marks[0], b=marks[1]), args,
                    f"edit {task.path}", lambda: f"Edited {task.path}: 1 replacement",
                    task.path))  # fmt: skip
+
+
+THERE = (" from there", " in there", " from that folder", " in that folder", " there")
+IT = ("it", "it", "that file", "this file", "the file", "the same file")
+ABOUT_IT: dict[Maker, float] = {
+    tasks.read_part: 3, tasks.edit: 3, everyday_tasks.read_range: 1, everyday_tasks.read_tail: 1,
+    everyday_tasks.size: 0.7, other_tasks.count: 1, other_tasks.append: 1.5, tasks.edit_drop: 1.5,
+    tasks.delete: 1,
+}  # fmt: skip
+
+
+def about_it(s: Scene) -> None:
+    """Any request about a file, for the one that was spoken of: "the first 5 lines of it"."""
+    rng = s.rng
+    first = rng.choices((tasks.read, tasks.write, tasks.edit), (5, 2, 2))[0](s, Style.ALONE)
+    if _failed(once(s, first)):
+        return
+    task = rng.choices(list(ABOUT_IT), list(ABOUT_IT.values()))[0](s, Style.ALONE)
+    mark = rng.choice("'\"`")
+    old = f"{mark}{task.path}{mark}" if f"{mark}{task.path}{mark}" in task.text else task.path
+    if task.text.count(old) != 1 or any(f"{q}{old}" in task.text for q in "'\"`"):
+        return
+    args = {name: value.replace(task.path, first.path) if name in ("path", "command") else value
+            for name, value in task.args.items() if isinstance(value, str)}  # fmt: skip
+    answer, path = task.answer, task.path
+    follow(s, replace(task, text=task.text.replace(old, rng.choice(IT)), args=task.args | args,
+                      answer=lambda: answer().replace(path, first.path), path=first.path,
+                      want=task.want.replace(path, first.path)))  # fmt: skip
 
 
 def named_entry(s: Scene) -> None:
@@ -53,6 +81,8 @@ def _about(s: Scene, name: str, folder: str) -> Task:
     else:
         task = tasks.read(s, Style.ALONE)
     text = task.text.replace(task.path, inside) if task.path != "." else f"list {inside}"
+    if s.rng.random() < 0.15 and text[-1].isalnum():
+        text += s.rng.choice(THERE)
     return replace(task, text=text, args={"path": path}, want=f"see {path}", path=path)
 
 
