@@ -75,7 +75,7 @@ async def show_provider(talk: Talk, name: str) -> int:
 async def set_provider(talk: Talk, name: str, key: str, value: str | None) -> int:
     """Change one setting of a provider; a key is asked for if there is no value, or "-"."""
     book = talk.book
-    before = book.store.get(name)
+    before = book.stored(name)
     if key.replace("-", "_") == KEY and value in (None, STDIN):
         secret = await ask_key(talk, f"Key of {name}: ")
         after = await asyncio.to_thread(with_key, before, secret, book)
@@ -117,7 +117,7 @@ async def test_provider(talk: Talk, selector: str) -> int:
 async def remove_provider(talk: Talk, name: str) -> int:
     """Forget a provider, its stored key, and that it was to answer."""
     book = talk.book
-    removed = book.store.get(name)
+    removed = book.stored(name)
     await talk.before_removing(name)
     await asyncio.to_thread(book.secrets.forget, removed)
     book.store.remove(name)

@@ -49,6 +49,16 @@ class ProviderBook:
             raise ConfigError(unknown_provider(name, [p.name for p in providers]))
         return found.model_copy(update={"model": model}) if model else found
 
+    def stored(self, name: str) -> Provider:
+        """The provider of this name in the user's file; raises ConfigError."""
+        given = self._given.provider.name if self._given else None
+        if name == given and name not in [p.name for p in self.store.all()]:
+            raise ConfigError(
+                f"{name} is described by the command line alone: there is nothing stored to "
+                f"change. `shepherd provider add {name}` stores a provider."
+            )
+        return self.store.get(name)
+
     def following(self, selector: str) -> list[Provider]:
         """The others in order, from behind the one of `selector` around to it; all for ""."""
         providers = self.all()

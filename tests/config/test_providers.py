@@ -124,6 +124,19 @@ def test_the_book_picks_and_orders(paths: Paths, store: ProviderStore) -> None:
         book.pick("fourth")
 
 
+def test_a_provider_of_the_command_line_alone_can_not_be_changed(paths: Paths) -> None:
+    store = ProviderStore(paths.providers_file)
+    store.save(provider("work", model="m"))
+    book = ProviderBook(paths, {}, Ephemeral(provider("openai", model="theirs")))
+    assert book.stored("work").model == "m"
+    with pytest.raises(ConfigError, match="by the command line alone"):
+        book.stored("openai")
+    with pytest.raises(ConfigError, match="there are work"):
+        book.stored("home")
+    store.save(provider("openai", model="mine"))
+    assert book.stored("openai").model == "mine"
+
+
 def test_the_packaged_database_knows_the_families() -> None:
     database = ModelDatabase.load(Path("/nowhere/models.toml"))
     facts = database.facts("gpt-5-mini")

@@ -14,7 +14,7 @@ from shepherd.backends.llamacpp.native.adapters import NativeAdapters, wanted_ad
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.params import context_params, gpu_notice, model_params
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculation import open_speculator
@@ -33,6 +33,7 @@ class Engine:
     checks_calls: bool = True
     speculator: Speculator | None = None
     max_queue: int = 64
+    gpu_notice: str | None = None
 
     @classmethod
     def load(
@@ -74,18 +75,26 @@ class Engine:
             model.close()
             raise
         scheduler = Scheduler(context, pool, model.vocab, post, speculator)
-        return cls(model, context, scheduler, settings.check_calls, speculator, settings.max_queue)
+        return cls(
+            model,
+            context,
+            scheduler,
+            settings.check_calls,
+            speculator,
+            settings.max_queue,
+            gpu_notice(settings),
+        )
 
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        if not 0 < trained < size:
-            return []
-        notice = (
-            f"The context of {size} tokens is larger than the {trained} tokens that the model was "
-            "trained for; answers may get worse beyond them."
-        )
-        return [notice]
+        found = [self.gpu_notice] if self.gpu_notice else []
+        if 0 < trained < size:
+            found.append(
+                f"The context of {size} tokens is larger than the {trained} tokens that the model "
+                "was trained for; answers may get worse beyond them."
+            )
+        return found
 
     def warm_up(self) -> Iterator[None]:
         """Do, piece by piece, what the first request would wait for; only before any request."""

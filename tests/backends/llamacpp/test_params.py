@@ -1,12 +1,14 @@
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.params import (
     GPU_LAYERS_VARIABLE,
     context_params,
     fitting_threads,
     flash_attention,
     gpu_layers,
+    gpu_notice,
     model_params,
     usable_cores,
 )
@@ -36,6 +38,16 @@ def test_tensor_parallel_splits_rows_and_pipeline_parallel_layers() -> None:
     assert model_params(LlamaCppSection(), {}).split_mode == 1
     assert model_params(LlamaCppSection(pipeline_parallel=2), {}).split_mode == 1
     assert model_params(LlamaCppSection(tensor_parallel=2), {}).split_mode == 2
+
+
+def test_gpus_that_llamacpp_can_not_use_are_told() -> None:
+    shared = gpu_notice(LlamaCppSection(pipeline_parallel=2))
+    assert gpu_notice(LlamaCppSection()) is None
+    if bindings().llama_supports_gpu_offload():
+        assert shared is None
+    else:
+        assert shared
+        assert "2 GPUs" in shared
 
 
 def test_context_settings_arrive() -> None:

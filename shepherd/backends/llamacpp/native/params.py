@@ -26,12 +26,28 @@ def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
-    gpus = max(settings.tensor_parallel, settings.pipeline_parallel)
+    gpus = wanted_gpus(settings)
     devices: int = lib.llama_max_devices()
     if 1 < gpus <= devices:
         shares = [1.0] * gpus + [0.0] * (devices - gpus)
         params.tensor_split = (ctypes.c_float * devices)(*shares)
     return params
+
+
+def wanted_gpus(settings: LlamaCppSection) -> int:
+    """GPUs that are to share the model; 1 if it is not to be shared."""
+    return max(settings.tensor_parallel, settings.pipeline_parallel)
+
+
+def gpu_notice(settings: LlamaCppSection) -> str | None:
+    """What a user should know whose model is to be shared by GPUs that llama.cpp can't use."""
+    wanted = wanted_gpus(settings)
+    if wanted == 1 or bindings().llama_supports_gpu_offload():
+        return None
+    return (
+        f"The settings share the model among {wanted} GPUs (llamacpp.pipeline_parallel, "
+        "llamacpp.tensor_parallel), but this llama.cpp is built without GPUs; it runs on the CPU."
+    )
 
 
 def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -> Any:
