@@ -177,11 +177,16 @@ def behind(engine: Engine, made: Dialogue, tokens: int, seed: int) -> Dialogue:
     return replace(made, system="\n".join(parts))
 
 
-def held_out(engine: Engine, numbers: range, sizes: tuple[int, ...]) -> Iterator[Dialogue]:
-    """The dialogues with these numbers, of held-out words, phrasings and tools."""
+def held_out(
+    engine: Engine, numbers: range, sizes: tuple[int, ...], deeper: int = 0
+) -> Iterator[Dialogue]:
+    """The dialogues with these numbers, of held-out words, phrasings and tools.
+
+    `deeper`: tokens of further rules in each system message.
+    """
     for i in numbers:
-        size = sizes[i % len(sizes)]
-        yield dialogue(FIRST_SEED + i, engine.measure, size, held=True)
+        made = dialogue(FIRST_SEED + i, engine.measure, sizes[i % len(sizes)], held=True)
+        yield behind(engine, made, deeper, i) if deeper else made
 
 
 def probes(engine: Engine) -> list[tuple[str, str, str, bool]]:
@@ -272,9 +277,7 @@ def main() -> None:
     scores: list[Score] = []
     misses: list[str] = []
     start = time.monotonic()
-    for number, made in zip(numbers, held_out(engine, numbers, sizes), strict=True):
-        if args.behind:
-            made = behind(engine, made, args.behind, number)  # noqa: PLW2901 - the same, longer
+    for made in held_out(engine, numbers, sizes, args.behind):
         for expected, before, depth, got in replies(engine, made):
             exact, good = judge(expected, got)
             thought = expected.thought is not None

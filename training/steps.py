@@ -71,9 +71,10 @@ def make(s: Scene, style: Style = Style.ALONE, makers: dict[Maker, float] | None
     offered = {tool.kind for tool in s.tools}
     missing = s.rng.random() < (0.06 if s.held else 0.13)
     few = 0 if s.held or s.rng.random() > ALIKE else s.rng.randint(3, 10)
-    for _ in range(60):
+    tries = 60
+    while True:
         with s.words.few(few):
             task = s.rng.choices(list(pool), list(pool.values()))[0](s, style)
-        if (task.kind in offered) != missing:
-            break
-    return task  # pyright: ignore[reportPossiblyUnbound]
+        tries -= 1
+        if (task.kind in offered) != missing or not tries:
+            return task

@@ -66,7 +66,7 @@ class Database:
         connection = self._opened()
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
-            result = work(Handle(connection, self.full_text))
+            result = work(Handle(connection, full_text=self.full_text))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -130,7 +130,7 @@ class Handle:
 
     __slots__ = ("connection", "full_text")
 
-    def __init__(self, connection: sqlite3.Connection, full_text: bool) -> None:  # noqa: FBT001 - one caller
+    def __init__(self, connection: sqlite3.Connection, *, full_text: bool) -> None:
         self.connection = connection
         self.full_text = full_text
 
