@@ -41,7 +41,36 @@ def passage(rng: random.Random, word: Word, size: int, *, long: bool) -> list[st
         return _series(rng, word, size)
     most = LONGEST if long or rng.random() < 0.45 else SHORT
     share = rng.choice([0.0, 0.1, 0.3, 0.6])
-    return [changed(rng, word, line[:most], share).rstrip() or "-" for line in lines]
+    made = [changed(rng, word, line[:most], share).rstrip() or "-" for line in lines]
+    if size > 1 and rng.random() < 0.4:
+        _echo(rng, made)
+    if rng.random() < 0.12:
+        _space_out(rng, made)
+    return made
+
+
+def _echo(rng: random.Random, lines: list[str]) -> None:
+    """Spans of words that stand in another line, too: what comes next is told by more than them."""
+    for _ in range(rng.randint(1, len(lines))):
+        source, at = rng.randrange(len(lines)), rng.randrange(len(lines))
+        words, into = lines[source].split(" "), lines[at].split(" ")
+        span, place = rng.randint(1, 4), rng.randint(0, len(into))
+        start = rng.randint(0, max(0, len(words) - span))
+        into[place : place + rng.choice([0, 0, span])] = words[start : start + span]
+        lines[at] = " ".join(into)[: LONGEST + 20].rstrip() or "-"
+
+
+def _space_out(rng: random.Random, lines: list[str]) -> None:
+    """Some lines as rules, centred, or in columns: long runs of one sign."""
+    for at in rng.sample(range(len(lines)), rng.randint(1, min(3, len(lines)))):
+        kind = rng.random()
+        if kind < 0.35:
+            lines[at] = rng.choice("-=#*~_.+-=#-") * rng.randint(3, 60)
+        elif kind < 0.8:
+            lines[at] = " " * rng.randint(5, 40) + lines[at].strip()[:SHORT]
+        else:
+            cells = lines[at].split(" ")[: rng.randint(2, 4)]
+            lines[at] = "".join(cell.ljust(rng.randint(8, 24)) for cell in cells).rstrip() or "-"
 
 
 def changed(rng: random.Random, word: Word, line: str, share: float) -> str:
