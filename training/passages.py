@@ -44,7 +44,7 @@ def passage(rng: random.Random, word: Word, size: int, *, long: bool) -> list[st
     made = [changed(rng, word, line[:most], share).rstrip() or "-" for line in lines]
     if size > 1 and rng.random() < 0.4:
         _echo(rng, made)
-    if rng.random() < 0.12:
+    if rng.random() < 0.22:
         _space_out(rng, made)
     return made
 
