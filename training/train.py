@@ -155,7 +155,7 @@ class Trainer:
 def main() -> None:
     """Reads the arguments and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20900)
+    parser.add_argument("--steps", type=int, default=25400)
     parser.add_argument("--decay", type=float, default=DECAY, help="share of the steps")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--run", type=Path, default=RUN)
