@@ -72,6 +72,11 @@ def _is(wanted: str, got: str) -> bool:
     call = _call(wanted)
     if call is None:
         return got in ((BEYOND, NO_TOOL) if wanted == "beyond" else CANNED)
+    return is_call(call, got)
+
+
+def is_call(call: Call, got: str) -> bool:
+    """Whether the reply is this call and nothing else."""
     try:
         made = json.loads(got.removeprefix(BEGINS).removesuffix(ENDS))
     except json.JSONDecodeError:

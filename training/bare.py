@@ -1,6 +1,6 @@
 """What users type without quotes, in training only: texts for files, values, searches."""
 
-import random
+import re
 from collections.abc import Callable
 
 from training import lists, passages
@@ -124,8 +124,17 @@ def value(words: Words) -> str:
             return made
 
 
-def pair(words: Words, changed: Callable[[Words, str], str]) -> tuple[str, str]:
-    """Two values, the second often the first with a part of it `changed`."""
+def changed(words: Words, text: str) -> str:
+    """The text with one of its words or numbers replaced."""
+    parts = re.findall(r"\w+|\W+", text)
+    at = words.rng.choice([i for i, part in enumerate(parts) if part[0].isalnum()] or [0])
+    number = parts[at].isdecimal()
+    parts[at] = str(words.rng.randint(0, 99)) if number else words.word()
+    return "".join(parts)
+
+
+def pair(words: Words) -> tuple[str, str]:
+    """Two values, the second often the first with a part of it changed."""
     while True:
         old = value(words)
         new = changed(words, old) if words.rng.random() < 0.4 else value(words)
@@ -136,8 +145,3 @@ def pair(words: Words, changed: Callable[[Words, str], str]) -> tuple[str, str]:
 def search(words: Words) -> str:
     """A text to search for."""
     return _any(words, SEARCHES) or words.word()
-
-
-def set_off(rng: random.Random, text: str, quoted: Callable[[random.Random, str], str]) -> str:
-    """The text bare, mostly."""
-    return text if rng.random() < 0.75 else quoted(rng, text)

@@ -6,7 +6,6 @@ the right ones.
 """
 
 import argparse
-import json
 import random
 import time
 from collections import defaultdict
@@ -92,23 +91,13 @@ def judge(expected: Message, got: str) -> tuple[bool, bool]:
         if not mark or not thought:
             return False, False
     if expected.call:
-        right = _same_call(expected, got)
+        right = asked.is_call(expected.call, got)
         return right, right
     if got == expected.content:
         return True, True
     if expected.label in ("beyond", "no tool"):
         return False, got in (BEYOND, NO_TOOL)
     return False, _cut_elsewhere(expected.content, got)
-
-
-def _same_call(expected: Message, got: str) -> bool:
-    body = got.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
-    try:
-        call = json.loads(body)
-    except json.JSONDecodeError:
-        return False
-    assert expected.call
-    return call == {"name": expected.call.name, "arguments": expected.call.args}
 
 
 def _cut_elsewhere(expected: str, got: str) -> bool:

@@ -1,12 +1,11 @@
 """Requests about files: listing, reading, writing, editing, deleting, finding."""
 
 import random
-import re
 
 from training import bare, results
 from training.contents import CODE, content
 from training.dialogue import Scene
-from training.task import Style, Task, ask, quoted, shown
+from training.task import Style, Task, ask, quoted, set_off, shown
 from training.words import EXTENSIONS, Words
 
 LANGUAGES = {"python": "py", "Python": "py", "markdown": "md", "text": "txt", "javascript": "js",
@@ -95,15 +94,6 @@ def write(s: Scene, style: Style = Style.ALONE) -> Task:
                 lambda: f"Wrote {size} bytes to {path}", path)  # fmt: skip
 
 
-def changed(words: Words, text: str) -> str:
-    """The text with one of its words or numbers replaced."""
-    parts = re.findall(r"\w+|\W+", text)
-    at = words.rng.choice([i for i, part in enumerate(parts) if part[0].isalnum()] or [0])
-    number = parts[at].isdecimal()
-    parts[at] = str(words.rng.randint(0, 99)) if number else words.word()
-    return "".join(parts)
-
-
 def edit(s: Scene, style: Style = Style.ALONE) -> Task:
     """Replace a text in a file."""
     path = spaced(s.words)
@@ -115,7 +105,7 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
         old = rng.choice("xyzabcnik")
     if rng.random() < 0.2:
         old = old if rng.random() < 0.5 else rng.choice(CODE)(s.words)
-        new = changed(s.words, old)
+        new = bare.changed(s.words, old)
     if not s.held and rng.random() < 0.5:
         return _bare_edit(s, style, path)
     plain = " " not in old and " " not in new and old.isalpha() and new.isalpha()
@@ -133,9 +123,9 @@ def edit(s: Scene, style: Style = Style.ALONE) -> Task:
 def _bare_edit(s: Scene, style: Style, path: str) -> Task:
     """Replace what stands in no quotes, in training: values, settings, code."""
     rng = s.rng
-    old, new = bare.pair(s.words, changed)
+    old, new = bare.pair(s.words)
     everywhere = rng.random() < 0.2
-    marks = [bare.set_off(rng, text, quoted) for text in (old, new)]
+    marks = [set_off(rng, text) for text in (old, new)]
     intent = "edit_all" if everywhere else rng.choice(["edit", "edit", "edit_line"])
     args: dict[str, object] = {"path": path, "old_string": old, "new_string": new}
     if everywhere:
@@ -149,7 +139,7 @@ def edit_drop(s: Scene, style: Style = Style.ALONE) -> Task:
     """Take a text out of a file."""
     rng, path = s.rng, spaced(s.words)
     old = bare.value(s.words)
-    mark = bare.set_off(rng, old, quoted)
+    mark = set_off(rng, old)
     args: dict[str, object] = {"path": path, "old_string": old, "new_string": ""}
     return Task("edit_file", ask(s, "edit_drop", style, p=shown(rng, path), a=mark), args,
                 f"edit {path}", lambda: _edited(rng, path, everywhere=False), path)  # fmt: skip
@@ -213,7 +203,7 @@ def grep(s: Scene, style: Style = Style.ALONE) -> Task:
     said = wanted if bare_word else quoted(rng, wanted)
     if not s.held and rng.random() < 0.4:
         wanted = bare.search(words)
-        said = bare.set_off(rng, wanted, quoted)
+        said = set_off(rng, wanted)
     args: dict[str, object] = {"pattern": wanted}
     kind = rng.random()
     file = None

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from training import bare, everyday_tasks, other_tasks, results, tasks
 from training.dialogue import Scene
-from training.file_tasks import changed
-from training.scenes import ORDINALS, follow, once
-from training.task import Maker, Style, Task, ask, quoted
+from training.scenes import ORDINALS, entry, follow, once
+from training.task import Maker, Style, Task, ask, set_off
 from training.words import join
 
 
@@ -17,13 +16,13 @@ def edit_it(s: Scene) -> None:
     result = once(s, task)
     if result is None or result.startswith("Error: "):
         return
-    old, new = bare.pair(s.words, changed)
+    old, new = bare.pair(s.words)
     texts = {"read_file": result, "write_file": str(task.args.get("content"))}
     found = [word for word in texts.get(task.kind, "").split() if word.isalnum()]
     if found and rng.random() < 0.7:
         old = rng.choice(found)
         new = bare.value(s.words)
-    marks = [bare.set_off(rng, text, quoted) for text in (old, new)]
+    marks = [set_off(rng, text) for text in (old, new)]
     args: dict[str, object] = {"path": task.path, "old_string": old, "new_string": new}
     follow(s, Task("edit_file", ask(s, "edit_it", a=marks[0], b=marks[1]), args,
                    f"edit {task.path}", lambda: f"Edited {task.path}: 1 replacement",
@@ -88,21 +87,12 @@ def _about(s: Scene, name: str, folder: str) -> Task:
 
 def delete_one(s: Scene) -> None:
     """ "Delete the second one" after a listing or a search."""
-    rng = s.rng
-    task = rng.choice((tasks.list_here, tasks.list_folder, tasks.glob))(s, Style.ALONE)
+    task = s.rng.choice((tasks.list_here, tasks.list_folder, tasks.glob))(s, Style.ALONE)
     result = once(s, task)
-    if _failed(result) or (result or "").startswith("("):
+    found = entry(s, task, result or "")
+    if _failed(result) or found is None:
         return
-    names = [name for name in (result or "").split("\n") if not name.startswith("[")]
-    choices = [i for i, name in enumerate(names[:6]) if not name.endswith("/")]
-    if not choices:
-        return
-    at = rng.choice(choices)
-    ordinal = ORDINALS[at]
-    if rng.random() < 0.3 and not names[-1].endswith("/") and len(names) <= 10:
-        at, ordinal = len(names) - 1, "last"
-    folder = str(task.args.get("path", "."))
-    path = names[at] if folder == "." else join(folder, names[at])
+    _, ordinal, path = found
     follow(s, Task("delete_file", ask(s, "pick_delete", o=ordinal), {"path": path},
                    f"delete {path}", lambda: f"Deleted {path}", path))  # fmt: skip
 
@@ -119,7 +109,7 @@ def search_again(s: Scene) -> None:
 def _search(s: Scene, before: Task) -> Task:
     """The same search for another text."""
     wanted = bare.search(s.words)
-    text = ask(s, "grep_again", w=bare.set_off(s.rng, wanted, quoted))
+    text = ask(s, "grep_again", w=set_off(s.rng, wanted))
     return Task("grep", text, before.args | {"pattern": wanted}, f"search for {wanted}",
                 lambda: results.matches(s.words, wanted, long=False))  # fmt: skip
 

@@ -130,17 +130,17 @@ def follow(s: Scene, task: Task) -> None:
         close(s, [(task, result)], "answer follow-up")
 
 
-def _after_entries(s: Scene, task: Task, result: str) -> None:
-    """ "Read the second one" after a listing or a search."""
+def entry(s: Scene, task: Task, result: str) -> tuple[int, str, str] | None:
+    """A file of a listing or a search: its place, what the place is called, its path."""
     entries = result.split("\n")
     if task.kind not in ("list_directory", "glob", "grep") or entries[0].startswith("("):
-        return
+        return None
     entries = [entry for entry in entries if not entry.startswith("[")]
     choices = [
         i for i, entry in enumerate(entries[: 4 if s.held else 6]) if not entry.endswith("/")
     ]
     if not choices:
-        return
+        return None
     at = s.rng.choice(choices)
     ordinal = ORDINALS[at] if s.held or s.rng.random() < 0.85 else SHORT[at]
     if s.rng.random() < 0.25 and not entries[-1].endswith("/") and len(entries) <= 10:
@@ -149,14 +149,22 @@ def _after_entries(s: Scene, task: Task, result: str) -> None:
     folder = str(task.args.get("path", "."))
     if task.kind != "grep" and folder != ".":
         path = join(folder, path)
+    return at, ordinal, path
+
+
+def _after_entries(s: Scene, task: Task, result: str) -> None:
+    """ "Read the second one" after a listing or a search."""
+    found = entry(s, task, result)
+    if found is None:
+        return
+    at, ordinal, path = found
     said = ask(s, "pick")
     while ordinal == "last" and ("{n}" in said or "{d}" in said):
         said = ask(s, "pick")
     number = NUMBERS[at] if at < len(NUMBERS) else ""
     text = said.replace("{o}", ordinal).replace("{n}", str(at + 1)).replace("{d}", number)
-    picked = Task("read_file", text, {"path": path}, f"read {path}",
-                  lambda: results.text(s.words, long=s.long), path)  # fmt: skip
-    follow(s, picked)
+    follow(s, Task("read_file", text, {"path": path}, f"read {path}",
+                   lambda: results.text(s.words, long=s.long), path))  # fmt: skip
 
 
 def vague(s: Scene) -> None:

@@ -53,3 +53,8 @@ def quoted(rng: random.Random, text: str) -> str:
     marks = [mark for mark in "'\"`" if mark not in text]
     mark = rng.choice(marks[:2]) if rng.random() < 0.9 else marks[-1]
     return mark + text + mark
+
+
+def set_off(rng: random.Random, text: str) -> str:
+    """A text in quotes now and then, bare mostly."""
+    return text if rng.random() < 0.75 else quoted(rng, text)
