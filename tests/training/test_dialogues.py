@@ -57,11 +57,12 @@ def test_every_argument_stands_in_the_conversation() -> None:
         if message.call is None:
             continue
         said = "\n".join(m.content or m.body() for m in each.messages[:i])
-        for value in message.call.args.values():
+        for name, value in message.call.args.items():
             if isinstance(value, bool) or value in OF_LANGUAGES or value in NAMED_OTHERWISE:
                 continue
-            if message.call.args.keys() >= {"offset", "limit"} and isinstance(value, int):
-                last = int(message.call.args["offset"]) + value - 1  # "lines 10 to 20"
+            first = message.call.args.get("offset")
+            if name == "limit" and isinstance(first, int) and isinstance(value, int):
+                last = first + value - 1  # "lines 10 to 20"
                 assert str(value) in said or str(last) in said
                 continue
             # Paths are joined from folder and entry, patterns made from extensions, commands from
