@@ -1,6 +1,5 @@
 """Running commands."""
 
-import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -12,17 +11,11 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import reason, resolve_path
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
+from shepherd.tools.shell.environment import safe_environment
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import Exit, Program, run_program
 
 MAX_TIMEOUT = 3600.0
-_ENVIRONMENT = {
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    "TERM": "dumb",
-    "NO_COLOR": "1",
-}
 
 
 class ExecuteArguments(Arguments):
@@ -76,7 +69,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         timeout = arguments.timeout or context.timeout
         out = CappedOutput(context.output_bytes * 3 // 4, context.spill_dir)
         err = CappedOutput(context.output_bytes // 4, context.spill_dir)
-        environment = {**os.environ, **_ENVIRONMENT, **context.environment, "PWD": str(cwd)}
+        environment = {**safe_environment(), **context.environment, "PWD": str(cwd)}
         program = Program(_argv(arguments.command), cwd, environment)
         try:
             exit_ = await run_program(program, out.feed, err.feed, timeout)

@@ -1,0 +1,56 @@
+"""The variables of every command: nobody is there to page, to edit or to type a password."""
+
+import os
+from collections.abc import Mapping
+
+_QUIET = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": ":",
+    "GIT_SEQUENCE_EDITOR": ":",
+    "GIT_TERMINAL_PROMPT": "0",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+}
+"""Git takes the editor `:` for one that changes nothing, and starts no program."""
+
+_GIT_SETTINGS = {
+    "safe.bareRepository": "explicit",
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "protocol.ext.allow": "never",
+    "help.autocorrect": "0",
+}
+"""Settings that hold whatever a repository's own files say.
+
+Hooks stay on, since a commit in the user's repository is expected to run them. So do filters and
+external diffs, which git can't switch off here: an empty `diff.external` is an error.
+"""
+
+_OTHER_REPOSITORY = """
+GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_PREFIX GIT_NAMESPACE
+GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_REPLACE_REF_BASE
+GIT_NO_REPLACE_OBJECTS GIT_CONFIG GIT_CONFIG_PARAMETERS GIT_IMPLICIT_WORK_TREE
+"""
+_OTHER_READING = "CDPATH GLOBIGNORE BASHOPTS SHELLOPTS POSIXLY_CORRECT BASH_COMPAT FCEDIT ENV"
+_DROPPED = frozenset([*_OTHER_REPOSITORY.split(), *_OTHER_READING.split()])
+
+
+def safe_environment(inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command: what is inherited, without what misleads git or the shell.
+
+    `inherited` is that of this process where none is given. The settings for git come behind those
+    in GIT_CONFIG_COUNT, so that they win; only `git -c` weighs more.
+    """
+    given = os.environ if inherited is None else inherited
+    kept = {name: value for name, value in given.items() if name not in _DROPPED}
+    return {**kept, **_QUIET, **_git_settings(kept.get("GIT_CONFIG_COUNT", ""))}
+
+
+def _git_settings(count: str) -> dict[str, str]:
+    first = int(count) if count.isascii() and count.isdigit() else 0
+    variables: dict[str, str] = {}
+    for number, (key, value) in enumerate(_GIT_SETTINGS.items(), first):
+        variables[f"GIT_CONFIG_KEY_{number}"] = key
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+    return {**variables, "GIT_CONFIG_COUNT": str(first + len(_GIT_SETTINGS))}
