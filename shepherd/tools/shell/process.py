@@ -5,11 +5,12 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
+from shepherd.tools.program import Program
 from shepherd.tools.shell.guard import Guard
 
 Sink: TypeAlias = Callable[[bytes], bool]
@@ -27,16 +28,6 @@ class Exit:
     code: int
     timed_out: bool = False
     stopped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What to run and where; without `stdin` it reads from /dev/null."""
-
-    argv: Sequence[str]
-    cwd: Path
-    environment: Mapping[str, str] | None = None
-    stdin: BinaryIO | None = None
 
 
 class _Drain(asyncio.Protocol):
@@ -70,6 +61,7 @@ async def run_program(program: Program, out: Sink, err: Sink, timeout: float) ->
         stderr=subprocess.PIPE,
         bufsize=0,
         start_new_session=True,
+        pass_fds=program.pass_fds,
     )
     return await _Running(process).finish(out, err, timeout)
 

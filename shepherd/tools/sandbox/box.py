@@ -1,0 +1,32 @@
+"""What a box is."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.refusal import Refusal
+
+Report = Callable[[Refusal], None]
+"""Takes what a box refused or undid, as far as it knows for sure."""
+
+
+def ignore_refusals(_refusal: Refusal) -> None:
+    """A `Report` for callers that don't want any."""
+
+
+class Box(Protocol):
+    """One way to confine a program."""
+
+    name: str
+
+    def enter(
+        self, program: Program, profile: Profile, report: Report = ignore_refusals
+    ) -> AbstractContextManager[Program]:
+        """The program that runs `program` inside; leave the context when it has ended.
+
+        Raises ToolError if the profile can't be enforced. `report` is called while the context is
+        left. Nothing that was started inside is alive afterwards.
+        """
+        ...

@@ -1,0 +1,48 @@
+"""Which box works here, tried for real."""
+
+import sys
+from dataclasses import dataclass
+
+from shepherd.tools.sandbox.box import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One box: why it can't be used, and what would help."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The strongest box that holds, None if no box does, and all that were tried."""
+
+    box: Box | None
+    tried: tuple[Attempt, ...]
+
+
+def find_box() -> Finding:
+    """Try each box in turn; takes up to a second where boxes fail."""
+    from shepherd.tools.sandbox.probe import probe
+
+    tried: list[Attempt] = []
+    for box in candidates():
+        attempt = probe(box)
+        tried.append(attempt)
+        if attempt.ok:
+            return Finding(box, tuple(tried))
+    if not tried:
+        tried.append(Attempt("none", ok=False, reason=f"there is no sandbox for {sys.platform}"))
+    return Finding(None, tuple(tried))
+
+
+def candidates() -> tuple[Box, ...]:
+    """The boxes for this system, the strongest first."""
+    if sys.platform.startswith("linux"):
+        from shepherd.tools.sandbox.bubblewrap import Bubblewrap
+
+        return (Bubblewrap(),)
+    return ()

@@ -1,0 +1,155 @@
+"""Which part of the file system a command sees, as a list of mounts."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.sandbox.aliases import other_names
+from shepherd.tools.sandbox.private import PrivateFiles
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.toolchains import (
+    HOME_STARTUP,
+    HOME_TOOLS,
+    SYSTEM,
+    SYSTEM_SECRETS,
+    real,
+    tool_paths,
+)
+
+_RESOLVER = Path("/etc/resolv.conf")
+
+
+class MountKind(IntEnum):
+    """How a path is mounted."""
+
+    READ = 0
+    WRITE = 1
+    LINK = 2  # a symbolic link to `source`
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """`source`, seen at `target`; later mounts cover earlier ones."""
+
+    kind: MountKind
+    target: Path
+    source: Path
+
+    @classmethod
+    def read(cls, path: Path) -> "Mount":
+        """A path that is read-only in its own place."""
+        return cls(MountKind.READ, path, path)
+
+    @classmethod
+    def write(cls, path: Path) -> "Mount":
+        """A path that is writable in its own place."""
+        return cls(MountKind.WRITE, path, path)
+
+
+def mounts(
+    profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
+) -> tuple[Mount, ...]:
+    """Everything that the command sees besides /proc, /dev and an empty /run.
+
+    Raises ToolError if the profile can't be enforced.
+    """
+    root, home = real(profile.root), real(profile.home)
+    check_root(root)
+    base = [*_system(profile), Mount(MountKind.WRITE, Path("/tmp"), private.temp)]
+    base.append(Mount(MountKind.WRITE, Path("/var/tmp"), private.temp))
+    if len(home.parts) > 1:
+        base.append(Mount(MountKind.WRITE, home, private.home))
+    visible = [*base, *_visible(profile, environment)]
+    if not any(real(profile.cwd).is_relative_to(m.target) for m in visible):
+        raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
+    kept = [path for path in protected_paths(profile) if _is_shown(path, visible)]
+    hidden = [path for path in hidden_paths(profile) if _is_shown(path, visible)]
+    pins = [Mount.write(path) for path in sorted(_pinned(root, [*kept, *hidden]))]
+    return (
+        *visible,
+        *pins,
+        *(Mount.read(path) for path in sorted(kept)),
+        *(_mask(path, private) for path in _outermost(hidden)),
+    )
+
+
+def check_root(root: Path) -> None:
+    """Raises ToolError if making `root` writable would give the system away."""
+    if any(Path(place).is_relative_to(root) for place in ("/usr", "/etc", "/proc", "/dev")):
+        raise ToolError(f"a sandbox can't have {root} as its working directory")
+    if any(root.is_relative_to(place) for place in ("/proc", "/dev", "/sys")):
+        raise ToolError(f"a sandbox can't have {root} as its working directory")
+
+
+def protected_paths(profile: Profile) -> list[Path]:
+    """The existing paths that must not change, by all the names that they have in the root."""
+    root, home = real(profile.root), real(profile.home)
+    paths = [real(path) for path in profile.protected if path.exists()]
+    if home.is_relative_to(root):
+        paths += [real(home / n) for n in (*HOME_STARTUP, *HOME_TOOLS) if (home / n).exists()]
+    paths += other_names(root, paths)
+    return list(dict.fromkeys(paths))
+
+
+def hidden_paths(profile: Profile) -> list[Path]:
+    """The existing paths that must not be read, by all the names that they have in the root."""
+    paths = [real(path) for path in profile.hidden if path.exists()]
+    paths += other_names(real(profile.root), paths)
+    paths += [real(Path(name)) for name in SYSTEM_SECRETS if os.access(name, os.R_OK)]
+    return list(dict.fromkeys(paths))
+
+
+def _system(profile: Profile) -> Iterator[Mount]:
+    for name in SYSTEM:
+        path = Path(name)
+        if path.is_symlink() and len(path.parts) == 2:
+            yield Mount(MountKind.LINK, path, path.readlink())
+        elif path.exists():
+            yield Mount.read(path)
+    resolver = real(_RESOLVER)
+    if profile.network and resolver != _RESOLVER and resolver.exists():
+        yield Mount.read(resolver)
+
+
+def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
+    """Outer paths before those that lie in them, and readable before writable."""
+    read = [*tool_paths(profile, environment), *map(real, profile.readable)]
+    write = [real(profile.root), *map(real, profile.writable)]
+    shown = [Mount.read(path) for path in read if path.exists() and path not in write]
+    shown += [Mount.write(path) for path in write if path.exists()]
+    return sorted(shown, key=lambda mount: (len(mount.target.parts), mount.kind))
+
+
+def _is_shown(path: Path, visible: Iterable[Mount]) -> bool:
+    covers = [mount for mount in visible if path.is_relative_to(mount.target)]
+    if not covers:
+        return False
+    last = max(covers, key=lambda mount: len(mount.target.parts))
+    return last.source == last.target
+
+
+def _pinned(root: Path, paths: Iterable[Path]) -> set[Path]:
+    """The directories between the root and `paths`: a mount of its own can't be renamed."""
+    return {
+        parent
+        for path in paths
+        if path.is_relative_to(root)
+        for parent in path.parents
+        if parent != root and parent.is_relative_to(root)
+    }
+
+
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    outer: list[Path] = []
+    for path in sorted(paths):
+        if not any(path.is_relative_to(other) for other in outer):
+            outer.append(path)
+    return outer
+
+
+def _mask(path: Path, private: PrivateFiles) -> Mount:
+    empty = private.empty_directory if path.is_dir() else private.empty_file
+    return Mount(MountKind.READ, path, empty)

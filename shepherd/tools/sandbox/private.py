@@ -1,0 +1,82 @@
+"""The files that a box makes for one command and removes again."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_ATTEMPTS = 20
+_NAP = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateFiles:
+    """A temporary and a home directory, and the empty things that hide others."""
+
+    base: Path
+
+    @property
+    def temp(self) -> Path:
+        """The command's /tmp."""
+        return self.base / "tmp"
+
+    @property
+    def home(self) -> Path:
+        """What the command sees in place of the home directory."""
+        return self.base / "home"
+
+    @property
+    def empty_file(self) -> Path:
+        """Stands for a hidden file."""
+        return self.base / "empty"
+
+    @property
+    def empty_directory(self) -> Path:
+        """Stands for a hidden directory."""
+        return self.base / "nothing"
+
+
+@contextmanager
+def private_files() -> Generator[PrivateFiles]:
+    """Make them in the system's temporary directory; everything inside is removed at the end."""
+    base = Path(os.path.realpath(tempfile.mkdtemp(prefix="shepherd-box-")))
+    files = PrivateFiles(base)
+    try:
+        files.temp.mkdir(mode=0o700)
+        files.home.mkdir(mode=0o700)
+        files.empty_directory.mkdir(mode=0o555)
+        files.empty_file.touch(mode=0o444)
+        yield files
+    finally:
+        remove_tree(base)
+
+
+def remove_tree(base: Path) -> None:
+    """Remove a directory whatever modes its entries have; raises OSError if that fails."""
+    for attempt in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                shutil.rmtree(base, onerror=_open_up)
+            except OSError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(_NAP)
+                continue
+        return
+
+
+def _open_up(function: Callable[..., object], path: str, _error: object) -> None:
+    """Try again with the rights that were missing."""
+    Path(path).parent.chmod(0o700)
+    if not Path(path).is_symlink() and Path(path).is_dir():
+        Path(path).chmod(0o700)
+        shutil.rmtree(path)
+        return
+    if Path(path).is_symlink() or Path(path).exists():
+        Path(path).unlink()
+    _ = function

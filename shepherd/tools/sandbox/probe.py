@@ -1,0 +1,150 @@
+"""Trying a box for real: what must be refused is refused, and an ordinary command runs."""
+
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.find import Attempt
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.toolchains import real
+
+_TIMEOUT = 10.0
+_MAX_REASON = 300
+_ATTACK = """
+import os, sys
+import _socket
+outside, secret, protected, made, port = sys.argv[1:]
+def attempt(action, *arguments):
+    try:
+        return action(*arguments)
+    except OSError:
+        return None
+def write(path):
+    os.write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), b"changed")
+def read(path):
+    print(os.read(os.open(path, os.O_RDONLY), 100).decode())
+def connect(family, address):
+    _socket.socket(family, _socket.SOCK_STREAM).connect(address)
+attempt(write, outside)
+attempt(write, protected)
+attempt(read, secret)
+attempt(connect, _socket.AF_INET, ("127.0.0.1", int(port)))
+attempt(connect, _socket.AF_UNIX, outside + ".socket")
+write(made)
+os.execv("/bin/sh", ["sh", "-c", "echo ran"])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Canaries:
+    """Files and sockets outside and inside, and what tells that they were reached."""
+
+    base: Path
+    secret: str
+    tcp: socket.socket
+    unix: socket.socket
+
+    @property
+    def root(self) -> Path:
+        return self.base / "root"
+
+    @property
+    def profile(self) -> Profile:
+        protected, hidden = self.root / "protected", self.root / "secret"
+        return Profile(self.root, self.root, Path.home(), (protected,), (hidden,))
+
+    def program(self) -> Program:
+        paths = [self.base / "outside", *(self.root / n for n in ("secret", "protected", "made"))]
+        port = str(self.tcp.getsockname()[1])
+        python = str(real(Path(sys.executable)))
+        argv = [python, "-I", "-S", "-c", _ATTACK, *map(str, paths), port]
+        return Program(argv, self.root)
+
+    def failures(self, output: str) -> Iterator[str]:
+        if (self.base / "outside").read_text("utf-8") != "kept":
+            yield "a file outside of the working directory was written"
+        if (self.root / "protected").read_text("utf-8") != "kept":
+            yield "a protected file was written"
+        if self.secret in output:
+            yield "a hidden file was read"
+        if _reached(self.tcp):
+            yield "a network socket was reached"
+        if _reached(self.unix):
+            yield "a local socket was reached"
+        if not (self.root / "made").exists() or "ran" not in output:
+            yield "an ordinary command failed"
+
+
+def probe(box: Box) -> Attempt:
+    """Run an attack in the box; takes a few starts of a program."""
+    try:
+        failures, errors = _attack(box)
+    except (ToolError, OSError, subprocess.TimeoutExpired) as error:
+        return Attempt(box.name, ok=False, reason=str(error), advice=_advice(box.name))
+    if not failures:
+        return Attempt(box.name, ok=True)
+    reason = "; ".join([*failures, *([errors[:_MAX_REASON]] if errors else [])])
+    return Attempt(box.name, ok=False, reason=reason, advice=_advice(box.name))
+
+
+def _attack(box: Box) -> tuple[list[str], str]:
+    with ExitStack() as resources:
+        base = resources.enter_context(tempfile.TemporaryDirectory(prefix="shepherd-probe-"))
+        canaries = _Canaries(
+            real(Path(base)),
+            secrets.token_hex(8),
+            resources.enter_context(socket.create_server(("127.0.0.1", 0))),
+            resources.enter_context(socket.socket(socket.AF_UNIX)),
+        )
+        _prepare(canaries)
+        program = resources.enter_context(box.enter(canaries.program(), canaries.profile))
+        ended = subprocess.run(
+            program.argv,
+            cwd=program.cwd,
+            env=program.environment,
+            pass_fds=program.pass_fds,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            start_new_session=True,
+            check=False,
+        )
+        output = ended.stdout.decode("utf-8", "replace")
+        return list(canaries.failures(output)), ended.stderr.decode("utf-8", "replace").strip()
+
+
+def _prepare(canaries: _Canaries) -> None:
+    canaries.root.mkdir()
+    (canaries.base / "outside").write_text("kept", "utf-8")
+    (canaries.root / "protected").write_text("kept", "utf-8")
+    (canaries.root / "secret").write_text(canaries.secret, "utf-8")
+    canaries.unix.bind(str(canaries.base / "outside.socket"))
+    canaries.unix.listen()
+    for listener in (canaries.tcp, canaries.unix):
+        listener.setblocking(False)
+
+
+def _reached(listener: socket.socket) -> bool:
+    try:
+        connection, _address = listener.accept()
+    except BlockingIOError:
+        return False
+    connection.close()
+    return True
+
+
+def _advice(name: str) -> str:
+    if name == "bubblewrap":
+        return "install bubblewrap (Debian, Ubuntu, Fedora: the package bubblewrap)"
+    if name == "landlock":
+        return "use Linux 5.13 or newer with Landlock enabled (lsm=landlock,…)"
+    return ""

@@ -1,0 +1,95 @@
+"""What a box refused, in words for the model and the user."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shepherd.tools.sandbox.profile import Profile
+
+
+class Refused(StrEnum):
+    """The kind of thing that a box refused."""
+
+    NETWORK = "network"
+    WRITE = "write"
+    READ = "read"
+    LIMIT = "limit"
+    SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refusal: `target` is a path or the name of a limit, if it is known."""
+
+    kind: Refused
+    text: str
+    target: str = ""
+
+
+_NETWORK = re.compile(
+    r"Could not resolve host|Temporary failure in name resolution|Name or service not known"
+    r"|Network is (?:unreachable|down)|EAI_AGAIN|ENETUNREACH|Address family not supported"
+    r"|getaddrinfo|No route to host|EAFNOSUPPORT",
+    re.IGNORECASE,
+)
+_LIMITS = (
+    ("file size", re.compile(r"File size limit exceeded|File too large|EFBIG")),
+    ("open files", re.compile(r"Too many open files|EMFILE")),
+    (
+        "processes",
+        re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|can't start new"),
+    ),
+    ("memory", re.compile(r"Cannot allocate memory|MemoryError|out of memory|ENOMEM|bad_alloc")),
+)
+_SIGNALS = {
+    128 + 24: "processor time",
+    128 + 25: "file size",
+}
+_BAD_SYSTEM_CALL = 128 + 31
+_READ_ONLY = re.compile(r"Read-only file system|EROFS")
+_DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
+_PATH = re.compile(r"[`'\"‘(]?((?:~|\.{1,2})?/[^\s'\"`’:,;()]+)")
+
+
+def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
+    """What the box most probably refused to a command that failed.
+
+    Reads the messages that programs print, so that it may miss a refusal.
+    """
+    if exit_code == 0:
+        return None
+    limit = _limit(output, exit_code)
+    if limit is not None:
+        return Refusal(Refused.LIMIT, f"the sandbox's limit on {limit} was reached", limit)
+    line = _line(_READ_ONLY, output)
+    if line is not None:
+        return _path_refusal(Refused.WRITE, "writing", line)
+    if not profile.network and _NETWORK.search(output):
+        return Refusal(Refused.NETWORK, "the sandbox has no network")
+    return _denied(output, exit_code)
+
+
+def _limit(output: str, exit_code: int) -> str | None:
+    if exit_code in _SIGNALS:
+        return _SIGNALS[exit_code]
+    return next((name for name, pattern in _LIMITS if pattern.search(output)), None)
+
+
+def _denied(output: str, exit_code: int) -> Refusal | None:
+    line = _line(_DENIED, output)
+    if line is not None and _PATH.search(line):
+        return _path_refusal(Refused.READ, "access to", line)
+    if line is not None or exit_code == _BAD_SYSTEM_CALL:
+        return Refusal(Refused.SYSTEM, "the sandbox refused a system call")
+    return None
+
+
+def _line(pattern: re.Pattern[str], output: str) -> str | None:
+    return next((line for line in output.splitlines() if pattern.search(line)), None)
+
+
+def _path_refusal(kind: Refused, action: str, line: str) -> Refusal:
+    path = _PATH.search(line)
+    target = path[1] if path else ""
+    what = target or "a path outside of the working directory"
+    return Refusal(kind, f"the sandbox refused {action} {what}", target)

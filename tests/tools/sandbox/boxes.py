@@ -1,0 +1,59 @@
+"""Running lines in boxes."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.bubblewrap import Bubblewrap
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.refusal import Refusal
+from tests.patience import PATIENCE
+
+BOXES: tuple[Box, ...] = (Bubblewrap(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended, and what the box said about it."""
+
+    code: int
+    out: str
+    err: str
+    reports: tuple[Refusal, ...]
+
+
+def make_profile(base: Path) -> Profile:
+    """A project with a repository and a secret, in a home of its own."""
+    root, home = base / "project", base / "home"
+    for directory in (root / ".git" / "hooks", home):
+        directory.mkdir(parents=True, exist_ok=True)
+    (root / ".git" / "config").write_text("[core]\n", "utf-8")
+    (root / ".env").write_text("KEY=secret-canary\n", "utf-8")
+    protected = (root / ".git", root / ".shepherd.toml")
+    return Profile(root, root, home, protected, hidden=(root / ".env",))
+
+
+def run_in(
+    box: Box, profile: Profile, command: str | Sequence[str], seconds: float = PATIENCE
+) -> Ended:
+    """Run a shell line, or a program, to its end."""
+    argv = ["bash", "-c", command] if isinstance(command, str) else command
+    reports: list[Refusal] = []
+    with box.enter(Program(argv, profile.cwd, dict(os.environ)), profile, reports.append) as boxed:
+        ended = subprocess.run(
+            boxed.argv,
+            cwd=boxed.cwd,
+            env=boxed.environment,
+            pass_fds=boxed.pass_fds,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            start_new_session=True,
+            check=False,
+        )
+    out, err = (text.decode("utf-8", "replace") for text in (ended.stdout, ended.stderr))
+    return Ended(ended.returncode, out, err, tuple(reports))
