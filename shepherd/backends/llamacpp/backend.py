@@ -105,6 +105,10 @@ class LlamaCppBackend(Backend):
     def alive(self) -> bool:
         return not self._text.closed and self._worker.alive
 
+    async def reachable(self) -> bool:
+        """Whether it would answer now: a thread that is stuck in its work keeps it from that."""
+        return self.alive and not (self._worker.stalled or self._text.stalled)
+
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._pool.tiers

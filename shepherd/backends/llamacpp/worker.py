@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
+from shepherd.backends.inprocess.heartbeat import Heartbeat
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
@@ -40,6 +41,7 @@ class Worker:
         self._gate = threading.Lock()
         self._ended: BackendError | None = None
         self._stopping = False
+        self._heart = Heartbeat()
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
         self._thread.start()
 
@@ -47,6 +49,11 @@ class Worker:
     def alive(self) -> bool:
         """Whether requests are still served."""
         return not self._stopping and self._ended is None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether there is work and the thread gets nowhere with it."""
+        return self._heart.stalled
 
     def submit(self, job: Job) -> None:
         """Queue a job; raises BackendError if requests are no longer served."""
@@ -110,21 +117,29 @@ class Worker:
                 self._outbox.flush()
             if not self._stopping:
                 scheduler.step()
+            self._heart.beat()
             self._outbox.flush(hold=scheduler.steady and not scheduler.idle())
 
     def _warm_up(self, engine: Engine) -> None:
         """Get ready for the first request if it lets time for that."""
         try:
-            self._commands.get(timeout=WARM_UP_AFTER)(engine)
+            command = self._commands.get(timeout=WARM_UP_AFTER)
         except Empty:
+            self._heart.beat()
             try:
                 all(self._commands.empty() for _ in engine.warm_up())
             except BackendError as error:
                 logger.warning("Warming up failed: %s", error)
+        else:
+            self._heart.beat()
+            command(engine)
 
     def _obey(self, engine: Engine, *, wait: bool) -> None:
         if wait:
-            self._commands.get()(engine)
+            self._heart.rest()
+            command = self._commands.get()
+            self._heart.beat()
+            command(engine)
         while True:
             try:
                 command = self._commands.get_nowait()

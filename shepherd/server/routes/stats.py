@@ -16,8 +16,13 @@ def stats_router(context: ServerContext) -> APIRouter:
 
     @router.get(PATH)
     async def stats() -> JsonResponse:
-        """Where prompts are kept: per tier entries, bytes, hits, tokens saved, evictions."""
+        """Where prompts are kept: per tier entries, bytes, hits, tokens saved, evictions.
+
+        503 with the same body when `/health` is 503.
+        """
         tiers = [asdict(tier) for tier in context.backend.cache_tiers]
-        return JsonResponse({"model": context.backend.info.id, "cache": tiers})
+        well = await context.backend.reachable()
+        body = {"model": context.backend.info.id, "cache": tiers}
+        return JsonResponse(body, 200 if well else 503)
 
     return router
