@@ -48,7 +48,8 @@ def _question(request: ApprovalRequest) -> str:
     more = [f"… {counted(rest, 'more line')}"] if rest > 0 else []
     lasting = [line for letter, choice in _LASTING for line in _rules(request, letter, choice)]
     asker = one_line(request.asker, 80) or "the model"
-    head = [f"May {asker} call {call}?", *lines[:PREVIEW_LINES], *more]
+    sandbox = [clean(request.sandbox)] if request.sandbox else []
+    head = [f"May {asker} call {call}?", *lines[:PREVIEW_LINES], *more, *sandbox]
     return "\n".join([*head, "y = once", *lasting, "n = no", "? "])
 
 

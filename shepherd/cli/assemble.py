@@ -11,7 +11,7 @@ from shepherd.backends.base import Backend
 from shepherd.cli.models import model_from_user, with_model, with_provider
 from shepherd.cli.notices import Notices
 from shepherd.cli.others import OtherProviders
-from shepherd.cli.permissions import build_policy
+from shepherd.cli.permissions import build_policy, build_sandbox
 from shepherd.cli.remember import add_memory_tools, build_memory, offered_tools
 from shepherd.cli.request import SessionStart
 from shepherd.cli.resume import begin_session
@@ -28,6 +28,7 @@ from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
 
@@ -52,6 +53,7 @@ class Assembly:
     open_backend: BackendOpener
     notices: Notices
     providers: ProviderBook
+    sandbox: Sandbox
     memory: Memory | None = None
     others: OtherProviders | None = None
     _loading: asyncio.Task[Backend] | None = None
@@ -197,7 +199,7 @@ class Assembly:
             self.registry,
             self.policy,
             approver or DenyingApprover(),
-            tool_context(self.config, self.paths, self.cwd),
+            tool_context(self.config, self.paths, self.cwd, self.sandbox),
         )
 
     async def aclose(self) -> None:
@@ -277,6 +279,7 @@ def assemble(
         open_backend=open_backend,
         notices=notices,
         providers=providers or ProviderBook(paths, env),
+        sandbox=build_sandbox(config),
         memory=memory,
     )
     assembly.others = OtherProviders(assembly)
@@ -297,7 +300,7 @@ def build_registry(config: Config) -> ToolRegistry:
     return ToolRegistry(tool for tool in tools if tool is not None)
 
 
-def tool_context(config: Config, paths: Paths, cwd: Path) -> ToolContext:
+def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:
     """Where and under which limits tools run."""
     return ToolContext(
         cwd=cwd,
@@ -306,6 +309,7 @@ def tool_context(config: Config, paths: Paths, cwd: Path) -> ToolContext:
         output_bytes=config.tools.output_bytes,
         allow_private_hosts=config.tools.allow_private_hosts,
         secrets=keys_in(os.environ),
+        sandbox=sandbox,
     )
 
 

@@ -20,7 +20,7 @@ from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.config.fields import first_name, parse_text
 from shepherd.config.layers import flag_layer
-from shepherd.config.sections import ApproveMode, AuthMode
+from shepherd.config.sections import ApproveMode, AuthMode, SandboxMode
 from shepherd.errors import ConfigError
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
@@ -176,7 +176,15 @@ def _main(  # noqa: PLR0913 - each option is a parameter
     approve: Annotated[
         ApproveMode | None,
         typer.Option(
-            help="What needs approval: ask, approve edits here, approve all, refuse (none).",
+            help="What needs approval: ask, edits here run, auto: commands in the sandbox too, all "
+            "runs, none.",
+            rich_help_panel=CONVERSATION,
+        ),
+    ] = None,
+    sandbox: Annotated[
+        SandboxMode | None,
+        typer.Option(
+            help="Run commands in the strongest sandbox here (auto), only in one (required), off.",
             rich_help_panel=CONVERSATION,
         ),
     ] = None,
@@ -247,6 +255,7 @@ def _main(  # noqa: PLR0913 - each option is a parameter
         "sampling.temperature": temperature,
         "sampling.seed": seed,
         "permissions.approve": approve,
+        "tools.sandbox": sandbox,
         "server.host": host,
         "server.port": port,
         "server.auth_mode": auth_mode,

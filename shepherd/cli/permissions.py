@@ -1,4 +1,4 @@
-"""The permission policy that the settings ask for."""
+"""The permission policy and the sandbox that the settings ask for."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +9,7 @@ from shepherd.config.settings import Config
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
 
 
 def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
@@ -19,6 +20,16 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
         user=[*_own_files(paths), *_rules(config.permissions.rules)],
         project=_rules(config.project_rules),
         store=PermissionStore(paths.permissions_file),
+    )
+
+
+def build_sandbox(config: Config) -> Sandbox:
+    """The sandbox for commands; nothing is tried before it is needed."""
+    tools = config.tools
+    return Sandbox(
+        SandboxMode(tools.sandbox),
+        writable=tuple(Path(path).expanduser() for path in tools.sandbox_writable),
+        readable=tuple(Path(path).expanduser() for path in tools.sandbox_readable),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.assemble import build_registry, tool_context
-from shepherd.cli.permissions import build_policy
+from shepherd.cli.permissions import build_policy, build_sandbox
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -60,5 +60,5 @@ def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
         build_registry(config),
         build_policy(config, paths, cwd),
         DenyingApprover(),
-        tool_context(config, paths, cwd),
+        tool_context(config, paths, cwd, build_sandbox(config)),
     )

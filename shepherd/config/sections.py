@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
-ApproveMode = Literal["ask", "edits", "all", "none"]
+ApproveMode = Literal["ask", "edits", "auto", "all", "none"]
+SandboxMode = Literal["auto", "required", "off"]
 AuthMode = Literal["none", "json"]
 
 
@@ -221,7 +222,8 @@ class PermissionRule(Section):
         str,
         Field(
             pattern=r"^[a-z0-9_*?]+$",
-            description="Tool, glob of tools, or read, write, shell, network, environment.",
+            description="Tool, glob of tools, or read, write, shell, shell_network, unsandboxed, "
+            "network, environment.",
         ),
     ]
     pattern: Annotated[
@@ -242,7 +244,8 @@ class PermissionsSection(Section):
         ApproveMode,
         Field(
             description="Calls that need approval: `ask` asks, `edits` approves changes to files "
-            "in the working directory, `all` approves everything, `none` refuses."
+            "in the working directory, `auto` also commands in the sandbox, `all` approves "
+            "everything, `none` refuses."
         ),
     ] = "ask"
     rules: Annotated[
@@ -271,6 +274,24 @@ class ToolsSection(Section):
     allow_private_hosts: Annotated[
         bool, Field(description="Let the http tools reach loopback and private addresses.")
     ] = False
+    sandbox: Annotated[
+        SandboxMode,
+        Field(
+            description="Commands run in the strongest sandbox that works here: `auto` runs them "
+            "without where none does, `required` refuses them, `off` uses none."
+        ),
+    ] = "auto"
+    sandbox_writable: Annotated[
+        list[str],
+        Field(
+            description="Paths outside the working directory that commands in the sandbox may "
+            "also write, such as `~/.cache/pip`."
+        ),
+    ] = []
+    sandbox_readable: Annotated[
+        list[str],
+        Field(description="Paths that commands in the sandbox may also read."),
+    ] = []
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
     ask_providers: Annotated[
         bool,
@@ -279,6 +300,16 @@ class ToolsSection(Section):
             "`ask` is false."
         ),
     ] = True
+
+    @field_validator("sandbox_writable", "sandbox_readable")
+    @classmethod
+    def _paths_are_absolute(cls, paths: list[str]) -> list[str]:
+        for path in paths:
+            if not path.startswith(("/", "~/")):
+                raise ValueError(f"must begin with / or ~/, got {path!r}")
+            if not path.strip("/~"):
+                raise ValueError(f"must not be the whole of {path!r}")
+        return paths
 
 
 class TerminalSection(Section):

@@ -7,9 +7,10 @@ a tool call. Everything that is not named here is refused, new settings too.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 
 FREE = frozenset(
@@ -36,8 +37,11 @@ ADDING_UP = frozenset({"tools.disabled"})
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
 
-STRICTNESS = ("all", "edits", "ask", "none")
-"""Modes of approval, the strictest last."""
+STRICTNESS: Mapping[str, tuple[str, ...]] = {
+    "permissions.approve": ("all", "auto", "edits", "ask", "none"),
+    "tools.sandbox": ("off", "auto", "required"),
+}
+"""Settings that a project's file may only make stricter: their values, the strictest last."""
 
 
 def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
@@ -61,8 +65,8 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
 def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
     if key in FREE | ADDING_UP or key.startswith("sampling."):
         return None
-    if key == "permissions.approve":
-        return _approve(value, str(below.get(key, "ask")))
+    if key in STRICTNESS:
+        return _looser(STRICTNESS[key], value, below.get(key, all_fields()[key].default))
     check = _CHECKS.get(key)
     return check(value) if check else "a project's file may not set it"
 
@@ -71,8 +75,8 @@ def _joined(value: object, below: object) -> list[object]:
     return [*cast(list[object], below or []), *cast(list[object], value)]
 
 
-def _approve(value: object, current: str) -> str | None:
-    if STRICTNESS.index(str(value)) >= STRICTNESS.index(current):
+def _looser(values: Sequence[str], value: object, current: object) -> str | None:
+    if values.index(str(value)) >= values.index(str(current)):
         return None
     return f'a project\'s file may not loosen it from "{current}"'
 

@@ -15,6 +15,8 @@ from shepherd.messages import ToolSpec
 
 if TYPE_CHECKING:
     from shepherd.tools.runner import ToolRunner
+    from shepherd.tools.sandbox.refusal import Refusal
+    from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 
 
 class Arguments(BaseModel):
@@ -44,9 +46,15 @@ class AccessKind(StrEnum):
     READ = "read"
     WRITE = "write"
     SHELL = "shell"
+    SHELL_NETWORK = "shell_network"  # a command in the sandbox, with network
+    UNSANDBOXED = "unsandboxed"  # a command outside the sandbox
     NETWORK = "network"
     ENVIRONMENT = "environment"
     NONE = "none"
+
+
+OPENS_SANDBOX = frozenset({AccessKind.SHELL_NETWORK, AccessKind.UNSANDBOXED})
+"""What only a rule that names it, or the user's answer to a question, can allow."""
 
 
 class Claim(StrEnum):
@@ -74,13 +82,15 @@ class Access:
 class ToolResult:
     """What a call gave: `content` is for the model, `display` (a diff, say) for the user.
 
-    `images` are what was read for the user; no tool of a model gives any.
+    `images` are what was read for the user; no tool of a model gives any. `refusal` is what the
+    sandbox refused to the programs of the call.
     """
 
     content: str
     ok: bool = True
     display: str = ""
     images: tuple[Image, ...] = ()
+    refusal: "Refusal | None" = None
 
 
 def denies_nothing(_access: Access) -> bool:
@@ -96,7 +106,9 @@ class ToolContext:
     `environment` is added to that of commands. Results have the names of `secrets` in their place.
     `denies` tells what a tool that finds its files while it runs (grep, glob) must pass over; the
     runner sets it from the policy. `tell` takes what happens while the tool runs. `runner` runs the
-    call: a tool that lets another model work gives it this one's tools.
+    call: a tool that lets another model work gives it this one's tools. `sandbox` finds the box for
+    tools that start programs, None means that they run without; the runner makes the `confinement`
+    of each call from it.
     """
 
     cwd: Path
@@ -109,18 +121,22 @@ class ToolContext:
     denies: Callable[[Access], bool] = denies_nothing
     tell: EventCallback = unheard
     runner: "ToolRunner | None" = None
+    sandbox: "Sandbox | None" = None
+    confinement: "Confinement | None" = None
 
 
 class Tool(ABC, Generic[A]):
     """One tool; stateless, so that one instance serves every session.
 
-    One that `asks_models` lets a model work, which is not offered it in turn.
+    One that `asks_models` lets a model work, which is not offered it in turn. One that
+    `starts_programs` starts them in the `confinement` of its context.
     """
 
     name: str
     description: str
     arguments: type[A]
     asks_models: bool = False
+    starts_programs: bool = False
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
@@ -135,6 +151,10 @@ class Tool(ABC, Generic[A]):
     def preview(self, arguments: A, context: ToolContext) -> str:
         """What a user is shown before approving: a diff or the command; "" if nothing more."""
         return ""
+
+    def start_directory(self, arguments: A, context: ToolContext) -> Path:
+        """The resolved directory in which a call starts programs."""
+        return context.cwd
 
     def deadline(self, arguments: A, context: ToolContext) -> float | None:
         """Seconds after which the runner stops the call; None if the tool does so itself."""

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from shepherd.errors import ShepherdError, ToolError
-from shepherd.events import EventCallback, unheard
+from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, ToolContext, ToolResult
+from shepherd.tools.confinement import Command, Confiner, Plan, refusal_note
 from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.approval import (
     Approval,
@@ -21,10 +22,12 @@ from shepherd.tools.permissions.approval import (
     Choice,
     NamingApprover,
 )
-from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.registry import AnyTool, ToolRegistry
+from shepherd.tools.sandbox.refusal import Refusal
+from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
 from shepherd.tools.text import cap_text, valid_json, valid_text
 from shepherd.tools.validation import argument_errors
 
@@ -49,6 +52,8 @@ class ToolRunner:
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         own_output = f"{escape_glob(str(spill_dir))}/**"
         policy.add(Rule("read", own_output, Decision.ALLOW, lifetime=Lifetime.SESSION))
+        sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
+        self._confiner = Confiner(policy, sandbox, spill_dir)
 
     def on_behalf_of(self, asker: str) -> "ToolRunner":
         """A runner for a model that a tool asks: by the same rules, with the same person to ask.
@@ -79,51 +84,101 @@ class ToolRunner:
         if tool is None:
             raise ToolError(f"unknown tool: {call.name}")
         arguments = _parse(tool, call)
+        await self._confiner.prepare(tell)
         denies = partial(self.policy.denies, tool.name)
         context = replace(self.context, denies=denies, output_bytes=limit, tell=tell, runner=self)
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
-        verdict = self.policy.decide(tool.name, accesses)
-        if verdict.decision is Decision.DENY:
-            raise ToolError(f"denied by rule: {verdict.cause}")
+        made = _Call(call, tool, arguments, context, tuple(accesses))
+        plan = await self._plan(made)
+        if plan.verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {plan.verdict.cause}")
         notes = ""
-        if verdict.decision is Decision.ASK:
-            notes = await self._approved(call, tool, arguments, accesses, verdict)
-        result = await _within(tool, arguments, context)
+        if plan.verdict.decision is Decision.ASK:
+            notes = await self._approved(made, plan)
+        result = await self._confined(made, plan)
         return replace(result, content=result.content + notes) if notes else result
 
-    async def _approved(
-        self,
-        call: ToolCall,
-        tool: AnyTool,
-        arguments: Arguments,
-        accesses: list[Access],
-        verdict: Verdict,
-    ) -> str:
+    async def _plan(self, made: "_Call") -> Plan:
+        """What the rules say of a call, and where it runs."""
+        if made.tool.starts_programs:
+            return await self._confiner.plan(made.command)
+        return Plan(self.policy.decide(made.tool.name, made.accesses), self.policy, self.policy)
+
+    async def _approved(self, made: "_Call", plan: Plan) -> str:
         """Ask; the text to add to the result. Raises ToolError if the answer is no."""
-        preview = await self._preview(tool, arguments, accesses)
         request = ApprovalRequest(
-            call=call,
-            accesses=tuple(accesses),
-            preview=valid_text(preview),
-            session=propose(self.policy, tool.name, accesses, Lifetime.SESSION),
-            always=propose(self.policy, tool.name, accesses, Lifetime.ALWAYS),
-            cause=verdict.cause,
+            call=made.call,
+            accesses=made.accesses,
+            preview=valid_text(await self._preview(made)),
+            session=propose(plan.policy, made.tool.name, made.accesses, Lifetime.SESSION),
+            always=propose(plan.policy, made.tool.name, made.accesses, Lifetime.ALWAYS),
+            cause=plan.verdict.cause,
+            sandbox=plan.sandbox_text,
         )
+        return await self._answer(made, request)
+
+    async def _answer(self, made: "_Call", request: ApprovalRequest) -> str:
+        """The text that a yes adds to the result. Raises ToolError if the answer is no."""
         approval = await self.approver.ask(request)
         if approval.choice is Choice.DENY:
             feedback = f": {approval.feedback}" if approval.feedback else ""
             raise ToolError(approval.reason + feedback)
-        if await asyncio.to_thread(tool.accesses, arguments, self.context) != accesses:
+        accesses = await asyncio.to_thread(made.tool.accesses, made.arguments, self.context)
+        if tuple(accesses) != made.accesses:
             raise ToolError("what the call touches has changed since it was approved; try again")
         return self._remember(request, approval)
 
-    async def _preview(self, tool: AnyTool, arguments: Arguments, accesses: list[Access]) -> str:
+    async def _confined(self, made: "_Call", plan: Plan) -> ToolResult:
+        """Run the call; when the sandbox refuses something, ask whether to run it with more."""
+        place = (
+            made.tool.start_directory(made.arguments, made.context)
+            if plan.box
+            else made.context.cwd
+        )
+        notes = ""
+        while True:
+            confinement = await self._confiner.confinement(plan, place)
+            context = replace(made.context, confinement=confinement)
+            result = await _within(made.tool, made.arguments, context)
+            if result.refusal is None:
+                return replace(result, content=result.content + notes)
+            try:
+                plan, answer = await self._opened(made, plan, result.refusal)
+            except ToolError as error:
+                said = refusal_note(result.refusal, str(error))
+                made.context.tell(CallbackEvent.SYSTEM, said, Topic.NOTICE, "")
+                return replace(result, content=f"{result.content}{notes}\n[{said}]")
+            notes += answer
+
+    async def _opened(self, made: "_Call", plan: Plan, refusal: Refusal) -> tuple[Plan, str]:
+        """The plan by which the call runs again, and the text to add to its result.
+
+        Raises ToolError if a rule or the user says no.
+        """
+        opening = plan.opening(refusal)
+        accesses = made.command.opening(opening.kind)
+        verdict = self.policy.decide(made.tool.name, accesses)
+        if verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {verdict.cause}")
+        everything = (*made.accesses, *accesses)
+        request = ApprovalRequest(
+            call=made.call,
+            accesses=accesses,
+            preview=valid_text(await self._preview(made)),
+            session=propose(opening.plan.policy, made.tool.name, everything, Lifetime.SESSION),
+            always=propose(opening.plan.policy, made.tool.name, everything, Lifetime.ALWAYS),
+            cause=verdict.cause,
+            sandbox=opening.question,
+        )
+        return opening.plan, await self._answer(made, request) + opening.note
+
+    async def _preview(self, made: "_Call") -> str:
         """The preview; raises its ToolError only if the model may know what it tells."""
         try:
-            return await asyncio.to_thread(tool.preview, arguments, self.context)
+            return await asyncio.to_thread(made.tool.preview, made.arguments, self.context)
         except ToolError as error:
-            reads = [access for access in accesses if access.kind is AccessKind.READ]
-            if self.policy.decide(tool.name, reads).decision is Decision.ALLOW:
+            reads = [access for access in made.accesses if access.kind is AccessKind.READ]
+            if self.policy.decide(made.tool.name, reads).decision is Decision.ALLOW:
                 raise
             return f"({error})"
 
@@ -153,6 +208,23 @@ class ToolRunner:
         for secret, name in self.context.secrets.items():
             text = text.replace(secret, f"[{name}]")
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call whose arguments were checked, with what it touches."""
+
+    call: ToolCall
+    tool: AnyTool
+    arguments: Any
+    context: ToolContext
+    accesses: tuple[Access, ...]
+
+    @property
+    def command(self) -> Command:
+        """The call as one that starts programs."""
+        place = self.tool.start_directory(self.arguments, self.context)
+        return Command(self.tool.name, self.accesses, place, self.context.tell)
 
 
 def _parse(tool: AnyTool, call: ToolCall) -> Arguments:

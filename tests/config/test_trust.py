@@ -18,6 +18,7 @@ TIGHTENING = {
     "tools.allow_private_hosts": False,
     "tools.ask_providers": False,
     "permissions.approve": "none",
+    "tools.sandbox": "required",
     "model.name": "some-model",
 }
 REFUSED = [
@@ -63,12 +64,24 @@ def test_tightening_is_taken(places: Places, key: str, value: object) -> None:
     assert getattr(places.load().section(section), name) == value
 
 
-@pytest.mark.parametrize(("user", "project"), list(product(STRICTNESS, repeat=2)))
-def test_approval_only_gets_stricter(places: Places, user: str, project: str) -> None:
-    places.user_file.write_text(f'[permissions]\napprove = "{user}"\n')
-    write(places, "permissions.approve", project)
-    stricter = max(user, project, key=STRICTNESS.index)
-    assert places.load().permissions.approve == stricter
+@pytest.mark.parametrize(
+    ("key", "user", "project"),
+    [(key, *pair) for key, values in STRICTNESS.items() for pair in product(values, repeat=2)],
+)
+def test_modes_only_get_stricter(places: Places, key: str, user: str, project: str) -> None:
+    section, _, name = key.partition(".")
+    places.user_file.write_text(f'[{section}]\n{name} = "{user}"\n')
+    write(places, key, project)
+    stricter = max(user, project, key=STRICTNESS[key].index)
+    assert getattr(places.load().section(section), name) == stricter
+
+
+def test_a_project_can_not_switch_the_sandbox_off(places: Places) -> None:
+    write(places, "tools.sandbox", "off")
+    config = places.load()
+    assert config.tools.sandbox == "auto"
+    (warning,) = config.warnings
+    assert 'may not loosen it from "auto"' in warning
 
 
 @pytest.mark.parametrize(

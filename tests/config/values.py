@@ -28,5 +28,7 @@ def other_value(field: FieldInfo) -> object:
 
 
 OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} | {
-    "sampling.samplers": ["temperature", "top_k"]
+    "sampling.samplers": ["temperature", "top_k"],
+    "tools.sandbox_writable": ["~/.cache/pip"],
+    "tools.sandbox_readable": ["/srv/data"],
 }

@@ -214,6 +214,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
         always=_rules(data["always"]),
         cause=str(data["cause"]),
         asker=str(data.get("asker", "")),
+        sandbox=str(data.get("sandbox", "")),
     )
 
 

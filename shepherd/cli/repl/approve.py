@@ -13,6 +13,7 @@ from shepherd.tools.permissions.rules import Rule
 ONCE, SESSION, ALWAYS, FEEDBACK, NO = "y", "s", "a", "f", "n"
 FEEDBACK_LABEL = "tell the model: "
 MAX_ASKER = 80
+MAX_SANDBOX = 300
 
 
 class TerminalApprover:
@@ -57,8 +58,7 @@ def offered_keys(request: ApprovalRequest) -> list[str]:
 
 def question(request: ApprovalRequest) -> RenderableType:
     """What is asked, with what each key does."""
-    asker = f" for {one_line(request.asker, MAX_ASKER)}" if request.asker else ""
-    head = Text(f"Allow {clean(request.call.name)}{asker}?", style="warn")
+    head = Text(headline(request), style="warn")
     if request.cause:
         head.append(f"  ({clean(request.cause)})", style="quiet")
     meanings = {
@@ -74,6 +74,13 @@ def question(request: ApprovalRequest) -> RenderableType:
         separator = ": " if len(rules) == 1 else ":\n" if rules else ""
         rows.add_row(Text(f"  {key}", style="bold"), Text(first + separator + "\n".join(rules)))
     return Group(Text(), head, rows)
+
+
+def headline(request: ApprovalRequest) -> str:
+    """What is asked, in a line: the call, and what the user must know about the sandbox."""
+    asker = f" for {one_line(request.asker, MAX_ASKER)}" if request.asker else ""
+    sandbox = f" {one_line(request.sandbox, MAX_SANDBOX)}" if request.sandbox else ""
+    return f"Allow {clean(request.call.name)}{asker}?{sandbox}"
 
 
 def _rules_text(rules: tuple[Rule, ...]) -> str:

@@ -40,6 +40,7 @@ class PendingApproval:
             "preview": self.asked.preview,
             "cause": self.asked.cause,
             "asker": self.asked.asker,
+            "sandbox": self.asked.sandbox,
             "session": [_rule_to_json(rule) for rule in self.asked.session],
             "always": [_rule_to_json(rule) for rule in self.asked.always],
         }

@@ -42,7 +42,8 @@ class ApprovalRequest:
     `preview` is a diff or the command. `session` and `always` are exactly the rules that these
     answers would add; where they are empty the answer counts for this call only. `cause` is the
     rule or the reason because of which it asks. `asker` names the model whose call it is, where
-    that is not the one that the user talks to.
+    that is not the one that the user talks to. `sandbox` is what the user must know about the
+    sandbox: what it refused and what a yes opens, or that the call runs outside; "" if nothing.
     """
 
     call: ToolCall
@@ -52,6 +53,7 @@ class ApprovalRequest:
     always: tuple[Rule, ...] = ()
     cause: str = ""
     asker: str = ""
+    sandbox: str = ""
 
     def rules_for(self, choice: Choice) -> tuple[Rule, ...]:
         """The rules that `choice` would add."""

@@ -7,16 +7,21 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
 from shepherd.tools.pathglob import glob_regex
 from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 
 
 def speaks_of(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
-    """Whether a rule is about this tool or kind of access, and holds in `cwd`."""
+    """Whether a rule is about this tool or kind of access, and holds in `cwd`.
+
+    A rule that opens the sandbox names the kind: `allow execute_command *` opens nothing.
+    """
     if rule.scope and not cwd.is_relative_to(rule.scope):
         return False
+    if kind in OPENS_SANDBOX and rule.decision is Decision.ALLOW:
+        return rule.tool == kind.value
     return rule.tool == kind.value or fnmatchcase(tool, rule.tool)
 
 
@@ -25,7 +30,7 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
     match access.kind:
         case AccessKind.READ | AccessKind.WRITE:
             return path_regex(rule, cwd).fullmatch(access.target) is not None
-        case AccessKind.SHELL:
+        case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
             return command_matches(rule, access.target)
         case AccessKind.NETWORK:
             return host_matches(rule.pattern, access.target)

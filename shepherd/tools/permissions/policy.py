@@ -1,15 +1,18 @@
 """Which rule decides: the last match wins, a project may only tighten, secrets stay shut."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import default_rules, edits_rules, protected_rules
 from shepherd.tools.permissions.layer import RuleLayer
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.permissions.store import PermissionStore
+
+_HELD_BY_SANDBOX = frozenset({AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE})
 
 
 class ApproveMode(StrEnum):
@@ -17,6 +20,7 @@ class ApproveMode(StrEnum):
 
     ASK = "ask"
     EDITS = "edits"
+    AUTO = "auto"
     ALL = "all"
     NONE = "none"
 
@@ -40,7 +44,8 @@ class PermissionPolicy:
 
     In rising order of weight: defaults, mode, `user` (the settings file), the store, rules added
     in this session. `project` rules come from a file that a stranger may have written: they
-    count only where they are stricter than all the others.
+    count only where they are stricter than all the others. Mode `auto` counts as `ask` until
+    `has_sandbox` is set: a sandbox was tried and holds.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class PermissionPolicy:
     ) -> None:
         self._cwd = cwd.resolve()
         self.mode = mode
+        self.has_sandbox = False
+        self.is_contained = False
         self._store = store
         stored = store.load() if store else []
         self._defaults = RuleLayer(default_rules(), self._cwd)
@@ -69,7 +76,7 @@ class PermissionPolicy:
 
     def rules(self) -> list[Rule]:
         """Every rule in force, the weightiest last; the project's come at the very end."""
-        edits = self._edits.rules if self.mode is ApproveMode.EDITS else []
+        edits = self._edits.rules if self._allows_edits else []
         weighty = [*self._own.rules, *self._protected.rules, *self._project.rules]
         return [*self._defaults.rules, *edits, *weighty]
 
@@ -87,10 +94,21 @@ class PermissionPolicy:
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
         self._own = RuleLayer(lasting, self._cwd)
 
+    def contained(self) -> "PermissionPolicy":
+        """The same rules over a command that a sandbox contains.
+
+        In mode `auto` the defaults do not ask about it: what it runs, reads and writes stays in
+        the sandbox. Rules that the user or the project gave ask and deny as ever, also of what a
+        line that can't be read in full only mentions.
+        """
+        policy = copy(self)
+        policy.is_contained = self.mode is ApproveMode.AUTO and self.has_sandbox
+        return policy
+
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
         """Whether the call would run unasked if `rules` were added."""
         own = self._own.extended(rules)
-        verdicts = (self._with_mode(self._ruled(tool, access, own)) for access in accesses)
+        verdicts = (self._with_mode(access, self._ruled(tool, access, own)) for access in accesses)
         return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
@@ -100,27 +118,47 @@ class PermissionPolicy:
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
-        return self._with_mode(self._ruled(tool, access, self._own))
+        return self._with_mode(access, self._ruled(tool, access, self._own))
 
     def denies(self, tool: str, access: Access) -> bool:
         """Whether a rule denies the access, whatever was approved."""
         return self._ruled(tool, access, self._own).decision is Decision.DENY
 
-    def _with_mode(self, verdict: Verdict) -> Verdict:
+    @property
+    def _allows_edits(self) -> bool:
+        return self.mode is ApproveMode.EDITS or (
+            self.mode is ApproveMode.AUTO and self.has_sandbox
+        )
+
+    def _with_mode(self, access: Access, verdict: Verdict) -> Verdict:
         if verdict.decision is not Decision.ASK:
             return verdict
-        if self.mode is ApproveMode.ALL:
+        if self.mode is ApproveMode.ALL and access.kind not in OPENS_SANDBOX:
+            return Verdict(Decision.ALLOW, verdict.rule)
+        if self._contains(access, verdict):
             return Verdict(Decision.ALLOW, verdict.rule)
         if self.mode is ApproveMode.NONE:
             return Verdict(Decision.DENY, verdict.rule, note="--approve none")
         return verdict
+
+    def _contains(self, access: Access, verdict: Verdict) -> bool:
+        return (
+            self.is_contained
+            and access.kind in _HELD_BY_SANDBOX
+            and not self._is_given(verdict.rule)
+        )
+
+    def _is_given(self, rule: Rule | None) -> bool:
+        """Whether the user or the project gave the rule."""
+        return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
         verdict = self._by_rule(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
-            return Verdict(Decision.ALLOW)
+            counts = self.is_contained and self._is_given(verdict.rule)
+            return verdict if counts else Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
             return Verdict(Decision.ASK, note="the command can't be read in full")
         return verdict
@@ -138,7 +176,7 @@ class PermissionPolicy:
         return decided
 
     def _built_in(self, tool: str, access: Access) -> Rule | None:
-        edits = self._edits.last(tool, access) if self.mode is ApproveMode.EDITS else None
+        edits = self._edits.last(tool, access) if self._allows_edits else None
         return edits or self._defaults.last(tool, access)
 
 

@@ -44,7 +44,7 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         return None
     subject, pattern = access.kind.value, access.target
     match access.kind:
-        case AccessKind.SHELL:
+        case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
             pattern = command_rule(access.target)
         case AccessKind.READ:
             pattern = _read_pattern(Path(access.target), cwd)

@@ -2,7 +2,9 @@
 
 import shlex
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema, field_validator
@@ -10,10 +12,13 @@ from pydantic import Field, WithJsonSchema, field_validator
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import reason, resolve_path
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.refusal import Refusal
+from shepherd.tools.sandbox.sandbox import Confinement
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.environment import safe_environment
 from shepherd.tools.shell.output import CappedOutput
-from shepherd.tools.shell.process import Exit, Program, run_program
+from shepherd.tools.shell.process import Exit, run_program
 
 MAX_TIMEOUT = 3600.0
 
@@ -42,6 +47,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     name = "execute_command"
     description = "Run a shell command."
     arguments = ExecuteArguments
+    starts_programs = True
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
@@ -64,15 +70,18 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
         return None  # it stops the process itself and still returns the output
 
+    def start_directory(self, arguments: ExecuteArguments, context: ToolContext) -> Path:
+        return resolve_path(arguments.cwd or ".", context.cwd)
+
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
-        cwd = resolve_path(arguments.cwd or ".", context.cwd)
+        cwd = self.start_directory(arguments, context)
         timeout = arguments.timeout or context.timeout
         out = CappedOutput(context.output_bytes * 3 // 4, context.spill_dir)
         err = CappedOutput(context.output_bytes // 4, context.spill_dir)
-        environment = {**safe_environment(), **context.environment, "PWD": str(cwd)}
-        program = Program(_argv(arguments.command), cwd, environment)
+        program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
         try:
-            exit_ = await run_program(program, out.feed, err.feed, timeout)
+            with _entered(program, context.confinement) as confined:
+                exit_ = await run_program(confined, out.feed, err.feed, timeout)
         except OSError as error:
             if not cwd.is_dir():
                 raise ToolError(f"no such directory: {arguments.cwd}") from error
@@ -80,7 +89,26 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         finally:
             texts = out.text(), err.text()
         ok = exit_.code == 0 and not exit_.timed_out
-        return ToolResult(_result(*texts, exit_, timeout), ok=ok)
+        refusal = _refusal(context.confinement, texts, exit_)
+        return ToolResult(_result(*texts, exit_, timeout), ok=ok, refusal=refusal)
+
+
+def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:
+    variables = {**safe_environment(), **context.environment, "PWD": str(cwd)}
+    hidden = context.confinement.hidden_variables if context.confinement else frozenset[str]()
+    return {name: value for name, value in variables.items() if name not in hidden}
+
+
+def _entered(program: Program, confinement: Confinement | None) -> AbstractContextManager[Program]:
+    return nullcontext(program) if confinement is None else confinement.enter(program)
+
+
+def _refusal(
+    confinement: Confinement | None, texts: tuple[str, str], exit_: Exit
+) -> Refusal | None:
+    if confinement is None or exit_.timed_out:
+        return None
+    return confinement.refusal("\n".join(texts), exit_.code)
 
 
 def _doubted(access: Access) -> Access:

@@ -64,7 +64,8 @@ def test_defaults_in_every_mode(
     kind: AccessKind, target: str, ask: str, edits: str, all_: str, none: str
 ) -> None:
     decisions = [decide(policy(mode), kind, target, "write_file") for mode in ApproveMode]
-    assert decisions == [ask, edits, all_, none]
+    auto_without_a_sandbox = ask
+    assert decisions == [ask, edits, auto_without_a_sandbox, all_, none]
 
 
 def test_edits_allows_neither_deleting_nor_redirections() -> None:

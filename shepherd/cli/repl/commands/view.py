@@ -27,7 +27,11 @@ def view_commands(context: CommandContext, table: CommandTable) -> list[Command]
         Command("help", "", "what there is", view.help),
         Command("tools", "", "the tools that the model may call", view.tools),
         Command(
-            "approve", "ask|edits|all|none", "what runs without asking", view.approve, view.modes
+            "approve",
+            "ask|edits|auto|all|none",
+            "what runs without asking",
+            view.approve,
+            view.modes,
         ),
         Command(
             "thinking",
@@ -112,6 +116,8 @@ class _View:
 _MODE_TEXT = {
     ApproveMode.ASK: "What no rule allows is asked about.",
     ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
+    ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
+    "without asking.",
     ApproveMode.ALL: "Everything that no rule denies runs without asking.",
     ApproveMode.NONE: "What would be asked about is refused.",
 }

@@ -1,0 +1,199 @@
+"""Which calls run in the sandbox, with which rights, and what a refusal needs."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.permissions.files import TOOL
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy, Verdict
+from shepherd.tools.permissions.rules import Decision
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.sandbox import Confinement, Sandbox, SandboxMode
+from shepherd.tools.shell.git_lines import changes_repository, is_git_line
+from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
+
+OUTSIDE = "It runs outside the sandbox."
+WITH_NETWORK = "It runs in the sandbox with network."
+TOO_LARGE = (
+    "The working directory holds too many files to find every secret in it, so commands ask as "
+    "without a sandbox."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A call of `tool` that starts programs in the directory `place`.
+
+    `tell` takes what the user should know.
+    """
+
+    tool: str
+    accesses: tuple[Access, ...]
+    place: Path
+    tell: EventCallback
+
+    def opening(self, kind: AccessKind) -> tuple[Access, ...]:
+        """The programs, as what runs with network or outside of the sandbox."""
+        shell = (access for access in self.accesses if access.kind is AccessKind.SHELL)
+        return tuple(replace(access, kind=kind) for access in shell)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a call runs: without a `box` as it is, else inside with these rights.
+
+    `rules` decide over it, and `policy` are the rules with what the box holds. `is_contained` says
+    that the call runs unasked because the box holds it.
+    """
+
+    verdict: Verdict
+    rules: PermissionPolicy
+    policy: PermissionPolicy
+    rights: Rights = NO_RIGHTS
+    box: Box | None = None
+    is_contained: bool = False
+
+    @property
+    def sandbox_text(self) -> str:
+        """What a question about the call says of the sandbox."""
+        if self.rights.outside:
+            return OUTSIDE
+        return WITH_NETWORK if self.rights.network else ""
+
+    def opening(self, refusal: Refusal) -> "Opening":
+        """How the call can run again after this refusal: with network, or outside."""
+        plan = replace(self, is_contained=False)
+        if refusal.kind is Refused.NETWORK and not self.rights.network:
+            plan = replace(plan, rights=replace(self.rights, network=True))
+            return Opening(AccessKind.SHELL_NETWORK, plan, refusal.text, "with network")
+        rights = replace(self.rights, outside=True)
+        plan = replace(plan, rights=rights, policy=self.rules)
+        return Opening(AccessKind.UNSANDBOXED, plan, refusal.text, "outside the sandbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A second run of a call, with more rights, after the box refused something to the first."""
+
+    kind: AccessKind
+    plan: Plan
+    refused: str
+    how: str
+
+    @property
+    def question(self) -> str:
+        """What the user is asked."""
+        return f"{self.refused[:1].upper()}{self.refused[1:]}. Run it again {self.how}?"
+
+    @property
+    def note(self) -> str:
+        """What the model reads behind the result of the second run."""
+        return f"\n[{self.refused}; the user had it run again {self.how}]"
+
+
+class Confiner:
+    """Plans the calls of the tools that start programs, by the rules of a session."""
+
+    def __init__(self, policy: PermissionPolicy, sandbox: Sandbox, spill_dir: Path) -> None:
+        self._policy = policy
+        self._sandbox = sandbox
+        self._shielding = Shielding(policy, sandbox, spill_dir)
+
+    async def prepare(self, tell: EventCallback) -> None:
+        """Let the mode `auto` count if a box holds; else tell once why it does not."""
+        if self._policy.mode is not ApproveMode.AUTO:
+            return
+        missing = await self._sandbox.missing()
+        self._policy.has_sandbox = not missing
+        if missing:
+            self._tell(tell, f"{missing} So `auto` asks as `ask` does.")
+
+    async def plan(self, command: Command) -> Plan:
+        """How the call is to run.
+
+        Raises ToolError if the settings require a box and there is none.
+        """
+        accesses = command.accesses
+        verdict = self._policy.decide(command.tool, accesses)
+        plan = Plan(verdict, self._policy, self._policy)
+        if verdict.decision is Decision.DENY:
+            return plan
+        box = (await self._sandbox.find()).box
+        if box is None:
+            await self._without_box(command.tell)
+            return plan
+        plan = replace(plan, rights=self._rights_by_rule(command), box=box)
+        if verdict.decision is Decision.ASK and self._can_contain(plan, command):
+            return await self._contained(plan, command)
+        files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
+        return replace(plan, rights=replace(plan.rights, git=is_git_line(accesses), files=files))
+
+    async def confinement(self, plan: Plan, place: Path) -> Confinement | None:
+        """Where the call runs; None if there is no box around it."""
+        if plan.box is None or plan.rights.outside:
+            return None
+        profile, _ = await asyncio.to_thread(self._shielding.profile, place, plan.rights)
+        hidden = self._secret_variables(os.environ) if plan.is_contained else frozenset[str]()
+        return Confinement(plan.box, profile, hidden)
+
+    async def _without_box(self, tell: EventCallback) -> None:
+        missing = await self._sandbox.missing()
+        if self._sandbox.mode is SandboxMode.REQUIRED:
+            raise ToolError(
+                f"not run: commands need a sandbox (tools.sandbox = required). {missing}"
+            )
+        if self._sandbox.mode is SandboxMode.AUTO:
+            self._tell(tell, f"{missing} Commands run without one.")
+
+    def _rights_by_rule(self, command: Command) -> Rights:
+        return Rights(
+            network=self._is_open(command, AccessKind.SHELL_NETWORK),
+            outside=self._is_open(command, AccessKind.UNSANDBOXED),
+        )
+
+    def _is_open(self, command: Command, kind: AccessKind) -> bool:
+        """Whether rules allow it for every program of the call."""
+        opening = command.opening(kind)
+        exact = any(access.claim is Claim.EXACT for access in opening)
+        return exact and self._policy.decide(command.tool, opening).decision is Decision.ALLOW
+
+    def _can_contain(self, plan: Plan, command: Command) -> bool:
+        if self._policy.mode is not ApproveMode.AUTO or plan.rights.outside:
+            return False
+        here = command.place.is_relative_to(self._policy.cwd)
+        return here and not changes_repository(command.accesses)
+
+    async def _contained(self, plan: Plan, command: Command) -> Plan:
+        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, plan.rights)
+        if not holds:
+            self._tell(command.tell, TOO_LARGE)
+            return plan
+        policy = self._policy.contained()
+        verdict = policy.decide(command.tool, command.accesses)
+        is_contained = verdict.decision is Decision.ALLOW
+        return replace(plan, verdict=verdict, policy=policy, is_contained=is_contained)
+
+    def _secret_variables(self, environment: Mapping[str, str]) -> frozenset[str]:
+        """The variables that a tool would have to ask for."""
+        accesses = {name: Access(AccessKind.ENVIRONMENT, name) for name in environment}
+        decide = self._policy.decide_one
+        return frozenset(
+            name
+            for name, access in accesses.items()
+            if decide(TOOL, access).decision is not Decision.ALLOW
+        )
+
+    def _tell(self, tell: EventCallback, text: str) -> None:
+        if self._sandbox.is_new(text):
+            tell(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
+
+
+def refusal_note(refusal: Refusal, reason: str) -> str:
+    """What the user, and the model behind its result, read when a refusal stands."""
+    return f"{refusal.text}; not run again with more rights ({reason})"

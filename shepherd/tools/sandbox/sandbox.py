@@ -1,0 +1,105 @@
+"""The sandbox of a session: which box holds here, and what a call may do in it."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.find import Finding, find_box
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.refusal import Refusal, refused
+
+
+class SandboxMode(StrEnum):
+    """The setting `tools.sandbox`."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """A box with the profile of one call.
+
+    The program does not get the `hidden_variables` of the environment.
+    """
+
+    box: Box
+    profile: Profile
+    hidden_variables: frozenset[str] = frozenset()
+    refusals: list[Refusal] = field(default_factory=list[Refusal])
+
+    def enter(self, program: Program) -> AbstractContextManager[Program]:
+        """The program that runs `program` inside; raises ToolError if the box can't be made."""
+        return self.box.enter(program, self.profile, self.refusals.append)
+
+    def refusal(self, output: str, exit_code: int) -> Refusal | None:
+        """What the box refused to a program that has ended, if anything."""
+        if self.refusals:
+            return self.refusals[0]
+        return refused(output, exit_code, self.profile)
+
+
+class Sandbox:
+    """Finds the box when it is first needed, and remembers what the user was told about it.
+
+    `writable` and `readable` are the user's paths. `find` takes up to a second and is called in a
+    thread.
+    """
+
+    def __init__(
+        self,
+        mode: SandboxMode = SandboxMode.AUTO,
+        *,
+        writable: tuple[Path, ...] = (),
+        readable: tuple[Path, ...] = (),
+        find: Callable[[], Finding] | None = None,
+    ) -> None:
+        self.mode = mode
+        self.writable = writable
+        self.readable = readable
+        self._find = find or _find_box_once
+        self._finding: Finding | None = Finding(None, ()) if mode is SandboxMode.OFF else None
+        self._notices: set[str] = set()
+
+    async def find(self) -> Finding:
+        """The box that holds here; none where the sandbox is off."""
+        if self._finding is None:
+            self._finding = await asyncio.to_thread(self._find)
+        return self._finding
+
+    async def missing(self) -> str:
+        """Why commands run without a box, as a sentence; "" if they do not."""
+        finding = await self.find()
+        if finding.box is not None:
+            return ""
+        if self.mode is SandboxMode.OFF:
+            return "The sandbox is off (tools.sandbox)."
+        return f"No sandbox works here: {problems(finding)}. `shepherd doctor` tells more."
+
+    def is_new(self, notice: str) -> bool:
+        """Whether the user was not told this before in this session."""
+        is_new = notice not in self._notices
+        self._notices.add(notice)
+        return is_new
+
+
+def problems(finding: Finding) -> str:
+    """Why no box holds, and what helps."""
+    reasons = [
+        "; ".join(part for part in (f"{a.name}: {a.reason}", a.advice) if part)
+        for a in finding.tried
+        if not a.ok
+    ]
+    return "; ".join(reasons) or "there is none for this system"
+
+
+@cache
+def _find_box_once() -> Finding:
+    return find_box()

@@ -1,0 +1,109 @@
+"""Finding the files of a tree that a sandbox must hide or keep as they are."""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+MAX_ENTRIES = 100_000
+"""Files and directories that are looked at; a larger tree counts as unknown."""
+
+MAX_SHIELDED = 1000
+"""Paths that a sandbox is given to hide or keep."""
+
+SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__"})
+"""Directories of what others wrote or programs made; nothing in them is looked at."""
+
+_SETTLED_NS = 2_000_000_000
+"""Age from which the time of a directory's last change tells that nothing came later."""
+
+
+class Rules(Protocol):
+    """Which files matter; see `FileRules`."""
+
+    def concerns(self, name: str) -> bool: ...
+
+    def hides(self, path: str) -> bool: ...
+
+    def keeps(self, path: str) -> bool: ...
+
+
+@dataclass(slots=True)
+class Shielded:
+    """The paths that the sandbox hides, and those that it keeps as they are.
+
+    `complete` is False if there are too many, or the tree was too large to see all of it.
+    """
+
+    hidden: set[str] = field(default_factory=set[str])
+    kept: set[str] = field(default_factory=set[str])
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """What a directory held; `changed` is its status change time, in ns, -1 if it may be newer."""
+
+    changed: int
+    entries: int = 0
+    below: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class TreeScanner:
+    """Looks at a tree as often as needed; only directories that have changed are read again."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._known: dict[str, _Directory] = {}
+
+    def scan(self, root: str) -> Shielded:
+        """What is in the tree at `root` now."""
+        shielded, entries = Shielded(), 0
+        known: dict[str, _Directory] = {}
+        pending = [root]
+        while pending:
+            path = pending.pop()
+            directory = known[path] = self._directory(path)
+            entries += directory.entries
+            shielded.hidden.update(directory.hidden)
+            shielded.kept.update(directory.kept)
+            pending.extend(directory.below)
+            if entries > MAX_ENTRIES:
+                shielded.complete = False
+                break
+        self._known = known
+        if len(shielded.hidden) + len(shielded.kept) > MAX_SHIELDED:
+            shielded.complete = False
+        return shielded
+
+    def _directory(self, path: str) -> _Directory:
+        try:
+            changed = os.lstat(path).st_ctime_ns
+            known = self._known.get(path)
+            if known is not None and known.changed == changed:
+                return known
+            settled = changed < time.time_ns() - _SETTLED_NS
+            with os.scandir(path) as entries:
+                return self._read(entries, changed if settled else -1)
+        except OSError:
+            return _Directory(-1)  # gone, or closed to us and so to commands
+
+    def _read(self, entries: Iterable[os.DirEntry[str]], changed: int) -> _Directory:
+        count = 0
+        below: list[str] = []
+        hidden: list[str] = []
+        kept: list[str] = []
+        for entry in entries:
+            count += 1
+            if self._rules.concerns(entry.name):
+                if self._rules.hides(entry.path):
+                    hidden.append(entry.path)
+                    continue
+                if self._rules.keeps(entry.path):
+                    kept.append(entry.path)
+            if entry.name not in SKIPPED and entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+        return _Directory(changed, count, tuple(below), tuple(hidden), tuple(kept))

@@ -1,0 +1,113 @@
+"""What a command may reach in the sandbox, by the rules of a session."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.permissions.files import FileRules
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.rules import Rule
+from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.repository import RUNS_PROGRAMS, git_directories
+from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.sandbox.tree import TreeScanner
+
+MAX_GRANTED = 32
+"""Files outside the working directory that an approved line may name and so reach."""
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one call may do that the sandbox refuses otherwise.
+
+    With `git` the repository can be written, but for what runs by itself. `files` are the accesses
+    to files that were approved.
+    """
+
+    network: bool = False
+    outside: bool = False
+    git: bool = False
+    files: tuple[Access, ...] = ()
+
+
+NO_RIGHTS = Rights()
+
+
+class Shielding:
+    """Makes profiles; remembers what it has seen of the working directory."""
+
+    def __init__(self, policy: PermissionPolicy, sandbox: Sandbox, spill_dir: Path) -> None:
+        self._policy = policy
+        self._sandbox = sandbox
+        self._spill_dir = spill_dir
+        self._home = Path("~").expanduser().resolve()
+        self._rules: list[Rule] | None = None
+
+    def profile(self, cwd: Path, rights: Rights) -> tuple[Profile, bool]:
+        """What a call in `cwd` may reach, and whether that holds.
+
+        It does not if the working directory is too large to find all secrets in it.
+        """
+        files, scanner = self._up_to_date()
+        root = self._policy.cwd
+        shielded = scanner.scan(str(root))
+        hidden, kept = {*map(Path, shielded.hidden)}, {*map(Path, shielded.kept)}
+        for name in files.named(self._home):
+            path = Path(os.path.realpath(name))
+            if files.hides(name) or files.hides(str(path)):
+                hidden.add(path)
+            elif path.is_relative_to(root) and files.keeps(str(path)):
+                kept.add(path)
+        kept |= {root / name for name in files.run_by_themselves}
+        writable, git_kept = _repository(root) if rights.git else ((), ())
+        kept = {path for path in kept if path not in writable} | {*git_kept}
+        profile = Profile(
+            root=root,
+            cwd=cwd,
+            home=self._home,
+            protected=tuple(sorted(kept)),
+            hidden=tuple(sorted(hidden)),
+            readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
+            writable=(*self._sandbox.writable, *writable, *_granted(rights, root, _WRITES)),
+            network=rights.network,
+        )
+        return profile, shielded.complete
+
+    def _up_to_date(self) -> tuple[FileRules, TreeScanner]:
+        rules = self._policy.rules()
+        if rules != self._rules:
+            self._rules = rules
+            self._files = FileRules(self._policy)
+            self._scanner = TreeScanner(self._files)
+        return self._files, self._scanner
+
+
+_READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))
+_WRITES = (AccessKind.WRITE, (Claim.EXACT,))
+
+
+def _granted(
+    rights: Rights, root: Path, what: tuple[AccessKind, Sequence[Claim]]
+) -> Iterable[Path]:
+    """The approved files outside of `root`; none that holds it."""
+    kind, claims = what
+    paths = (Path(a.target) for a in rights.files if a.kind is kind and a.claim in claims)
+    return islice((path for path in paths if _is_apart(path, root)), MAX_GRANTED)
+
+
+def _is_apart(path: Path, root: Path) -> bool:
+    home = Path("~").expanduser()
+    if path.is_relative_to(root) or root.is_relative_to(path) or home.is_relative_to(path):
+        return False
+    return not any(path.is_relative_to(place) for place in _SYSTEM) and path.exists()
+
+
+def _repository(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The git directories of `root`, and what in them stays as it is."""
+    directories = git_directories(root)
+    return directories, tuple(d / name for d in directories for name in RUNS_PROGRAMS)
