@@ -1,11 +1,8 @@
 """Commands in bubblewrap."""
 
-import contextlib
-import os
 import shutil
-import sys
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +10,28 @@ from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Report, ignore_refusals
 from shepherd.tools.sandbox.layout import Mount, MountKind, mounts
-from shepherd.tools.sandbox.limits import resource_limits
-from shepherd.tools.sandbox.private import private_files
+from shepherd.tools.sandbox.limits import SHARED_MEMORY, resource_limits
+from shepherd.tools.sandbox.payload import helper_argv, payload
+from shepherd.tools.sandbox.preparation import preparation
 from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.surroundings import boxed_environment
+from shepherd.tools.sandbox.toolchains import real
 
-_HELPER = Path(__file__).parent / "inside" / "start.py"
-_INSIDE = "/run/shepherd/start.py"
-_SHARED_MEMORY = 1 << 30
 _MAX_ARGUMENTS = 8900  # bubblewrap stops at 9000
-# SIGTERM must not end bubblewrap itself, which would kill the command before it can clean up
-_IGNORING_TERM = ("/bin/sh", "-c", "trap '' TERM; exec \"$@\"", "sh")
+# joins control groups; SIGTERM must not end bubblewrap before the command has cleaned up
+_ENTRANCE_SCRIPT = """
+trap '' TERM
+groups=$1
+shift
+while [ "$groups" -gt 0 ]; do
+    echo 0 > "$1" || exit 125
+    shift
+    groups=$((groups - 1))
+done
+exec "$@"
+"""
+_ENTRANCE = ("/bin/sh", "-c", _ENTRANCE_SCRIPT, "sh")
 _MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}
 
 
@@ -40,22 +48,28 @@ class Bubblewrap:
         executable = shutil.which("bwrap")
         if executable is None:
             raise ToolError("bubblewrap (bwrap) is not installed")
-        with ExitStack() as resources:
-            private = resources.enter_context(private_files())
+        with preparation(profile, report) as prepared:
             environment = boxed_environment(program.environment, "/tmp")
-            shown = mounts(profile, private, environment)
-            words = [*_namespaces(profile), *_places(shown), "--chdir", str(profile.cwd)]
+            shown = mounts(profile, prepared.private, environment)
+            network = Network.INTERNET if profile.network else Network.OWN
+            rules = prepared.send(filter_for_this_machine(FilterOptions(network)))
+            orders = {
+                "limits": dict(resource_limits(profile.limits)),
+                "command": list(program.argv),
+            }
+            starter = prepared.send(payload("start", orders))
+            words = [*_namespaces(profile), *_places(shown), "--chdir", str(real(profile.cwd))]
+            words += ["--seccomp", str(rules), "--info-fd", str(prepared.info)]
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
-            arguments = resources.enter_context(memory_file("\0".join(words).encode()))
-            argv = [*_IGNORING_TERM, executable, "--args", str(arguments), "--"]
-            argv += [*_starter(profile), "--", *program.argv]
+            arguments = prepared.send("\0".join(words).encode())
+            wrapper = [*_ENTRANCE, str(len(prepared.groups)), *prepared.groups, executable]
             yield replace(
                 program,
-                argv=argv,
+                argv=[*wrapper, "--args", str(arguments), "--", *helper_argv(starter)],
                 cwd=Path("/"),
                 environment=environment,
-                pass_fds=(*program.pass_fds, arguments),
+                pass_fds=(*program.pass_fds, *prepared.descriptors),
             )
 
 
@@ -67,23 +81,8 @@ def _namespaces(profile: Profile) -> Iterator[str]:
 
 def _places(shown: Sequence[Mount]) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
-    yield from ("--size", str(_SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
-    yield from ("--tmpfs", "/run", "--ro-bind", str(_HELPER), _INSIDE)
+    yield from ("--size", str(SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
+    yield from ("--tmpfs", "/run")
     for mount in shown:
         yield from (_MOUNTS[mount.kind], str(mount.source), str(mount.target))
     yield from ("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")
-
-
-def _starter(profile: Profile) -> list[str]:
-    limits = [f"{name}={number}" for name, number in resource_limits(profile.limits)]
-    return [os.path.realpath(sys.executable), "-I", "-S", _INSIDE, *limits]
-
-
-@contextmanager
-def memory_file(content: bytes) -> Generator[int, None, None]:
-    """A descriptor to read `content` from."""
-    descriptor = os.memfd_create("shepherd")
-    with contextlib.closing(os.fdopen(descriptor, "w+b", buffering=0)) as file:
-        file.write(content)
-        file.seek(0)
-        yield descriptor

@@ -43,6 +43,7 @@ def candidates() -> tuple[Box, ...]:
     """The boxes for this system, the strongest first."""
     if sys.platform.startswith("linux"):
         from shepherd.tools.sandbox.bubblewrap import Bubblewrap
+        from shepherd.tools.sandbox.landlock import BareLandlock, Landlock
 
-        return (Bubblewrap(),)
+        return (Bubblewrap(), Landlock(), BareLandlock())
     return ()

@@ -56,15 +56,10 @@ def mounts(
 
     Raises ToolError if the profile can't be enforced.
     """
-    root, home = real(profile.root), real(profile.home)
+    root = real(profile.root)
     check_root(root)
-    base = [*_system(profile), Mount(MountKind.WRITE, Path("/tmp"), private.temp)]
-    base.append(Mount(MountKind.WRITE, Path("/var/tmp"), private.temp))
-    if len(home.parts) > 1:
-        base.append(Mount(MountKind.WRITE, home, private.home))
-    visible = [*base, *_visible(profile, environment)]
-    if not any(real(profile.cwd).is_relative_to(m.target) for m in visible):
-        raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
+    visible = visible_mounts(profile, private, environment)
+    check_cwd(profile, visible)
     kept = [path for path in protected_paths(profile) if _is_shown(path, visible)]
     hidden = [path for path in hidden_paths(profile) if _is_shown(path, visible)]
     pins = [Mount.write(path) for path in sorted(_pinned(root, [*kept, *hidden]))]
@@ -74,6 +69,24 @@ def mounts(
         *(Mount.read(path) for path in sorted(kept)),
         *(_mask(path, private) for path in _outermost(hidden)),
     )
+
+
+def visible_mounts(
+    profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
+) -> list[Mount]:
+    """What is shown, before anything in it is protected or hidden."""
+    home, temp = real(profile.home), MountKind.WRITE
+    base = [*_system(profile)]
+    base += [Mount(temp, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]
+    if len(home.parts) > 1:
+        base.append(Mount(MountKind.WRITE, home, private.home))
+    return [*base, *_visible(profile, environment)]
+
+
+def check_cwd(profile: Profile, shown: Iterable[Mount]) -> None:
+    """Raises ToolError if the command can't start where it should."""
+    if not any(real(profile.cwd).is_relative_to(mount.target) for mount in shown):
+        raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
 
 
 def check_root(root: Path) -> None:

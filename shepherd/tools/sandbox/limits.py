@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 from shepherd.tools.sandbox.profile import Limits
 
+SHARED_MEMORY = 1 << 30
+"""Size of /dev/shm in bytes."""
+
 _SHARE = 0.75  # of the machine's memory, at most
 
 

@@ -40,6 +40,11 @@ class PrivateFiles:
         """Stands for a hidden directory."""
         return self.base / "nothing"
 
+    @property
+    def new_root(self) -> Path:
+        """Where the command's root is put together."""
+        return self.base / "root"
+
 
 @contextmanager
 def private_files() -> Generator[PrivateFiles]:
@@ -49,6 +54,7 @@ def private_files() -> Generator[PrivateFiles]:
     try:
         files.temp.mkdir(mode=0o700)
         files.home.mkdir(mode=0o700)
+        files.new_root.mkdir(mode=0o700)
         files.empty_directory.mkdir(mode=0o555)
         files.empty_file.touch(mode=0o444)
         yield files

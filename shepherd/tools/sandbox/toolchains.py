@@ -159,6 +159,11 @@ def tool_paths(profile: Profile, environment: Mapping[str, str]) -> list[Path]:
     ]
 
 
+def home_tools(profile: Profile) -> list[Path]:
+    """The toolchains in the home directory, by the names that they have there."""
+    return [path for name in HOME_TOOLS if (path := profile.home / name).exists()]
+
+
 def _all_tools(profile: Profile, environment: Mapping[str, str]) -> Iterator[Path]:
     for name in HOME_TOOLS:
         yield real(profile.home / name)
@@ -215,3 +220,8 @@ def _line(path: Path) -> str:
 def real(path: Path) -> Path:
     """`path` without links, whether it exists or not."""
     return Path(os.path.realpath(path))
+
+
+def interpreter() -> Path:
+    """The Python that runs the helpers; what it needs lies below its own prefix."""
+    return real(Path(sys.executable))

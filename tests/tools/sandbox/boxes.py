@@ -9,11 +9,12 @@ from pathlib import Path
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.bubblewrap import Bubblewrap
+from shepherd.tools.sandbox.landlock import BareLandlock, Landlock
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal
 from tests.patience import PATIENCE
 
-BOXES: tuple[Box, ...] = (Bubblewrap(),)
+BOXES: tuple[Box, ...] = (Bubblewrap(), Landlock(), BareLandlock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Ended:
 def make_profile(base: Path) -> Profile:
     """A project with a repository and a secret, in a home of its own."""
     root, home = base / "project", base / "home"
-    for directory in (root / ".git" / "hooks", home):
+    for directory in (root / ".git" / "hooks", root / "src", home):
         directory.mkdir(parents=True, exist_ok=True)
     (root / ".git" / "config").write_text("[core]\n", "utf-8")
     (root / ".env").write_text("KEY=secret-canary\n", "utf-8")

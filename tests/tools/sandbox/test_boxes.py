@@ -18,10 +18,10 @@ def box(request: pytest.FixtureRequest) -> Box:
 def test_the_working_directory_can_be_written(box: Box, tmp_path: Path) -> None:
     profile = make_profile(tmp_path)
 
-    ended = run_in(box, profile, "echo text > new && mkdir d && mv new d/ && cat d/new")
+    ended = run_in(box, profile, "cd src && echo text > new && mkdir d && mv new d/ && cat d/new")
 
     assert (ended.code, ended.out, ended.err) == (0, "text\n", "")
-    assert (profile.root / "d" / "new").read_text("utf-8") == "text\n"
+    assert (profile.root / "src" / "d" / "new").read_text("utf-8") == "text\n"
 
 
 def test_what_is_outside_can_not_be_written(box: Box, tmp_path: Path) -> None:

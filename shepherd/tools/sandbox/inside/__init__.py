@@ -1,1 +1,1 @@
-"""Programs that run alone at the border of a box, without the rest of Shepherd."""
+"""Programs at the border of a box; they use the standard library and each other alone."""

@@ -1,45 +1,48 @@
-"""The last step before the command: limits and signals. Runs alone: `python -I -S start.py`.
+"""The last step before the command: limits and signals."""
 
-Its arguments are the limits, as `name=number` with the names of RLIMIT_, a `--`, and the command.
-"""
-
-import _signal
 import os
 import resource
 import sys
 
-
-def main() -> None:
-    """Set the limits, and become the command."""
-    border = sys.argv.index("--")
-    for argument in sys.argv[1:border]:
-        name, _, number = argument.partition("=")
-        lower(getattr(resource, f"RLIMIT_{name}"), int(number))
-    become(sys.argv[border + 1 :])
+signals = __import__("_signal")
+"""What `signal` is made of; that one loads enum, which takes longer than all the rest."""
 
 
-def lower(kind: int, number: int) -> None:
-    """Set a limit, never above the one that holds already."""
-    _soft, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        number = min(number, hard)
-    resource.setrlimit(kind, (number, number))
+def main(limits: dict[str, int], command: list[str]) -> None:
+    """Set the limits, by their names of RLIMIT_, and become the command."""
+    set_limits(limits)
+    become(command)
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """Lower the limits, never above what holds already; let this end first if memory runs out."""
+    for name, number in limits.items():
+        kind: int = getattr(resource, f"RLIMIT_{name}")
+        _soft, hard = resource.getrlimit(kind)
+        bound = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(kind, (bound, bound))
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(b"500")
+    except OSError:
+        return  # a courtesy that not every system offers
 
 
 def become(command: list[str]) -> None:
     """Run the command in this process, with the signals' default meanings."""
-    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGPIPE):
-        _signal.signal(number, _signal.SIG_DFL)
-    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+    for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGPIPE):
+        signals.signal(number, signals.SIG_DFL)
+    signals.signal(signals.SIGXFSZ, signals.SIG_DFL)
     try:
         os.execvp(command[0], command)
     except FileNotFoundError:
-        sys.stderr.write(f"{command[0]}: command not found\n")
-        os._exit(127)
+        stop(f"{command[0]}: command not found", 127)
     except OSError as error:
-        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
-        os._exit(126)
+        stop(f"{command[0]}: {error.strerror}", 126)
 
 
-if __name__ == "__main__":
-    main()
+def stop(text: str, code: int) -> None:
+    """End this process with a message."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+    os._exit(code)

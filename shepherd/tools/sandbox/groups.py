@@ -1,0 +1,109 @@
+"""Control groups: limits for a command as a whole, where this user may make groups."""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.tools.sandbox.limits import memory_bound
+from shepherd.tools.sandbox.profile import Limits
+
+_MOUNT = Path("/sys/fs/cgroup")
+_ATTEMPTS = 40
+_NAP = 0.025
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where groups can be made, and what holds in them; `swap` is the file that bounds swap."""
+
+    parent: Path
+    pids: str = ""
+    memory: str = ""
+    swap: str = ""
+
+
+@contextmanager
+def control_groups(limits: Limits) -> Generator[list[str]]:
+    """The `cgroup.procs` files that a process has to join; none where groups can't be made.
+
+    Whatever is still in the groups at the end is killed where the kernel can do that at once.
+    """
+    made: list[Path] = []
+    try:
+        for place in _places():
+            group = _make(place, limits)
+            if group is not None:
+                made.append(group)
+        yield [str(group / "cgroup.procs") for group in made]
+    finally:
+        for group in made:
+            _remove(group)
+
+
+def _places() -> Iterator[_Place]:
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _number, controllers, path = line.split(":", 2)
+        own = path.lstrip("/")
+        if not controllers and (_MOUNT / "cgroup.controllers").exists():
+            yield from _unified(_MOUNT / own)
+        elif controllers == "pids":
+            yield _Place(_MOUNT / "pids" / own, pids="pids.max")
+        elif controllers == "memory":
+            yield _Place(_MOUNT / "memory" / own, memory="memory.limit_in_bytes")
+
+
+def _unified(own: Path) -> Iterator[_Place]:
+    """Beside our own group, because one that has processes can't have groups with limits."""
+    for parent in (own.parent, own):
+        enabled = _read(parent / "cgroup.subtree_control").split()
+        if {"memory", "pids"} <= set(enabled) and os.access(parent / "cgroup.procs", os.W_OK):
+            yield _Place(parent, "pids.max", "memory.max", "memory.swap.max")
+            return
+
+
+def _make(place: _Place, limits: Limits) -> Path | None:
+    group = place.parent / f"shepherd-{os.getpid()}-{secrets.token_hex(4)}"
+    numbers = {place.pids: limits.processes, place.swap: None if limits.memory is None else 0}
+    if limits.memory is not None:
+        numbers[place.memory] = memory_bound(limits.memory)
+    wanted = {name: number for name, number in numbers.items() if name and number is not None}
+    if not wanted:
+        return None
+    try:
+        group.mkdir()
+    except OSError:
+        return None  # not delegated to us
+    try:
+        for name, number in wanted.items():
+            if name != place.swap or (group / name).exists():
+                (group / name).write_text(str(number), "ascii")
+    except OSError:
+        _remove(group)
+        return None
+    return group
+
+
+def _remove(group: Path) -> None:
+    with contextlib.suppress(OSError):
+        (group / "cgroup.kill").write_text("1", "ascii")
+    for _attempt in range(_ATTEMPTS):
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_NAP)
+        else:
+            return
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

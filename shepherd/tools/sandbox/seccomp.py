@@ -1,0 +1,181 @@
+"""Which system calls a command may make."""
+
+import errno
+import functools
+import platform
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from shepherd.errors import ToolError
+from shepherd.tools.sandbox.bpf import (
+    ANY_BIT,
+    ARCHITECTURE,
+    EQUAL,
+    GREATER,
+    LOAD,
+    NUMBER,
+    Action,
+    Instruction,
+    argument,
+    assemble,
+    fail,
+    finish,
+    when,
+)
+from shepherd.tools.sandbox.syscalls import HIGHEST, Architecture, this_architecture
+
+REFUSED = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease"),
+    *("kcmp", "pidfd_getfd", "perf_event_open", "userfaultfd", "bpf", "lookup_dcookie"),
+    *("mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "mount_setattr"),
+    *("fsopen", "fsconfig", "fsmount", "fspick", "setns", "unshare", "open_by_handle_at"),
+    *("keyctl", "add_key", "request_key", "lsm_set_self_attr"),
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
+    *("create_module", "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd"),
+    *("settimeofday", "clock_settime", "clock_adjtime", "sethostname", "setdomainname"),
+    *("iopl", "ioperm", "modify_ldt", "uselib", "vhangup", "syslog", "_sysctl", "nfsservctl"),
+    *("fanotify_init", "fanotify_mark", "migrate_pages", "move_pages"),
+)
+"""Calls that end with EPERM."""
+
+ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+"""Calls that end with ENOSYS, because programs then use an older way."""
+
+METADATA = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr"),
+    *("setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+)
+"""Changes of files that Landlock does not see."""
+
+SHARED = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
+"""What reaches other processes where there is no namespace of our own for it."""
+
+SIGNALS = (
+    "kill",
+    "pidfd_send_signal",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "tgkill",
+    "tkill",
+)
+"""Signals, which older kernels can't confine."""
+
+OWN_PROCESS = (
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+)
+OWN_PROCESS_SECOND = ("setpriority", "ioprio_set")
+"""Calls on a process, named by the first or second argument, that may only mean the caller."""
+
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS, its 32-bit form, FSSETXATTR
+_PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
+_AF_NETLINK = 16  # which only Linux has
+_ROUTES = 0  # NETLINK_ROUTE
+
+
+class Network(IntEnum):
+    """Which sockets can be made; pairs of connected ones always can."""
+
+    NONE = 0
+    INTERNET = 1
+    OWN = 2  # a network namespace: the internet's families and questions about interfaces
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """`bare`: nothing but Landlock holds, so that what it does not see is refused too.
+
+    `signals` is False where the kernel can't confine signals.
+    """
+
+    network: Network
+    bare: bool = False
+    signals: bool = True
+
+
+def filter_for_this_machine(options: FilterOptions) -> bytes:
+    """`seccomp_filter` for this architecture. Raises ToolError if we have none for it."""
+    architecture = this_architecture()
+    if architecture is None:
+        raise ToolError(f"there is no system call filter for {platform.machine()}")
+    return seccomp_filter(architecture, options)
+
+
+@functools.cache
+def seccomp_filter(architecture: Architecture, options: FilterOptions) -> bytes:
+    """The filter as the kernel takes it."""
+    return assemble(_program(architecture, options))
+
+
+def _program(architecture: Architecture, options: FilterOptions) -> Iterator[Instruction]:
+    yield Instruction(LOAD, ARCHITECTURE)
+    yield Instruction(EQUAL, architecture.audit, 1, 0)
+    yield finish(Action.KILL_PROCESS)
+    yield Instruction(LOAD, NUMBER)
+    # also the calls of x32, whose numbers have a high bit
+    yield from when(GREATER, HIGHEST, [fail(errno.ENOSYS)])
+    for name, block in _rules(options):
+        if name in architecture.numbers:
+            yield from when(EQUAL, architecture.numbers[name], block)
+    yield finish(Action.ALLOW)
+
+
+def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
+    refused = [*REFUSED]
+    if options.bare:
+        refused += [*METADATA, *SHARED]
+    if not options.signals:
+        refused += SIGNALS
+    for name in refused:
+        yield name, [fail(errno.EPERM)]
+    for name in ABSENT:
+        yield name, [fail(errno.ENOSYS)]
+    yield "clone", _unless_bits(0, _NEW_NAMESPACES)
+    yield "personality", _only(0, _PERSONALITIES, errno.EPERM)
+    yield "ioctl", _except(1, _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ()))
+    yield "socketpair", _only(0, (socket.AF_UNIX,), errno.EAFNOSUPPORT)
+    yield "socket", _sockets(options.network)
+    if options.bare:
+        for name in OWN_PROCESS:
+            yield name, _only(0, (0,), errno.EPERM)
+        for name in OWN_PROCESS_SECOND:
+            yield name, _only(1, (0,), errno.EPERM)
+
+
+def _sockets(network: Network) -> list[Instruction]:
+    if network is Network.NONE:
+        return [fail(errno.EAFNOSUPPORT)]
+    internet = _only(0, (socket.AF_INET, socket.AF_INET6), errno.EAFNOSUPPORT)
+    if network is Network.INTERNET:
+        return internet
+    netlink = [*_load(2), *when(EQUAL, _ROUTES, [finish(Action.ALLOW)]), fail(errno.EAFNOSUPPORT)]
+    return [*_load(0), *when(EQUAL, _AF_NETLINK, netlink), *internet]
+
+
+def _load(index: int) -> list[Instruction]:
+    return [Instruction(LOAD, argument(index))]
+
+
+def _only(index: int, values: tuple[int, ...], error: int) -> list[Instruction]:
+    allowed = [i for value in values for i in when(EQUAL, value, [finish(Action.ALLOW)])]
+    return [*_load(index), *allowed, fail(error)]
+
+
+def _except(index: int, values: tuple[int, ...]) -> list[Instruction]:
+    refused = [i for value in values for i in when(EQUAL, value, [fail(errno.EPERM)])]
+    return [*_load(index), *refused, finish(Action.ALLOW)]
+
+
+def _unless_bits(index: int, bits: int) -> list[Instruction]:
+    return [*_load(index), *when(ANY_BIT, bits, [fail(errno.EPERM)]), finish(Action.ALLOW)]
