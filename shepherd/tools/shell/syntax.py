@@ -1,7 +1,10 @@
 """What a shell line consists of, as far as permissions need to know."""
 
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 
 
 class UnreadableError(ValueError):
@@ -14,6 +17,7 @@ class Word:
 
     `dynamic` if it depends on more than the line: variables, substitutions, braces. `glob` and
     `tilde` tell of expansions that are still to come; `bare` that nothing in it was quoted.
+    `outline` is the text with a "q" for each quoted character; "" if all of it was quoted.
     """
 
     text: str
@@ -21,6 +25,27 @@ class Word:
     glob: bool = False
     tilde: bool = False
     bare: bool = True
+    outline: str = ""
+
+    @property
+    def canonical(self) -> str:
+        """The word in shell quoting: `*` is a wildcard, `'*'` the character."""
+        if not (self.glob or self.tilde):
+            return shlex.quote(self.text)
+        pairs = zip(self.text, self.outline, strict=True)
+        runs = groupby(pairs, key=lambda pair: pair[0] == pair[1])
+        parts = (("".join(char for char, _ in run), live) for live, run in runs)
+        return "".join(text if live else shlex.quote(text) for text, live in parts)
+
+
+def literal(text: str) -> Word:
+    """A word in which no character has a meaning to the shell."""
+    return Word(text, bare=False)
+
+
+def command_text(words: Iterable[Word]) -> str:
+    """Words in canonical shell quoting, which keeps wildcards and characters apart."""
+    return " ".join(word.canonical for word in words)
 
 
 class Direction(StrEnum):
@@ -41,9 +66,18 @@ class Redirect:
 
 @dataclass(slots=True)
 class Command:
-    """One simple command; `fed` if the line itself is its input (a here-document)."""
+    """One simple command.
+
+    `fed` if the line itself is its input (a here-document), `piped` if another command is.
+    """
 
     words: list[Word] = field(default_factory=list[Word])
     assignments: list[Word] = field(default_factory=list[Word])
     redirects: list[Redirect] = field(default_factory=list[Redirect])
     fed: bool = False
+    piped: bool = False
+
+    @property
+    def program(self) -> str:
+        """The first word; "" if there is none."""
+        return self.words[0].text if self.words else ""

@@ -73,7 +73,7 @@ class WordReader:
         odd = outline.startswith("~") and not tilde
         dynamic = self._dynamic or odd or bool(_BRACE_EXPANSION.search(outline))
         glob = any(c in outline for c in "*?[")
-        return Word(self._text, dynamic, glob, tilde, self._bare)
+        return Word(self._text, dynamic, glob, tilde, self._bare, outline)
 
     def _add(self, text: str, *, quoted: bool) -> None:
         self._text += text

@@ -11,11 +11,19 @@ script systemd-run runuser pkexec
 _WRAPPERS = frozenset(_WRAPPER_NAMES.split())
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "su"})
 _CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "awk", "gawk"})
+_MAX_WORDS = 200
+"""Words of a wrapper that are looked at as the beginning of a command."""
+
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
 
 _GIT_REACHES = ("--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec",
                 "--open-files-in-pager")  # fmt: skip
 """Git takes them shortened, too."""
+
+
+def is_interpreter(program: str) -> bool:
+    """Whether the program runs a script, or what it reads."""
+    return _name(program) in _SHELLS | _CODE
 
 
 def runs_code(words: Sequence[str]) -> bool:
@@ -38,9 +46,14 @@ def runs_more(words: Sequence[str]) -> bool:
 
 
 def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
-    """What a command runs in turn: words, or a line for a shell."""
+    """What a command runs in turn: words, or a line for a shell.
+
+    Raises OverflowError if it has more words than are looked at.
+    """
     if not words:
         return
+    if _name(words[0]) in _WRAPPERS and len(words) > _MAX_WORDS:
+        raise OverflowError("too many words")
     if _name(words[0]) in _WRAPPERS:
         for start in range(1, len(words)):
             yield list(words[start:])

@@ -1,0 +1,71 @@
+"""What makes a command that was read more than its words say: no rule can allow it then."""
+
+from collections.abc import Sequence
+
+from shepherd.tools.shell.builtins import changes_shell, is_setting
+from shepherd.tools.shell.globs import is_wide
+from shepherd.tools.shell.options import may_become_option
+from shepherd.tools.shell.places import Places
+from shepherd.tools.shell.syntax import Command, Direction, Redirect, Word
+from shepherd.tools.shell.wrappers import is_interpreter, runs_more
+
+_HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+_TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "uniq", "cut", "tr"})
+
+
+def is_doubtful(command: Command, places: Places) -> bool:
+    """Whether the command may do other things than a rule for its words would think of."""
+    words = [word.text for word in command.words]
+    return (
+        not places.known
+        or not all(_is_static(word) for word in [*command.words, *command.assignments])
+        or not all(_is_plain(redirect.target) for redirect in command.redirects)
+        or (places.makes_links and any(map(opens_file, command.redirects)))
+        or _program_is_uncertain(command)
+        or _runs_its_input(command)
+        or (places.moved and _names_relative_program(words))
+        or any(is_setting(word.text, command.program) for word in command.assignments)
+        or changes_shell(words)
+        or may_become_option(command.words)
+        or (bool(words) and runs_more(words))
+    )
+
+
+def opens_file(redirect: Redirect) -> bool:
+    """Whether a redirection is to a file that matters."""
+    return redirect.target.text not in _HARMLESS_TARGETS
+
+
+def _is_static(word: Word) -> bool:
+    return not word.dynamic and not is_wide(word)
+
+
+def _is_plain(word: Word) -> bool:
+    return not word.dynamic and not word.glob
+
+
+def _program_is_uncertain(command: Command) -> bool:
+    """A program found by a wildcard, or one whose name reads like an assignment."""
+    if not command.words:
+        return bool(command.assignments)  # they change the shell, and with it what comes next
+    program = command.words[0]
+    if program.text == "[":
+        return False
+    return program.glob or program.tilde or not program.text or "=" in program.text
+
+
+def _runs_its_input(command: Command) -> bool:
+    """Whether a text that no rule knows may be taken for a program."""
+    if command.fed and command.program not in _TAKES_TEXT:
+        return True
+    reads = any(redirect.direction is not Direction.WRITE for redirect in command.redirects)
+    return is_interpreter(command.program) and (command.piped or reads)
+
+
+def _names_relative_program(words: Sequence[str]) -> bool:
+    """Whether the program, or the script of an interpreter, depends on the directory."""
+    if not words:
+        return False
+    if "/" in words[0]:
+        return not words[0].startswith("/")
+    return is_interpreter(words[0]) and any(not word.startswith(("-", "/")) for word in words[1:])

@@ -1,0 +1,56 @@
+"""The files that a command's words may name, for the rules that deny."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.shell.globs import expand_glob
+from shepherd.tools.shell.places import Places, resolved
+from shepherd.tools.shell.syntax import Word
+
+_MAX_CLUSTER = 40
+_FRAGMENTS = re.compile(r"[=:,@]+")
+_CODE_FRAGMENTS = re.compile(r"[\s'\"(){}\[\]<>;|&=:,@`$+]+")
+_SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+")
+
+
+def mentioned_files(word: Word, places: Places, *, code: bool) -> Iterator[Access]:
+    """The files that a word may name; `code` if it may hold a program's text.
+
+    Raises OverflowError if its wildcard meets too many.
+    """
+    fragments = [word.text, *_fragments(word.text, code=code)]
+    for place in places.all:
+        yield from file_mentions(fragments, place)
+        if word.glob:
+            yield from file_mentions(expand_glob(word, place), place)
+
+
+def file_mentions(names: Iterable[str], place: Path) -> Iterator[Access]:
+    """Each name as a file in `place` that may be read."""
+    for name in names:
+        path = resolved(Word(name, tilde=True), place) if name else None
+        if path is not None:
+            yield Access(AccessKind.READ, str(path), Claim.MENTION)
+
+
+def rough_mentions(text: str, place: Path) -> Iterator[Access]:
+    """The files that a text may name which can't be read in full."""
+    return file_mentions(dict.fromkeys(_CODE_FRAGMENTS.split(text)), place)
+
+
+def _fragments(text: str, *, code: bool) -> list[str]:
+    if code:
+        return _CODE_FRAGMENTS.split(text)
+    if " " in text or "\n" in text:
+        return []
+    parts = _FRAGMENTS.split(text)
+    return [*_attached_values(text), *(parts if len(parts) > 1 else [])]
+
+
+def _attached_values(text: str) -> list[str]:
+    """What may be a value in `-sT.env`: behind each letter of the cluster."""
+    found = _SHORT_OPTION.match(text)
+    end = min(found.end(), _MAX_CLUSTER) if found else 0
+    return [text[start:] for start in range(2, end + 1) if start < len(text)]

@@ -1,0 +1,80 @@
+"""Where a command of a line may run: `cd` is followed as the shell does it."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.shell.syntax import Command, Word
+
+_CHANGES_PLACE = frozenset({"cd", "pushd", "popd", "chdir", "dirs"})
+_MAKES_LINKS = frozenset({"ln", "cp", "mv", "tar", "unzip", "cpio", "rsync", "install", "patch"})
+_CHECKS_OUT = frozenset({"git", "svn", "hg"})
+_MAX_PLACES = 16
+
+
+class Places:
+    """The directories in which the next command may run.
+
+    Each is a logical path, as `$PWD` has it: a symbolic link in it is kept, so that `cd ..` leads
+    back. `known` is False once any other directory is possible. `makes_links` if a command of the
+    line may put a link where there is none yet, so that a path leads elsewhere than it does now.
+    """
+
+    def __init__(self, cwd: Path, commands: Iterable[Command] = ()) -> None:
+        self._start = cwd
+        self._searches = bool(os.environ.get("CDPATH"))
+        self.all = [cwd]
+        self.known = True
+        self.makes_links = any(command.program in _MAKES_LINKS for command in commands)
+
+    @property
+    def moved(self) -> bool:
+        """Whether a command may run elsewhere than where the line began."""
+        return not self.known or len(self.all) > 1
+
+    def follow(self, command: Command) -> None:
+        """Take note of a `cd`, which may also fail and change nothing."""
+        self.makes_links = self.makes_links or command.program in _CHECKS_OUT
+        if command.program not in _CHANGES_PLACE:
+            return
+        is_cd = command.program == "cd" and len(command.words) == 2
+        target = command.words[1] if is_cd else None
+        if self.makes_links or target is None or not self._is_followed(target):
+            self.known = False
+            return
+        found = {new for place in self.all for new in _entered(target, place)}
+        if not all(self._is_below(place) for place in found):
+            self.known = False
+        self.all = sorted({*self.all, *found})
+        if len(self.all) > _MAX_PLACES:
+            self.known = False
+            del self.all[_MAX_PLACES:]
+
+    def _is_followed(self, target: Word) -> bool:
+        text = target.text
+        if target.dynamic or target.glob or not text or text.startswith("-"):
+            return False
+        return not self._searches or text.startswith(("/", "./", "../")) or target.tilde
+
+    def _is_below(self, place: Path) -> bool:
+        real = resolved(Word(str(place)), self._start)
+        return real is not None and real.is_relative_to(self._start)
+
+
+def _entered(target: Word, place: Path) -> list[Path]:
+    """Where `cd` may lead: `..` undoes the last name; if that fails, the system follows it."""
+    physical = resolved(target, place)
+    text = os.path.expanduser(target.text) if target.tilde else target.text  # noqa: PTH111
+    logical = Path(os.path.normpath(os.path.join(place, text)))  # noqa: PTH118 - keeps `..`
+    return [logical, physical] if physical is not None else [logical]
+
+
+def resolved(word: Word, place: Path) -> Path | None:
+    """The path that a word names in `place`, with every link followed; None if it can't be one."""
+    text = word.text if word.tilde or not word.text.startswith("~") else f"./{word.text}"
+    try:
+        return resolve_path(text, place)
+    except ToolError:
+        return None
