@@ -40,15 +40,22 @@ def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
     except OSError as error:  # a full disk, a home that can't be written
         if debug:
             raise
-        _tell(error)
+        _tell(_in_words(error))
         return _end_output()
 
 
-def _tell(error: Exception) -> None:
+def _tell(problem: object) -> None:
     """The message on stderr; names in it may come from files that others wrote."""
     from shepherd.cli.repl.clean import clean
 
-    sys.stderr.write(f"shepherd: {clean(str(error))}\n")
+    sys.stderr.write(f"shepherd: {clean(str(problem))}\n")
+
+
+def _in_words(error: OSError) -> str:
+    """What the system refused, without its number: `PATH: No space left on device`."""
+    reason = error.strerror or str(error) or type(error).__name__
+    place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{place}{reason}"
 
 
 def _end_output() -> int:

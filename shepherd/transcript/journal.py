@@ -131,6 +131,8 @@ class Transcript:
             self._fail(error)
         else:
             self._append(self._descriptor, header_line(self.header) + first_line)
+            if self._closed:
+                self.path.unlink(missing_ok=True)
 
     def _append(self, descriptor: int, data: bytes) -> None:
         before = os.fstat(descriptor).st_size

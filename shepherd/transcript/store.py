@@ -109,7 +109,16 @@ class SessionStore:
         return sorted(self._files(), key=lambda path: (_modified(path), path.stem), reverse=True)
 
     def _files(self) -> list[Path]:
-        return list(self.directory.glob("*.jsonl"))
+        """All but empty ones: their processes ended before there was anything in them."""
+        return [path for path in self.directory.glob("*.jsonl") if _size(path) != 0]
+
+
+def _size(path: Path) -> int | None:
+    """Bytes; None if the file can't be looked at, so that whoever opens it is told."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _is_empty(path: Path) -> bool:

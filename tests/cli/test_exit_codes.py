@@ -133,4 +133,4 @@ def test_a_full_disk_is_told_in_one_line(program: Program, arguments: list[str])
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr == "shepherd: [Errno 28] No space left on device\n"
+    assert done.stderr == "shepherd: No space left on device\n"

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IMODE
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ from tests.backends.llamacpp.support import Recorder, ask, conversation, loaded
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
-LATER = 5e9
+LATER = time() + 600.0
 MINE = Fingerprint("place", "origin", "context")
 
 
@@ -257,6 +257,29 @@ def test_the_cap_holds_and_the_latest_stay(
             assert again.tokens == found.tokens
             assert again.checkpoints.lengths == found.lengths
             assert file_bytes(again) == found.path.stat().st_size
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_flipped_bit_gives_another_state(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What is loaded is what was saved, or nothing."""
+    folder = tmp_path_factory.mktemp("flipped") / "cache"
+    entry = stored(3, 300, data.draw(st.integers(1, 3000)), 1.0)
+    DiskCache(StateFolder(folder, MIB), MINE).save(entry)
+    (path,) = folder.glob("*.state")
+    content = bytearray(path.read_bytes())
+    flips = st.integers(0, 8 * len(content) - 1)
+    for bit in data.draw(st.sets(flips, min_size=1, max_size=20)):
+        content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    cache = DiskCache(StateFolder(folder, MIB), MINE)
+    found, length = cache.find(packed([*entry.tokens, 11]), rolls_back=True)
+    assert found is None or length <= 300
+    again = cache.load(found) if found is not None else None
+    assert again is None
+    assert not path.exists()
 
 
 WRITER = """

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import BinaryIO
 
 logger = logging.getLogger(__name__)
@@ -19,6 +19,9 @@ _LOCK = "lock"
 
 LOCK_SECONDS = 2.0
 """How long to wait for another process that is writing."""
+
+CLOCK_SECONDS = 3600.0
+"""How far ahead of this machine's clock a file's time may be, as on a shared file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,21 @@ class StateFolder:
             return 0
 
     def files(self) -> list[StateFile]:
-        """What is there, the one unused for longest first."""
+        """What is there, the one unused for longest first.
+
+        A time in the future is that of a clock that was wrong: it counts as long ago, or the file
+        would keep its place until the clock gets there.
+        """
         found: list[StateFile] = []
         if not self.path.exists():
             return found
+        future = time() + CLOCK_SECONDS
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX):
                     status = _status(entry)
                     if status is not None:
-                        used = status.st_mtime
+                        used = status.st_mtime if status.st_mtime < future else 0.0
                         found.append(StateFile(Path(entry.path), status.st_size, used))
         return sorted(found, key=lambda file: file.used)
 
