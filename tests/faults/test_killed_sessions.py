@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from tests.cli.program import Program
-from tests.faults.homes import CACHE, SESSIONS, check_home, databases, states
+from tests.faults.homes import CACHE, check_home, databases, states
 
 KILLS = int(os.environ.get("SHEPHERD_KILLS", "8"))
 """`make test-long` asks for 100."""
@@ -18,18 +18,21 @@ SMALL = ["--set", "llamacpp.context_size=768", "--set", "llamacpp.threads=1"]
 PROMPT = '{"type": "user", "content": "remember the number %d: ' + "one two three four " * 22 + '"}'
 
 
-def kill_one(program: Program, chance: random.Random, *arguments: str) -> None:
-    """A session that is killed while it starts, reads, answers, evicts, saves or ends."""
+def kill_one(program: Program, chance: random.Random, lines: int, *arguments: str) -> None:
+    """A session that is killed some time after it has written `lines` lines."""
     process = program.start("--json", *SMALL, *arguments)
     assert process.stdin is not None
+    assert process.stdout is not None
     with process:
         for number in range(6):
             process.stdin.write(PROMPT % number + "\n")
         process.stdin.flush()
         if chance.random() < 0.3:
             process.stdin.close()
+        while lines and process.stdout.readline():
+            lines -= 1
         try:
-            process.wait(chance.uniform(0.1, 3.0))
+            process.wait(chance.uniform(0.0, 0.5))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
 
@@ -42,9 +45,10 @@ def answer(program: Program, prompt: str) -> str:
 
 def test_sessions_that_are_killed_leave_a_sound_home(program: Program) -> None:
     chance = random.Random(7)
-    for _ in range(KILLS):
-        begun = (program.home / SESSIONS).exists() and chance.random() < 0.5
-        kill_one(program, chance, *(["--continue"] if begun else []))
+    kill_one(program, chance, 15)
+    for _ in range(KILLS - 1):
+        arguments = ["--continue"] if chance.random() < 0.5 else []
+        kill_one(program, chance, chance.choice([0, 1, 3, 8, 15]), *arguments)
         check_home(program.home)
     done = program.run("--continue", "-e", "hello", *SMALL)
     assert done.returncode == 0, done.stderr
