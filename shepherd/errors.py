@@ -5,6 +5,7 @@ ShepherdError               the message tells the user what to do
 ├── SessionError            a saved session can't be found or read
 ├── MemoryStoreError        the store of what was remembered can't be read or written
 ├── ToolError               a tool failed; the message goes to the model as its result
+│   └── PlaceError          there is no such file, or it is not of the right kind
 └── BackendError            the model can't answer
     ├── ModelLoadError      the model file is missing, damaged or does not fit
     ├── InvalidRequestError the request itself is wrong (a server answers 400)
@@ -34,6 +35,10 @@ class MemoryStoreError(ShepherdError):
 
 class ToolError(ShepherdError):
     """A tool failed; the message is what the model reads after `Error: `."""
+
+
+class PlaceError(ToolError):
+    """What is at a path, or is not, makes the call fail; anyone who can list the parent knows."""
 
 
 class BackendError(ShepherdError):

@@ -2,12 +2,12 @@
 
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shepherd.config.atomic import Attributes, remove_leftovers, replace_at
 from shepherd.errors import ConfigError
 
 
@@ -20,21 +20,16 @@ def make_private_directory(path: Path) -> None:
 def write_private(path: Path, text: str) -> None:
     """Replace the file at `path` atomically; it is readable by this user alone from its creation.
 
-    A symbolic link is followed, so that it stays one.
+    A symbolic link is followed, so that it stays one. What a killed writer left is removed.
     """
     target = path.resolve()
     make_private_directory(target.parent)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        remove_leftovers(directory, target.name)
+        replace_at(directory, target.name, text.encode(), Attributes(mode=0o600))
+    finally:
+        os.close(directory)
 
 
 def read_text(path: Path, limit: int) -> str:

@@ -1,14 +1,15 @@
 """What a tool is: arguments as a pydantic model, what it touches, and how it runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shepherd.errors import ToolError
 from shepherd.events import EventCallback, unheard
 from shepherd.images import Image
 from shepherd.messages import ToolSpec
@@ -93,9 +94,18 @@ class ToolResult:
     refusal: "Refusal | None" = None
 
 
+Authorize: TypeAlias = Callable[[Access, str], Awaitable[None]]
+"""Decides on one more access of a call that runs; the text says what it is for."""
+
+
 def denies_nothing(_access: Access) -> bool:
     """The `ToolContext.denies` of a context without rules."""
     return False
+
+
+async def authorize_nothing(access: Access, _purpose: str) -> None:
+    """The `ToolContext.authorize` of a context without rules."""
+    raise ToolError(f"not allowed: {access.kind} {access.target}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +114,13 @@ class ToolContext:
 
     `timeout` is in seconds, `output_bytes` caps a result's text, `spill_dir` takes what is cut.
     `environment` is added to that of commands. Results have the names of `secrets` in their place.
-    `denies` tells what a tool that finds its files while it runs (grep, glob) must pass over; the
-    runner sets it from the policy. `tell` takes what happens while the tool runs. `runner` runs the
-    call: a tool that lets another model work gives it this one's tools. `sandbox` finds the box for
-    tools that start programs, None means that they run without; the runner makes the `confinement`
-    of each call from it.
+    `denies` tells what a tool that finds its files while it runs (grep, glob) must pass over.
+    `grants` are the accesses that were decided on: a running call may do these, and others only if
+    `authorize` lets them pass, which raises ToolError if the rules or the user say no. The runner
+    sets all three. `tell` takes what happens while the tool runs. `runner` runs the call: a tool
+    that lets another model work gives it this one's tools. `sandbox` finds the box for tools that
+    start programs, None means that they run without; the runner makes the `confinement` of each
+    call from it.
     """
 
     cwd: Path
@@ -119,10 +131,17 @@ class ToolContext:
     environment: dict[str, str] = field(default_factory=dict[str, str])
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     denies: Callable[[Access], bool] = denies_nothing
+    grants: frozenset[Access] = frozenset()
+    authorize: Authorize = authorize_nothing
     tell: EventCallback = unheard
     runner: "ToolRunner | None" = None
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
+
+    def require(self, access: Access) -> None:
+        """Raise ToolError unless the call was decided on with this very access."""
+        if access not in self.grants:
+            raise ToolError("what the call touches has changed since it was approved; try again")
 
 
 class Tool(ABC, Generic[A]):
@@ -149,7 +168,11 @@ class Tool(ABC, Generic[A]):
         """Everything that the call would touch, resolved; decides which rules apply."""
 
     def preview(self, arguments: A, context: ToolContext) -> str:
-        """What a user is shown before approving: a diff or the command; "" if nothing more."""
+        """What a user is shown before approving: a diff or the command; "" if nothing more.
+
+        Raises ToolError if the call can't succeed, and PlaceError if that is so because of what
+        is at its path. The user is then not asked, unless the model may not know that.
+        """
         return ""
 
     def start_directory(self, arguments: A, context: ToolContext) -> Path:

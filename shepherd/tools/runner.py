@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,10 +10,17 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from shepherd.errors import ShepherdError, ToolError
+from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind, Arguments, ToolContext, ToolResult
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    Arguments,
+    Authorize,
+    ToolContext,
+    ToolResult,
+)
 from shepherd.tools.confinement import Command, Confiner, Plan, refusal_note
 from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.approval import (
@@ -88,15 +96,35 @@ class ToolRunner:
         denies = partial(self.policy.denies, tool.name)
         context = replace(self.context, denies=denies, output_bytes=limit, tell=tell, runner=self)
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
+        notes: list[str] = []
+        authorize = partial(self._authorize, call, tool, notes)
+        context = replace(context, grants=frozenset(accesses), authorize=authorize)
         made = _Call(call, tool, arguments, context, tuple(accesses))
         plan = await self._plan(made)
         if plan.verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {plan.verdict.cause}")
-        notes = ""
         if plan.verdict.decision is Decision.ASK:
-            notes = await self._approved(made, plan)
+            notes.append(await self._approved(made, plan))
         result = await self._confined(made, plan)
-        return replace(result, content=result.content + notes) if notes else result
+        return replace(result, content=result.content + "".join(notes))
+
+    async def _authorize(
+        self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
+    ) -> None:
+        """Decide on an access that a running call needs besides those that it began with."""
+        verdict = self.policy.decide(tool.name, [access])
+        if verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {verdict.cause}")
+        if verdict.decision is Decision.ASK:
+            request = ApprovalRequest(
+                call=call,
+                accesses=(access,),
+                preview=valid_text(purpose),
+                session=propose(self.policy, tool.name, [access], Lifetime.SESSION),
+                always=propose(self.policy, tool.name, [access], Lifetime.ALWAYS),
+                cause=verdict.cause,
+            )
+            notes.append(self._remember(request, await self._consent(request)))
 
     async def _plan(self, made: "_Call") -> Plan:
         """What the rules say of a call, and where it runs."""
@@ -119,14 +147,19 @@ class ToolRunner:
 
     async def _answer(self, made: "_Call", request: ApprovalRequest) -> str:
         """The text that a yes adds to the result. Raises ToolError if the answer is no."""
-        approval = await self.approver.ask(request)
-        if approval.choice is Choice.DENY:
-            feedback = f": {approval.feedback}" if approval.feedback else ""
-            raise ToolError(approval.reason + feedback)
+        approval = await self._consent(request)
         accesses = await asyncio.to_thread(made.tool.accesses, made.arguments, self.context)
         if tuple(accesses) != made.accesses:
             raise ToolError("what the call touches has changed since it was approved; try again")
         return self._remember(request, approval)
+
+    async def _consent(self, request: ApprovalRequest) -> Approval:
+        """The answer; raises ToolError if it is no."""
+        approval = await self.approver.ask(request)
+        if approval.choice is Choice.DENY:
+            feedback = f": {approval.feedback}" if approval.feedback else ""
+            raise ToolError(approval.reason + feedback)
+        return approval
 
     async def _confined(self, made: "_Call", plan: Plan) -> ToolResult:
         """Run the call; when the sandbox refuses something, ask whether to run it with more."""
@@ -175,9 +208,9 @@ class ToolRunner:
     async def _preview(self, made: "_Call") -> str:
         """The preview; raises its ToolError only if the model may know what it tells."""
         try:
-            return await asyncio.to_thread(made.tool.preview, made.arguments, self.context)
+            return await asyncio.to_thread(made.tool.preview, made.arguments, made.context)
         except ToolError as error:
-            reads = [access for access in made.accesses if access.kind is AccessKind.READ]
+            reads = _telling(error, made.accesses)
             if self.policy.decide(made.tool.name, reads).decision is Decision.ALLOW:
                 raise
             return f"({error})"
@@ -236,9 +269,34 @@ def _parse(tool: AnyTool, call: ToolCall) -> Arguments:
         raise ToolError(f"bad arguments for {call.name}: {problems}") from error
 
 
+def _telling(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
+    """The reads that would tell the model as much as the error does."""
+    reads = [access for access in accesses if access.kind is AccessKind.READ]
+    if not isinstance(error, PlaceError):
+        return reads
+    writes = [access for access in accesses if access.kind is AccessKind.WRITE]
+    parents = (os.path.dirname(access.target) for access in (*reads, *writes))  # noqa: PTH120 - text of a rule
+    return [Access(AccessKind.READ, parent) for parent in parents]
+
+
+async def _untimed(
+    deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
+) -> None:
+    """Authorize without counting the time in which the user thinks."""
+    loop = asyncio.get_running_loop()
+    started, end = loop.time(), deadline.when()
+    deadline.reschedule(None)
+    try:
+        await authorize(access, purpose)
+    finally:
+        if end is not None:
+            deadline.reschedule(end + loop.time() - started)
+
+
 async def _within(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
     seconds = tool.deadline(arguments, context)
     deadline = asyncio.timeout(seconds)
+    context = replace(context, authorize=partial(_untimed, deadline, context.authorize))
     try:
         async with deadline:
             return await tool.run(arguments, context)

@@ -101,4 +101,4 @@ async def test_of_a_link_the_link_is_deleted(workshop: Workshop) -> None:
 async def test_a_file_is_no_directory(workshop: Workshop) -> None:
     (workshop.root / "a.txt").write_text("x")
     result = await workshop.call("write_file", path="a.txt/b", content="y")
-    assert result == "Error: not a directory: a.txt"
+    assert result == "Error: not a directory: a.txt/b"

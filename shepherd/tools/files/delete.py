@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import stat
 from pathlib import Path
 
-from shepherd.errors import ToolError
+from shepherd.errors import PlaceError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.files.opening import file_errors, open_directory
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 
 
@@ -28,28 +28,24 @@ class DeleteFile(Tool[DeleteArguments]):
         return [Access(AccessKind.WRITE, str(_target(arguments, context)))]
 
     def preview(self, arguments: DeleteArguments, context: ToolContext) -> str:
-        return f"delete {_target(arguments, context)}"
+        path = _target(arguments, context)
+        with file_errors(arguments.path):
+            FileAccess(context).check_delete(path)
+        return f"delete {path}"
 
     async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)
-        await asyncio.to_thread(_delete, path, arguments.path)
+        await asyncio.to_thread(_delete, path, arguments.path, context)
         return ToolResult(f"Deleted {arguments.path}")
 
 
 def _target(arguments: DeleteArguments, context: ToolContext) -> Path:
     head, name = os.path.split(arguments.path.rstrip("/"))
     if name in ("", ".", "..", "~"):
-        raise ToolError(f"is a directory: {arguments.path}")
+        raise PlaceError(f"is a directory: {arguments.path}")
     return resolve_path(head or ".", context.cwd) / name
 
 
-def _delete(path: Path, shown: str) -> None:
+def _delete(path: Path, shown: str, context: ToolContext) -> None:
     with file_errors(shown):
-        directory = open_directory(path.parent)
-        try:
-            status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode):
-                raise ToolError(f"is a directory: {shown}")
-            os.unlink(path.name, dir_fd=directory)
-        finally:
-            os.close(directory)
+        FileAccess(context).delete(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.files.atomic import write_atomic
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.replace import Replacement, replace_text
@@ -52,7 +52,7 @@ class EditFile(Tool[EditArguments]):
 def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
     edit = _edit(arguments, context)
     with file_errors(arguments.path):
-        write_atomic(edit.path, edit.data)
+        FileAccess(context).write(edit.path, edit.data)
     count = edit.result.count
     text = f"Edited {arguments.path}: {count} replacement{'s' if count > 1 else ''}"
     if edit.result.tolerant:
@@ -63,7 +63,7 @@ def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
 def _edit(arguments: EditArguments, context: ToolContext) -> _Edit:
     shown, old, new = arguments.path, arguments.old_string, arguments.new_string
     path = resolve_path(shown, context.cwd)
-    file = load_text(path, shown)
+    file = load_text(FileAccess(context), path, shown)
     if not old:
         raise ToolError("old_string is empty; use write_file to create a file")
     if old == new:

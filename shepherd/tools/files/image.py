@@ -1,12 +1,12 @@
 """Reading an image for the user, who has mentioned it."""
 
-import os
 from pathlib import Path
 
 from shepherd.errors import ImageError, ToolError
 from shepherd.images import MOST_BYTES, Image, read_image
 from shepherd.tools.base import ToolContext, ToolResult
-from shepherd.tools.files.opening import file_errors, open_regular
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.read import ReadArguments, ReadFile
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.threads import in_thread
@@ -17,12 +17,12 @@ class ReadImage(ReadFile):
 
     async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
         path = resolve_path(arguments.path, context.cwd)
-        image = await in_thread(lambda _: _read(path, arguments.path))
+        image = await in_thread(lambda _: _read(FileAccess(context), path, arguments.path))
         return ToolResult(image.label, images=(image,))
 
 
-def _read(path: Path, shown: str) -> Image:
-    with file_errors(shown), os.fdopen(open_regular(path), "rb") as file:
+def _read(files: FileAccess, path: Path, shown: str) -> Image:
+    with file_errors(shown), files.open(path) as file:
         data = file.read(MOST_BYTES + 1)
     try:
         return read_image(data, shown)

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.files.opening import file_errors, open_directory
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import directory_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line
 from shepherd.tools.threads import in_thread
@@ -29,9 +29,15 @@ class ListDirectory(Tool[ListArguments]):
     def accesses(self, arguments: ListArguments, context: ToolContext) -> list[Access]:
         return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
 
+    def preview(self, arguments: ListArguments, context: ToolContext) -> str:
+        path = resolve_path(arguments.path or ".", context.cwd)
+        with directory_errors(arguments.path):
+            FileAccess(context).check_directory(path)
+        return ""
+
     async def run(self, arguments: ListArguments, context: ToolContext) -> ToolResult:
         path = resolve_path(arguments.path or ".", context.cwd)
-        names = await in_thread(lambda _: _names(path, arguments.path))
+        names = await in_thread(lambda _: _names(FileAccess(context), path, arguments.path))
         shown = names[:MAX_ENTRIES]
         if len(names) > MAX_ENTRIES:
             rest = len(names) - MAX_ENTRIES
@@ -39,13 +45,9 @@ class ListDirectory(Tool[ListArguments]):
         return ToolResult("\n".join(shown) or "(empty)")
 
 
-def _names(path: Path, shown: str) -> list[str]:
-    if not path.exists():
-        raise ToolError(f"no such directory: {shown}")
-    if not path.is_dir():
-        raise ToolError(f"not a directory: {shown}")
-    with file_errors(shown):
-        directory = open_directory(path)
+def _names(files: FileAccess, path: Path, shown: str) -> list[str]:
+    with directory_errors(shown):
+        directory = files.open_directory(path)
         try:
             with os.scandir(directory) as entries:
                 found = sorted((entry.name, entry.is_dir()) for entry in entries)

@@ -1,79 +1,167 @@
-"""Opening exactly the file that the permission was given for."""
+"""Opening exactly the file at a resolved path: from directory to directory, never by a link."""
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from shepherd.errors import ToolError
+from shepherd.errors import PlaceError, ToolError
 from shepherd.tools.paths import reason
+
+_SEARCH = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_NOT_FOLLOWED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
+LINK = "a link was put into the path after it was checked; try again"
 
 
 @contextmanager
 def file_errors(shown: str) -> Generator[None]:
-    """Turn OSError into a ToolError that names the path as the model gave it."""
+    """Turn OSError into a PlaceError that names the path as the model gave it."""
     try:
         yield
     except FileNotFoundError as error:
-        raise ToolError(f"no such file: {shown}") from error
-    except FileExistsError as error:
-        raise ToolError(f"not a directory: {os.path.dirname(shown)}") from error  # noqa: PTH120 - as given
+        raise PlaceError(f"no such file: {shown}") from error
     except IsADirectoryError as error:
-        raise ToolError(f"is a directory: {shown}") from error
+        raise PlaceError(f"is a directory: {shown}") from error
     except OSError as error:
-        raise ToolError(f"{reason(error)}: {shown}") from error
+        kind = ToolError if error.errno == errno.ELOOP else PlaceError
+        raise kind(f"{reason(error)}: {shown}") from error
 
 
-def check_regular(path: Path) -> os.stat_result:
-    """The status of a regular file, without opening it; raises OSError for anything else."""
-    return _regular(path, path.lstat())
+@contextmanager
+def directory_errors(shown: str) -> Generator[None]:
+    """The same for a path that is to be a directory."""
+    with file_errors(shown):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise PlaceError(f"no such directory: {shown}") from error
+
+
+def open_directory(path: Path, *, create: bool = False) -> int:
+    """A descriptor of the directory at the resolved `path`, with its parents made if so asked.
+
+    Each name is looked up in the directory that was opened before it. A link among them raises
+    OSError with ELOOP, so what is opened lies at `path` whatever is swapped meanwhile.
+    """
+    return _walk(path, os.O_RDONLY, create=create)
+
+
+def open_parent(path: Path) -> int:
+    """The same for the directory that `path` lies in, which need not be readable itself."""
+    return _walk(path.parent, _SEARCH, create=False)
+
+
+def enter_directory(directory: int, name: str) -> int:
+    """A descriptor of the directory `name` inside another one; raises OSError for a link."""
+    return _enter(directory, name, os.O_RDONLY, create=False)
 
 
 def open_regular(path: Path) -> int:
     """A descriptor for reading the regular file at the resolved `path`.
 
-    Never waits on a FIFO, never follows a link that was put there since; raises OSError.
+    Never waits on a FIFO, never follows a link; raises OSError.
     """
-    check_regular(path)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(path, flags)
+    directory = open_parent(path)
     try:
-        _regular(path, os.fstat(descriptor))
-        check_place(descriptor, path)
+        return open_regular_at(directory, path.name)
+    finally:
+        os.close(directory)
+
+
+def open_below(directory: int, path: str) -> int:
+    """The same for a relative path below an open directory."""
+    *parents, name = path.split("/")
+    if any(part in ("", ".", "..") for part in (*parents, name)):
+        raise OSError(errno.EINVAL, "not a resolved path", path)
+    parent = _descend(os.dup(directory), parents, _SEARCH, create=False)
+    try:
+        return open_regular_at(parent, name)
+    finally:
+        os.close(parent)
+
+
+def open_regular_at(directory: int, name: str) -> int:
+    """The same for a file inside an open directory."""
+    existing_status(directory, name)
+    with _links_told(directory, name):
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    try:
+        _check_regular(name, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def open_directory(path: Path) -> int:
-    """A descriptor of the directory at the resolved `path`; raises OSError."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
+def status_at(directory: int, name: str) -> os.stat_result | None:
+    """The status of the regular file `name`, None if there is none; raises OSError if it is not."""
     try:
-        check_place(descriptor, path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return existing_status(directory, name)
+    except FileNotFoundError:
+        return None
 
 
-def check_place(descriptor: int, path: Path) -> None:
-    """Raise OSError if the descriptor's file does not lie at `path` (a parent was swapped)."""
-    link = f"/proc/self/fd/{descriptor}"
-    try:
-        real = os.readlink(link)  # noqa: PTH115 - Path would normalise it
-    except OSError:
-        real = os.path.realpath(path)
-    if real != str(path):
-        raise OSError(errno.ESTALE, "moved while it was opened", str(path))
-
-
-def _regular(path: Path, status: os.stat_result) -> os.stat_result:
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+def existing_status(directory: int, name: str) -> os.stat_result:
+    """The status of the regular file `name`; raises OSError if there is none or it is not."""
+    status = os.stat(name or ".", dir_fd=directory, follow_symlinks=False)
+    _check_regular(name, status)
     return status
+
+
+def _walk(path: Path, flags: int, *, create: bool) -> int:
+    if not path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, "not a resolved path", str(path))
+    names = path.parts[1:]
+    descriptor = os.open("/", (_SEARCH if names else flags) | _DIRECTORY)
+    return _descend(descriptor, names, flags, create=create)
+
+
+def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
+    """Closes `descriptor` and returns that of the directory to which `names` lead from it."""
+    for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+        try:
+            below = _enter(descriptor, name, _SEARCH if left else flags, create=create)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return descriptor
+
+
+def _enter(directory: int, name: str, flags: int, *, create: bool) -> int:
+    if create:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=directory)
+    with _links_told(directory, name):
+        return os.open(name, flags | _DIRECTORY, dir_fd=directory)
+
+
+@contextmanager
+def _links_told(directory: int, name: str) -> Generator[None]:
+    """Raise ELOOP where a link was not followed; systems differ in what they say then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOT_FOLLOWED and _is_link(directory, name):
+            raise OSError(errno.ELOOP, LINK, name) from error
+        raise
+
+
+def _is_link(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _check_regular(name: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, LINK, name)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", name)

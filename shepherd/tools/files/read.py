@@ -8,9 +8,10 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.encoding import HEAD_BYTES, Encoding, detect
 from shepherd.tools.files.lines import Slice, read_slice
-from shepherd.tools.files.opening import file_errors, open_regular
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import counted
 from shepherd.tools.threads import Stopped, in_thread
@@ -38,16 +39,20 @@ class ReadFile(Tool[ReadArguments]):
         path = resolve_path(arguments.path, context.cwd)
         return [Access(AccessKind.READ, str(path))]
 
+    def preview(self, arguments: ReadArguments, context: ToolContext) -> str:
+        path = resolve_path(arguments.path, context.cwd)
+        with file_errors(arguments.path):
+            FileAccess(context).check_read(path)
+        return ""
+
     async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
         path = resolve_path(arguments.path, context.cwd)
-        content = await in_thread(
-            lambda stopped: _read(path, arguments, context.output_bytes, stopped)
-        )
+        content = await in_thread(lambda stopped: _read(path, arguments, context, stopped))
         return ToolResult(content)
 
 
-def _read(path: Path, arguments: ReadArguments, max_bytes: int, stopped: Stopped) -> str:
-    with file_errors(arguments.path), os.fdopen(open_regular(path), "rb") as file:
+def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: Stopped) -> str:
+    with file_errors(arguments.path), FileAccess(context).open(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.peek(HEAD_BYTES)[:HEAD_BYTES]
         if not head:
@@ -55,7 +60,7 @@ def _read(path: Path, arguments: ReadArguments, max_bytes: int, stopped: Stopped
         encoding = detect(head)
         if encoding is None or (encoding.codec.startswith("utf-16") and size > _UTF16_LIMIT):
             raise ToolError(f"binary file: {arguments.path} ({counted(size, 'byte')})")
-        return _slice_text(file, encoding, arguments, max_bytes, stopped)
+        return _slice_text(file, encoding, arguments, context.output_bytes, stopped)
 
 
 def _slice_text(

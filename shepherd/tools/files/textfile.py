@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.errors import ToolError
+from shepherd.tools.base import AccessKind
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.encoding import UTF8, Encoding, detect
-from shepherd.tools.files.opening import file_errors, open_regular
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.text import counted
 
 MAX_BYTES = 32 << 20
@@ -26,9 +28,11 @@ class TextFile:
         return "\r\n" if windows * 2 > self.text.count("\n") else "\n"
 
 
-def load_text(path: Path, shown: str) -> TextFile:
+def load_text(
+    files: FileAccess, path: Path, shown: str, kind: AccessKind = AccessKind.READ
+) -> TextFile:
     """The file at the resolved `path`; raises ToolError naming it as `shown`."""
-    with file_errors(shown), os.fdopen(open_regular(path), "rb") as file:
+    with file_errors(shown), files.open(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
             raise ToolError(f"too large to edit: {shown} ({size} bytes)")
@@ -42,9 +46,9 @@ def load_text(path: Path, shown: str) -> TextFile:
         raise ToolError(f"not valid {encoding.codec}: {shown}") from error
 
 
-def text_or_none(path: Path) -> str | None:
-    """The text for a preview; None if there is no such text file."""
+def text_or_none(files: FileAccess, path: Path) -> str | None:
+    """The text that a write would replace; None if there is no such text file."""
     try:
-        return load_text(path, "").text
+        return load_text(files, path, "", AccessKind.WRITE).text
     except ToolError:
         return None

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from shepherd.errors import ToolError
+from shepherd.errors import PlaceError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.files.atomic import write_atomic
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import text_or_none
@@ -31,27 +31,30 @@ class WriteFile(Tool[WriteArguments]):
         return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
-        return _change(resolve_path(arguments.path, context.cwd), arguments)
+        path, files = _target(arguments, context), FileAccess(context)
+        with file_errors(arguments.path):
+            files.check_write(path)
+        return _change(files, path, arguments)
 
     async def run(self, arguments: WriteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)
-        return await asyncio.to_thread(_write, path, arguments)
+        return await asyncio.to_thread(_write, FileAccess(context), path, arguments)
 
 
 def _target(arguments: WriteArguments, context: ToolContext) -> Path:
     path = resolve_path(arguments.path, context.cwd)
-    if arguments.path.endswith("/") or path.is_dir():
-        raise ToolError(f"is a directory: {arguments.path}")
+    if arguments.path.endswith("/"):
+        raise PlaceError(f"is a directory: {arguments.path}")
     return path
 
 
-def _change(path: Path, arguments: WriteArguments) -> str:
-    return unified_diff(text_or_none(path) or "", arguments.content, arguments.path)
+def _change(files: FileAccess, path: Path, arguments: WriteArguments) -> str:
+    return unified_diff(text_or_none(files, path) or "", arguments.content, arguments.path)
 
 
-def _write(path: Path, arguments: WriteArguments) -> ToolResult:
+def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:
     data = arguments.content.encode()
-    display = _change(path, arguments)
+    display = _change(files, path, arguments)
     with file_errors(arguments.path):
-        write_atomic(path, data)
+        files.write(path, data)
     return ToolResult(f"Wrote {counted(len(data), 'byte')} to {arguments.path}", display=display)

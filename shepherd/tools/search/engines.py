@@ -1,15 +1,17 @@
 """The two programs that search: ripgrep, and our own where there is none."""
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from shepherd.tools.base import ToolContext
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.matches import MatchCollector
 from shepherd.tools.search.query import Query
-from shepherd.tools.search.walk import SKIPPED, denied, walk
+from shepherd.tools.search.walk import SKIPPED, Tree, denied
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import run_program
 from shepherd.tools.threads import Stopped, in_thread
@@ -39,7 +41,8 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
 
 async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
     """Search with Python's regular expressions; raises BadPatternError."""
-    paths = await in_thread(lambda stopped: _files(query, context, stopped))
+    files = FileAccess(context)
+    paths = await in_thread(lambda stopped: _files(query, context, files, stopped))
     argv = [sys.executable, "-I", "-S", str(_WORKER)]
     errors = CappedOutput(1000, context.spill_dir)
     with tempfile.TemporaryFile() as stdin:
@@ -59,14 +62,18 @@ def _ignore(data: bytes) -> bool:
     return bool(data)
 
 
-def _files(query: Query, context: ToolContext, stopped: Stopped) -> list[str]:
+def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopped) -> list[str]:
     if query.single:
         return [query.single]
     matcher = name_matcher(query.glob) if query.glob else None
-    return [
-        entry.path
-        for entry in walk(query.root, context, stopped)
-        if entry.is_file
-        and (matcher is None or matcher.fullmatch(entry.path))
-        and not denied(context, query.root / entry.path)
-    ]
+    root = files.open_directory(query.root)
+    try:
+        return [
+            entry.path
+            for entry in Tree(query.root, context).walk(root, stopped)
+            if entry.is_file
+            and (matcher is None or matcher.fullmatch(entry.path))
+            and not denied(context, query.root / entry.path)
+        ]
+    finally:
+        os.close(root)

@@ -9,9 +9,11 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import directory_errors
 from shepherd.tools.pathglob import glob_regex, has_magic
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.search.walk import SKIPPED, denied, walk
+from shepherd.tools.search.walk import SKIPPED, Tree, denied
 from shepherd.tools.text import one_line
 from shepherd.tools.threads import Stopped, in_thread
 
@@ -38,9 +40,9 @@ class Glob(Tool[GlobArguments]):
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
         root, prefix, pattern = _split(arguments, context)
-        if not root.is_dir():
-            raise ToolError(f"no such directory: {prefix or arguments.path}")
-        found = await in_thread(lambda stopped: _find(root, pattern, context, stopped))
+        files = FileAccess(context)
+        with directory_errors(prefix or arguments.path):
+            found = await in_thread(lambda stopped: _find(root, pattern, context, files, stopped))
         shown = [one_line(prefix + path) for path in found[:MAX_MATCHES]]
         if len(found) > MAX_MATCHES:
             shown.append(f"[{len(found) - MAX_MATCHES} more]")
@@ -55,17 +57,23 @@ def name_matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_regex(anchored), re.DOTALL)
 
 
-def _find(root: Path, pattern: str, context: ToolContext, stopped: Stopped) -> list[str]:
+def _find(
+    root: Path, pattern: str, context: ToolContext, files: FileAccess, stopped: Stopped
+) -> list[str]:
     matcher = name_matcher(pattern)
     skip = frozenset(name for name in SKIPPED if name not in pattern.split("/"))
     only_directories = pattern.endswith("/")
-    return [
-        entry.path + ("/" if entry.is_dir else "")
-        for entry in walk(root, context, stopped, skip)
-        if (entry.is_dir or not only_directories)
-        and matcher.fullmatch(entry.path)
-        and (entry.is_dir or not denied(context, root / entry.path))
-    ]
+    directory = files.open_directory(root)
+    try:
+        return [
+            entry.path + ("/" if entry.is_dir else "")
+            for entry in Tree(root, context, skip).walk(directory, stopped)
+            if (entry.is_dir or not only_directories)
+            and matcher.fullmatch(entry.path)
+            and (entry.is_dir or not denied(context, root / entry.path))
+        ]
+    finally:
+        os.close(directory)
 
 
 def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, str]:

@@ -9,10 +9,13 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
 from shepherd.tools.search.matches import MatchCollector
 from shepherd.tools.search.query import Query
+from shepherd.tools.threads import in_thread
 
 
 class GrepArguments(Arguments):
@@ -38,14 +41,24 @@ class Grep(Tool[GrepArguments]):
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
         query = _query(arguments, context)
-        collector = MatchCollector(partial(_shown, arguments, query), query.root, context)
+        collector = MatchCollector(query, context)
         ripgrep = shutil.which("rg") if self._use_ripgrep else None
-        try:
-            if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
-                await search_python(query, context, collector)
-        except BadPatternError as error:
-            raise ToolError(f"bad pattern: {error}") from error
-        return ToolResult(collector.text() or "(no matches)")
+        with file_errors(arguments.path):
+            await _search(ripgrep, query, context, collector)
+            collector.end()
+            files = FileAccess(context)
+            await in_thread(lambda stopped: collector.confirm(files, stopped))
+        return ToolResult(collector.text(partial(_shown, arguments, query)) or "(no matches)")
+
+
+async def _search(
+    ripgrep: str | None, query: Query, context: ToolContext, collector: MatchCollector
+) -> None:
+    try:
+        if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
+            await search_python(query, context, collector)
+    except BadPatternError as error:
+        raise ToolError(f"bad pattern: {error}") from error
 
 
 def _query(arguments: GrepArguments, context: ToolContext) -> Query:

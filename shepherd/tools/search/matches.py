@@ -1,30 +1,48 @@
 """Collecting the matches that an engine prints."""
 
+import os
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import groupby
 
+from shepherd.errors import ToolError
 from shepherd.tools.base import ToolContext
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.search.lines import LineCursor
+from shepherd.tools.search.query import Query
 from shepherd.tools.search.walk import denied
 from shepherd.tools.text import one_line, plain_text
+from shepherd.tools.threads import Stopped
 
 MAX_MATCHES = 500
 _MAX_LINE = 400
+_MAX_KEPT = 4096
 _MAX_RECORD = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line as an engine printed it: the path below the root, its number, and its first bytes."""
+
+    path: str
+    number: int
+    start: bytes
+    cut: bool
 
 
 class MatchCollector:
     """Takes `path NUL line:text` records; what the rules deny for reading is dropped.
 
-    `shown` gives the name of a path that is relative to `root`, as the model may use it.
+    An engine opens files by their names, behind which another file may be put meanwhile. So what it
+    prints counts only after `confirm`, which finds the same line in the file that was decided on.
     """
 
-    def __init__(self, shown: Callable[[str], str], root: Path, context: ToolContext) -> None:
-        self._shown = shown
-        self._root = root
+    def __init__(self, query: Query, context: ToolContext) -> None:
+        self._query = query
         self._context = context
         self._pending = bytearray()
         self._denied: dict[str, bool] = {}
-        self._lines: list[str] = []
+        self._matches: list[Match] = []
         self._bytes = 0
         self._full = False
 
@@ -36,32 +54,69 @@ class MatchCollector:
         self._pending = bytearray(rest[:_MAX_RECORD])
         return all(self._take(bytes(record)) for record in records)
 
-    def text(self) -> str:
-        """All matches, one a line."""
+    def end(self) -> None:
+        """Take what an engine printed without a line end."""
         if self._pending and not self._full:
             self._take(bytes(self._pending))
+        self._pending.clear()
+
+    def confirm(self, files: FileAccess, stopped: Stopped) -> None:
+        """Keep the matches that stand in the very files that the call may read."""
+        confirmed: list[Match] = []
+        root = None if self._query.single else files.open_directory(self._query.root)
+        try:
+            for path, matches in groupby(self._matches, lambda match: match.path):
+                if stopped():
+                    break
+                confirmed += self._confirmed(files, root, path, list(matches))
+        finally:
+            if root is not None:
+                os.close(root)
+        self._matches = confirmed
+
+    def text(self, shown: Callable[[str], str]) -> str:
+        """All matches, one a line; `shown` gives a path below the root as the model may use it."""
+        lines = [f"{one_line(shown(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches]
         more = ["[more matches; narrow the search]"] if self._full else []
-        return "\n".join(self._lines + more)
+        return "\n".join(lines + more)
+
+    def _confirmed(
+        self, files: FileAccess, root: int | None, path: str, matches: list[Match]
+    ) -> list[Match]:
+        try:
+            if root is None:
+                file = files.open(self._query.root / path)
+            else:
+                file = files.open_below(root, self._query.root, path)
+        except (OSError, ToolError):
+            return []  # deleted, swapped or denied under its other name: as if it had no matches
+        with file:
+            cursor = LineCursor(file)
+            return [m for m in matches if cursor.has_line(m.number, m.start, cut=m.cut)]
 
     def _take(self, record: bytes) -> bool:
         name, nul, rest = record.partition(b"\0")
         number, colon, line = rest.partition(b":")
-        if not nul or not colon:
+        if not nul or not colon or not number.isdigit():
             return True
         path = name.decode("utf-8", "surrogateescape").removeprefix("./")
         if self._is_denied(path):
             return True
-        if len(self._lines) >= MAX_MATCHES or self._bytes > self._context.output_bytes:
+        if len(self._matches) >= MAX_MATCHES or self._bytes > self._context.output_bytes:
             self._full = True
             return False
-        text = plain_text(line.rstrip(b"\r").decode("utf-8", "replace"))
-        text = text[:_MAX_LINE] + "…" if len(text) > _MAX_LINE else text
-        shown = f"{one_line(self._shown(path))}:{number.decode('ascii', 'replace')}: {text}"
-        self._lines.append(shown)
-        self._bytes += len(shown.encode("utf-8", "replace")) + 1
+        line = line.rstrip(b"\r")
+        match = Match(path, int(number), line[:_MAX_KEPT], len(line) > _MAX_KEPT)
+        self._matches.append(match)
+        self._bytes += len(name) + len(number) + min(len(line), _MAX_LINE) + 3
         return True
 
     def _is_denied(self, path: str) -> bool:
         if path not in self._denied:
-            self._denied[path] = denied(self._context, self._root / path)
+            self._denied[path] = denied(self._context, self._query.root / path)
         return self._denied[path]
+
+
+def _line_text(match: Match) -> str:
+    text = plain_text(match.start.decode("utf-8", "replace"))
+    return text[:_MAX_LINE] + "…" if match.cut or len(text) > _MAX_LINE else text

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.files.opening import enter_directory
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox"}
     | {".mypy_cache", ".ruff_cache", ".pytest_cache"}
 )
+MAX_DEPTH = 100
+"""What lies deeper is passed over: each level holds a descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +25,50 @@ class Entry:
     is_file: bool
 
 
-def walk(
-    root: Path, context: ToolContext, stopped: Callable[[], bool], skip: frozenset[str] = SKIPPED
-) -> Generator[Entry]:
-    """Everything below `root`, sorted by the parts of the path, directories before what they hold.
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The tree below the resolved directory `root`, without what is named in `skip`.
 
-    Links are told but not followed. Directories that the rules deny for reading are left out, and
-    so is what is named in `skip`; whether a file is denied the caller asks when it matters.
+    Directories that the rules deny for reading are left out; whether a file is denied the caller
+    asks when it matters.
     """
-    for entry in _sorted(root):
-        if stopped():
-            return
-        if entry.name in skip:
-            continue
-        is_dir = entry.is_dir(follow_symlinks=False)
-        if is_dir and denied(context, root / entry.name):
-            continue
-        yield Entry(entry.name, is_dir, entry.is_file(follow_symlinks=False))
-        if is_dir:
-            for below in walk(root / entry.name, context, stopped, skip):
-                yield Entry(f"{entry.name}/{below.path}", below.is_dir, below.is_file)
+
+    root: Path
+    context: ToolContext
+    skip: frozenset[str] = SKIPPED
+
+    def walk(self, descriptor: int, stopped: Callable[[], bool]) -> Generator[Entry]:
+        """Everything in the tree, sorted by the parts of the path, given the root's descriptor.
+
+        A directory comes before what it holds. Links are told but not followed, not even one that
+        was put in the place of a directory meanwhile.
+        """
+        yield from self._below(descriptor, (), stopped)
+
+    def _below(
+        self, directory: int, parts: tuple[str, ...], stopped: Callable[[], bool]
+    ) -> Generator[Entry]:
+        for name, is_dir, is_file in _sorted(directory):
+            if stopped():
+                return
+            path = "/".join((*parts, name))
+            if name in self.skip or (is_dir and denied(self.context, self.root / path)):
+                continue
+            yield Entry(path, is_dir, is_file)
+            if is_dir and len(parts) < MAX_DEPTH:
+                yield from self._inside(directory, (*parts, name), stopped)
+
+    def _inside(
+        self, parent: int, parts: tuple[str, ...], stopped: Callable[[], bool]
+    ) -> Generator[Entry]:
+        try:
+            directory = enter_directory(parent, parts[-1])
+        except OSError:
+            return  # deleted, closed to us or a link by now: like an empty one
+        try:
+            yield from self._below(directory, parts, stopped)
+        finally:
+            os.close(directory)
 
 
 def denied(context: ToolContext, path: Path) -> bool:
@@ -49,9 +76,14 @@ def denied(context: ToolContext, path: Path) -> bool:
     return context.denies(Access(AccessKind.READ, str(path)))
 
 
-def _sorted(directory: Path) -> list[os.DirEntry[str]]:
+def _sorted(directory: int) -> list[tuple[str, bool, bool]]:
+    """Each name, and whether it is a directory or a regular file."""
     try:
         with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+            found = [
+                (e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False))
+                for e in entries
+            ]
     except OSError:
-        return []  # gone or closed to us: like an empty one
+        return []  # deleted meanwhile: like an empty one
+    return sorted(found, key=lambda entry: os.fsencode(entry[0]))

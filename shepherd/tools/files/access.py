@@ -1,0 +1,134 @@
+"""The one way in which tools reach files: only as it was decided, only at the resolved path."""
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.files.atomic import regular_status, write_atomic
+from shepherd.tools.files.hardlinks import Identity, denied_files, identity
+from shepherd.tools.files.opening import (
+    existing_status,
+    open_below,
+    open_directory,
+    open_parent,
+    open_regular,
+)
+
+
+class FileAccess:
+    """The files of one call.
+
+    Every method takes a resolved path. It raises ToolError if the call was not decided on with
+    that access to that path, and OSError if a link lies on the way to it or it can't be done.
+    """
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._denied: dict[AccessKind, dict[Identity, Path]] = {}
+
+    def open(self, path: Path, kind: AccessKind = AccessKind.READ) -> BufferedReader:
+        """A regular file for reading; a call that may replace a file sees it as `kind` WRITE."""
+        self._context.require(Access(kind, str(path)))
+        return self._opened(open_regular(path), kind)
+
+    def open_below(self, directory: int, root: Path, name: str) -> BufferedReader:
+        """The file `name`, a relative path, below an open directory whose path is `root`."""
+        if self._context.denies(Access(AccessKind.READ, str(root / name))):
+            raise ToolError(f"denied by rule: {root / name}")
+        return self._opened(open_below(directory, name), AccessKind.READ)
+
+    def check_read(self, path: Path) -> None:
+        """Raise what `open` would raise, as far as it can be known without opening the file."""
+        self._context.require(Access(AccessKind.READ, str(path)))
+        directory = open_parent(path)
+        try:
+            self._check_links(existing_status(directory, path.name), AccessKind.READ)
+        finally:
+            os.close(directory)
+
+    def open_directory(self, path: Path) -> int:
+        """A descriptor of a directory."""
+        self._context.require(Access(AccessKind.READ, str(path)))
+        return open_directory(path)
+
+    def check_directory(self, path: Path) -> None:
+        """Raise what `open_directory` would raise, as far as it can be known before."""
+        self._context.require(Access(AccessKind.READ, str(path)))
+        directory = open_parent(path)
+        try:
+            status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(directory)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+    def check_write(self, path: Path) -> None:
+        """Raise what `write` would raise, as far as it can be known before."""
+        self._context.require(Access(AccessKind.WRITE, str(path)))
+        try:
+            directory = open_parent(path)
+        except FileNotFoundError:
+            return  # it will be made
+        try:
+            status = regular_status(directory, path.name)
+        finally:
+            os.close(directory)
+        if status is not None:
+            self._check_links(status, AccessKind.WRITE)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace the file, or make it with its parents."""
+        self.check_write(path)
+        write_atomic(path, data)
+
+    def check_delete(self, path: Path) -> None:
+        """Raise what `delete` would raise, as far as it can be known before."""
+        self._context.require(Access(AccessKind.WRITE, str(path)))
+        directory = open_parent(path)
+        try:
+            _check_deletable(directory, path.name)
+        finally:
+            os.close(directory)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file, or a link but not what it leads to."""
+        self._context.require(Access(AccessKind.WRITE, str(path)))
+        directory = open_parent(path)
+        try:
+            _check_deletable(directory, path.name)
+            os.unlink(path.name, dir_fd=directory)
+        finally:
+            os.close(directory)
+
+    def _check_links(self, status: os.stat_result, kind: AccessKind) -> None:
+        """Raise ToolError if the file has another name nearby under which the rules deny it."""
+        if status.st_nlink < 2:
+            return
+        other = self._denied_files(kind).get(identity(status))
+        if other is not None:
+            raise ToolError(f"denied by rule: the file is also {other}")
+
+    def _opened(self, descriptor: int, kind: AccessKind) -> BufferedReader:
+        file = os.fdopen(descriptor, "rb")
+        try:
+            self._check_links(os.fstat(descriptor), kind)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _denied_files(self, kind: AccessKind) -> dict[Identity, Path]:
+        """The files nearby that the rules deny, looked for once in a call."""
+        if kind not in self._denied:
+            self._denied[kind] = denied_files(self._context, kind)
+        return self._denied[kind]
+
+
+def _check_deletable(directory: int, name: str) -> None:
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
