@@ -25,6 +25,11 @@ def expand_braces(pattern: str) -> list[str]:
     return done
 
 
+def has_open_braces(pattern: str) -> bool:
+    """Whether a glob has more alternatives than are told apart."""
+    return any(_BRACES.search(part) for part in expand_braces(pattern))
+
+
 def escape_glob(text: str) -> str:
     """A glob that meets `text` and nothing else."""
     return re.sub(r"([*?\[{])", r"[\1]", text)

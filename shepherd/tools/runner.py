@@ -30,6 +30,7 @@ from shepherd.tools.permissions.approval import (
     Choice,
     NamingApprover,
 )
+from shepherd.tools.permissions.disclosure import disclosed, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
@@ -80,11 +81,12 @@ class ToolRunner:
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         try:
             result = await self._run(call, limit, tell)
+            result = await disclosed(call, result, self.policy.mode, self.approver)
         except ToolError as error:
-            result = ToolResult(f"Error: {error}", ok=False)
+            result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
-            result = ToolResult(f"Error: {call.name} failed: {error}", ok=False)
+            result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
         return await asyncio.to_thread(self._presentable, result, limit)
 
     async def _run(self, call: ToolCall, limit: int, tell: EventCallback) -> ToolResult:

@@ -1,6 +1,8 @@
 """The rules that hold before anybody has said anything."""
 
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
+from shepherd.tools.permissions.secrets import PUBLIC_KEYS, PUBLIC_PATHS, SECRET_PATHS
+from shepherd.tools.permissions.startup import HOME_STARTUP_PATHS, STARTUP_PATHS
 
 _DEFAULTS = """
 ask read /**
@@ -14,18 +16,6 @@ _SECRET_VARIABLES = (
     "*KEY* *TOKEN* *SECRET* *PASSWORD* *CREDENTIAL* *PASSWD* *PASSPHRASE* *_PASS *AUTH* *COOKIE* "
     "*DATABASE_URL* *_DSN"
 )
-_SECRET_PATHS = """
-.env .env.* .envrc id_rsa id_dsa id_ecdsa id_ed25519 id_ecdsa_sk id_ed25519_sk *.pem *.key *.p12
-*.pfx *.jks *.keystore *.kdbx *.keychain *.keychain-db *.ppk *.keyring .netrc _netrc .pgpass
-.my.cnf .git-credentials .npmrc .pypirc .htpasswd .vault-token
-.ssh/** .gnupg/** .password-store/** keyrings/**
-.aws/credentials .kube/config .docker/config.json .config/gh/hosts.yml .config/gcloud/**
-.config/shepherd/keys* .config/shepherd/credentials*
-"""
-_PUBLIC_PATHS = ".env.example .env.sample .env.template .env.dist"
-_PROCESS_PATHS = (
-    "/proc/*/environ /proc/*/mem /proc/*/auxv /proc/*/task/*/environ /proc/*/task/*/mem"
-)
 _OWN_SETTINGS = ".config/shepherd/**"
 
 
@@ -36,21 +26,28 @@ def default_rules() -> list[Rule]:
 
 
 def edits_rules() -> list[Rule]:
-    """What `--approve edits` adds: files inside the working directory may be changed."""
+    """What `--approve edits` adds: files inside the working directory may be changed.
+
+    What some program runs without being asked to stays a question.
+    """
     return [
         Rule("write_file", "{cwd}/**", Decision.ALLOW),
         Rule("edit_file", "{cwd}/**", Decision.ALLOW),
-        Rule("write", "{cwd}/**/.git/**", Decision.ASK),
-        Rule("write", "{cwd}/.shepherd.toml", Decision.ASK),
+        *(Rule("write", path, Decision.ASK) for path in STARTUP_PATHS),
     ]
+
+
+def home_rules() -> list[Rule]:
+    """What `--approve edits` adds where the home directory is part of the working directory."""
+    return [Rule("write", path, Decision.ASK) for path in HOME_STARTUP_PATHS]
 
 
 def protected_rules() -> list[Rule]:
     """Secrets; only a user's rule that names such a file can allow it."""
     rules: list[Rule] = []
     for kind in ("read", "write"):
-        rules += [Rule(kind, f"/**/{path}", Decision.DENY) for path in _SECRET_PATHS.split()]
-        rules += [Rule(kind, f"/**/{path}", Decision.ALLOW) for path in _PUBLIC_PATHS.split()]
-        rules += [Rule(kind, path, Decision.DENY) for path in _PROCESS_PATHS.split()]
+        rules += [Rule(kind, path, Decision.DENY) for path in SECRET_PATHS]
+        rules += [Rule(kind, path, Decision.ALLOW) for path in PUBLIC_PATHS]
+    rules.append(Rule("read", PUBLIC_KEYS, Decision.ALLOW))
     rules.append(Rule("write", f"/**/{_OWN_SETTINGS}", Decision.DENY))
     return rules

@@ -1,12 +1,11 @@
 """An ordered list of rules, quick to ask: tools that walk a tree ask for every file."""
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind
-from shepherd.tools.permissions.match import path_regex, pattern_matches, speaks_of
+from shepherd.tools.permissions.index import PathIndex
+from shepherd.tools.permissions.match import pattern_matches, speaks_of
 from shepherd.tools.permissions.rules import Rule
 
 
@@ -16,7 +15,7 @@ class RuleLayer:
     def __init__(self, rules: Iterable[Rule], cwd: Path) -> None:
         self._rules = list(rules)
         self._cwd = cwd
-        self._relevant: dict[tuple[str, AccessKind], _Relevant] = {}
+        self._relevant: dict[tuple[str, AccessKind], Callable[[str], list[Rule]]] = {}
 
     @property
     def rules(self) -> list[Rule]:
@@ -35,28 +34,17 @@ class RuleLayer:
     def last(self, tool: str, access: Access) -> Rule | None:
         """The last rule that meets the access."""
         key = (tool, access.kind)
-        if key not in self._relevant:
-            self._relevant[key] = self._find_relevant(tool, access.kind)
-        relevant = self._relevant[key]
-        if relevant.paths is not None and not relevant.paths.fullmatch(access.target):
-            return None
-        for rule in relevant.rules:
+        candidates = self._relevant.get(key)
+        if candidates is None:
+            candidates = self._relevant[key] = self._find_relevant(tool, access.kind)
+        for rule in candidates(access.target):
             if pattern_matches(rule, access, self._cwd):
                 return rule
         return None
 
-    def _find_relevant(self, tool: str, kind: AccessKind) -> "_Relevant":
+    def _find_relevant(self, tool: str, kind: AccessKind) -> Callable[[str], list[Rule]]:
+        """What gives the rules that may meet a target, the last first."""
         rules = [r for r in reversed(self._rules) if speaks_of(r, tool, kind, self._cwd)]
-        if kind not in (AccessKind.READ, AccessKind.WRITE):
-            return _Relevant(rules)
-        regexes = (path_regex(rule, self._cwd) for rule in rules)
-        either = "|".join(f"(?i:{r.pattern})" for r in regexes) or "(?!)"
-        return _Relevant(rules, re.compile(either, re.DOTALL))
-
-
-@dataclass(frozen=True, slots=True)
-class _Relevant:
-    """Rules for one tool and kind, the last first; `paths` meets all paths that any of them do."""
-
-    rules: list[Rule]
-    paths: re.Pattern[str] | None = None
+        if kind in (AccessKind.READ, AccessKind.WRITE):
+            return PathIndex(rules, self._cwd).candidates
+        return lambda _target: rules

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
-from shepherd.tools.pathglob import glob_regex
+from shepherd.tools.pathglob import glob_regex, has_open_braces
 from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 
@@ -44,7 +44,8 @@ def path_regex(rule: Rule, cwd: Path) -> re.Pattern[str]:
     """The paths that a rule is about.
 
     `{cwd}/` and relative globs start in the working directory, `~/` in the home directory. Rules
-    that do not allow ignore case, as some file systems do.
+    that do not allow ignore case, as some file systems do. A glob of more alternatives than are
+    told apart meets everything, or nothing if it allows.
     """
     home = _real_home(os.environ.get("HOME", ""))
     return _path_regex(rule.pattern, str(cwd), home, rule.decision is not Decision.ALLOW)
@@ -58,6 +59,8 @@ def _real_home(_home: str) -> str:
 @lru_cache(maxsize=2048)
 def _path_regex(pattern: str, cwd: str, home: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - a key of the cache
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    if has_open_braces(pattern):
+        return re.compile(".*" if ignore_case else "(?!)", flags)
     for prefix, base in (("{cwd}", cwd), ("~", home)):
         if pattern == prefix:
             return re.compile(re.escape(base), flags)

@@ -2,15 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
-from shepherd.tools.permissions.defaults import default_rules, edits_rules, protected_rules
+from shepherd.tools.permissions.content import is_key_file
+from shepherd.tools.permissions.defaults import (
+    default_rules,
+    edits_rules,
+    home_rules,
+    protected_rules,
+)
 from shepherd.tools.permissions.layer import RuleLayer
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.permissions.secrets import original_names
 from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.text import one_line
 
 _HELD_BY_SANDBOX = frozenset({AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE})
 
@@ -64,7 +72,7 @@ class PermissionPolicy:
         self._store = store
         stored = store.load() if store else []
         self._defaults = RuleLayer(default_rules(), self._cwd)
-        self._edits = RuleLayer(edits_rules(), self._cwd)
+        self._edits = RuleLayer(_edits(self._cwd), self._cwd)
         self._own = RuleLayer([*user, *stored], self._cwd)
         self._protected = RuleLayer(protected_rules(), self._cwd)
         self._project = RuleLayer(project, self._cwd)
@@ -108,7 +116,7 @@ class PermissionPolicy:
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
         """Whether the call would run unasked if `rules` were added."""
         own = self._own.extended(rules)
-        verdicts = (self._with_mode(access, self._ruled(tool, access, own)) for access in accesses)
+        verdicts = (self._decided(tool, access, own) for access in accesses)
         return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
@@ -118,7 +126,7 @@ class PermissionPolicy:
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
-        return self._with_mode(access, self._ruled(tool, access, self._own))
+        return self._decided(tool, access, self._own)
 
     def denies(self, tool: str, access: Access) -> bool:
         """Whether a rule denies the access, whatever was approved."""
@@ -152,6 +160,20 @@ class PermissionPolicy:
         """Whether the user or the project gave the rule."""
         return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
+    def _decided(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        """The verdict of rules and mode, and where a file may be read, what it turns out to be."""
+        verdict = self._with_mode(access, self._ruled(tool, access, own))
+        if (
+            access.kind is not AccessKind.READ
+            or verdict.decision is not Decision.ALLOW
+            or self.mode is ApproveMode.ALL
+            or _names_it(own.last(tool, access))
+            or not is_key_file(Path(access.target))
+        ):
+            return verdict
+        held_back = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
+        return Verdict(held_back, note=f"a private key: {one_line(access.target)}")
+
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
@@ -165,8 +187,8 @@ class PermissionPolicy:
 
     def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         given = own.last(tool, access)
-        shut = self._protected.last(tool, access)
-        if shut is not None and shut.decision is Decision.DENY and not _names_it(given):
+        shut = self._shut(tool, access)
+        if shut is not None and not _names_it(given):
             return Verdict(Decision.DENY, shut)
         base = given or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
@@ -175,9 +197,25 @@ class PermissionPolicy:
             return Verdict(tighter.decision, tighter)
         return decided
 
+    def _shut(self, tool: str, access: Access) -> Rule | None:
+        """The rule by which the thing is a secret, or a copy of one."""
+        rule = self._protected.last(tool, access)
+        if rule is not None or access.kind not in (AccessKind.READ, AccessKind.WRITE):
+            return rule if rule and rule.decision is Decision.DENY else None
+        for name in original_names(access.target):
+            rule = self._protected.last(tool, replace(access, target=name))
+            if rule and rule.decision is Decision.DENY:
+                return rule
+        return None
+
     def _built_in(self, tool: str, access: Access) -> Rule | None:
         edits = self._edits.last(tool, access) if self._allows_edits else None
         return edits or self._defaults.last(tool, access)
+
+
+def _edits(cwd: Path) -> list[Rule]:
+    at_home = Path("~").expanduser().resolve().is_relative_to(cwd)
+    return [*edits_rules(), *(home_rules() if at_home else [])]
 
 
 def _names_it(rule: Rule | None) -> bool:

@@ -37,9 +37,11 @@ class PermissionStore:
             return []
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self.path}: {error}; repair or delete the file") from error
-        entries = data.get("rule", [])
-        if not isinstance(entries, list):
-            raise ConfigError(f"{self.path}: [[rule]] tables expected; repair or delete the file")
+        entries = data.pop("rule", [])
+        if data or not isinstance(entries, list):
+            raise ConfigError(
+                f"{self.path}: it holds [[rule]] tables and nothing else; repair or delete the file"
+            )
         return [self._rule(entry) for entry in cast(list[object], entries)]
 
     def add(self, rule: Rule) -> None:
@@ -59,11 +61,14 @@ class PermissionStore:
 
     def _rule(self, entry: object) -> Rule:
         try:
-            table = cast(dict[str, Any], entry)
-            tool, pattern = str(table["tool"]), str(table["pattern"])
-            return Rule(tool, pattern, Decision(table["decision"]), str(table.get("scope", "")))
+            table = dict(cast(dict[str, Any], entry))
+            tool, pattern, scope = table.pop("tool"), table.pop("pattern"), table.pop("scope", "")
+            rule = Rule(tool, pattern, Decision(table.pop("decision")), scope)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it") from error
+        if table or not all(isinstance(text, str) for text in (tool, pattern, scope)):
+            raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it")
+        return rule
 
     def _save(self, rules: list[Rule]) -> None:
         tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]

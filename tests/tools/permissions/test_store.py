@@ -42,11 +42,32 @@ def test_any_rule_survives(tmp_path: Path, rules: list[Rule]) -> None:
     assert set(store.load()) == set(rules)
 
 
+GOOD = "tool = 'shell'\npattern = 'ls'\ndecision = 'allow'\n"
+
+
 @pytest.mark.parametrize(
     "text",
-    ["[[rule", "rule = 3", "[[rule]]\ntool = 'x'", "[[rule]]\ntool='x'\npattern='y'\ndecision='z'",
-     "rule = [1]"],
-)  # fmt: skip
+    [
+        "[[rule",
+        "rule = 3",
+        "rule = [1]",
+        "[rule]\n" + GOOD,
+        "[[rule]]\ntool = 'x'",
+        "[[rule]]\ntool='x'\npattern='y'\ndecision='z'",
+        "[[rule]]\n" + GOOD.replace("'shell'", "3"),
+        "[[rule]]\n" + GOOD.replace("'ls'", "['ls']"),
+        "[[rule]]\n" + GOOD.replace("'ls'", "true"),
+        "[[rule]]\n" + GOOD + "scope = 1",
+        "[[rule]]\n" + GOOD + "scop = '/w'",
+        "[[rule]]\n" + GOOD + "lifetime = 'once'",
+        "[[rules]]\n" + GOOD,
+        "version = 2\n[[rule]]\n" + GOOD,
+        "[[rule]]\n" + GOOD + "[[rule]]\ntool = 'x'",
+        "[[rule]]\n" + GOOD + "[[rule]]\n" + GOOD + "tool = 'x'",
+        "[[rule]]\n" + GOOD + "\x00",
+        "\ufeff\ufeff[[rule]]\n" + GOOD,
+    ],
+)
 def test_a_broken_file_is_an_error_not_a_permission(tmp_path: Path, text: str) -> None:
     path = tmp_path / "permissions.toml"
     path.write_text(text)
