@@ -151,6 +151,27 @@ def test_a_model_that_another_one_replaces_answers_to_its_end(
         assert before["choices"] == after["choices"]
 
 
+@pytest.mark.parametrize("change", ["overwritten", "cut"])
+def test_a_model_that_is_written_to_answers_with_an_error(
+    program: Program, tmp_path: Path, change: str
+) -> None:
+    """Other weights would answer something, and what is cut off would end the process."""
+    model = tmp_path / "model.gguf"
+    shutil.copy(builtin_model(), model)
+    with serving(program, "--model", str(model)) as (process, url):
+        assert chat(url, "hello", max_tokens=5)["status"] == 200
+        with model.open("r+b") as file:
+            if change == "cut":
+                file.truncate(1 << 20)
+            else:
+                file.seek(1 << 20)
+                file.write(bytes(1 << 20))
+        answer = chat(url, "what can you do?", max_tokens=5)
+        assert answer["status"] == 503
+        assert "was changed while it was in use" in str(answer["error"])
+        assert process.poll() is None
+
+
 def test_weights_of_the_same_size_and_date_are_told_apart(tmp_path: Path) -> None:
     """What one of them left in the cache is never taken for the other's."""
     path = tmp_path / "model.gguf"

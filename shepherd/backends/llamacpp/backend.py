@@ -52,6 +52,7 @@ class LlamaCppBackend(Backend):
         self._worker = worker
         self._text = text
         self._vocab = engine.model.vocab
+        self._files = engine.model.files
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
         syntax = self._prompts.call_syntax(self._style)
@@ -168,6 +169,7 @@ class LlamaCppBackend(Backend):
         await asyncio.to_thread(self._shut_down)
 
     async def _request(self, session: Session) -> Request:
+        self._files.check()
         session = thinking_as(session, thinking=self.thinking)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))

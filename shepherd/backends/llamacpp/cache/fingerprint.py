@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.mapped_files import other_parts
 
 _HEADER = 1024 * 1024
 _SAMPLES, _SAMPLE_BYTES = 32, 4096
@@ -68,7 +69,7 @@ def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Finge
         content = sha256(file.read(_HEADER) + _samples(file, model.stat().st_size)).hexdigest()
     return Fingerprint(
         _short(str(model.resolve())),
-        _short(content, _dates(model), *map(_dates, _parts(model)), _build()),
+        _short(content, _dates(model), *map(_dates, other_parts(model)), _build()),
         _short(*context, *adapters),
     )
 
@@ -85,15 +86,6 @@ def _samples(file: BinaryIO, size: int) -> bytes:
 def _dates(path: Path) -> str:
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _parts(model: Path) -> list[Path]:
-    """The other files of a model that is split: `name-00001-of-00003.gguf`."""
-    head, found, tail = model.name.rpartition("-of-")
-    if not found:
-        return []
-    pattern = f"{head[:-5]}?????-of-{tail}"
-    return sorted(path for path in model.parent.glob(pattern.replace("[", "[[]")) if path != model)
 
 
 def _build() -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
+from shepherd.backends.llamacpp.native.mapped_files import MappedFiles
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.errors import ModelLoadError
 
@@ -16,8 +17,10 @@ class NativeModel:
         """Load the file; raises ModelLoadError with llama.cpp's own reason."""
         self._lib = bindings()
         native_log.take_errors()
+        self.files = MappedFiles(path)
         self.handle: Any = self._lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
+            self.files.close()
             raise ModelLoadError(f"{path} can't be loaded: {last_error()}")
         self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
         self.trained_context: int = self._lib.llama_model_n_ctx_train(self.handle)
@@ -64,6 +67,7 @@ class NativeModel:
         if self.handle:
             self._lib.llama_model_free(self.handle)
             self.handle = None
+            self.files.close()
 
 
 def last_error() -> str:
