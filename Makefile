@@ -21,8 +21,9 @@ soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
 		--log-disable=shepherd.server.access --log-disable=uvicorn.error
 
-test-long: .venv-dev ## conversations of 2,000 turns in every provider's language
-	@LONG_CONVERSATIONS=1 $(BIN)/pytest tests/upstreams/test_long_conversation.py
+test-long: .venv-dev ## conversations of 2,000 turns for every provider, 100 killed sessions
+	@LONG_CONVERSATIONS=1 KILLED_SESSIONS=100 $(BIN)/pytest tests/upstreams/test_long_conversation.py \
+		tests/faults/test_killed_sessions.py --timeout 3600
 
 check: lint types imports docs-check      ## everything that .ci/run checks before the tests
 

@@ -9,7 +9,7 @@ import subprocess
 from tests.cli.program import Program
 from tests.faults.homes import CACHE, check_home, databases, states
 
-KILLS = int(os.environ.get("SHEPHERD_KILLS", "8"))
+KILLS = int(os.environ.get("KILLED_SESSIONS", "8"))
 """`make test-long` asks for 100."""
 
 SMALL = ["--set", "llamacpp.context_size=768", "--set", "llamacpp.threads=1"]
