@@ -109,10 +109,10 @@ class Confiner:
         """Let the mode `auto` count if a box holds; else tell once why it does not."""
         if self._policy.mode is not ApproveMode.AUTO:
             return
-        missing = await self._sandbox.missing()
-        self._policy.has_sandbox = not missing
-        if missing:
-            self._tell(tell, f"{missing} So `auto` asks as `ask` does.")
+        problem = await self._sandbox.problem_of_auto()
+        self._policy.has_sandbox = not problem
+        if problem:
+            self._tell(tell, problem)
 
     async def plan(self, command: Command) -> Plan:
         """How the call is to run.

@@ -10,11 +10,13 @@ from shepherd.cli.first_start import suggestions
 from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.loop import TerminalLoop
+from shepherd.cli.repl.modes import ApproveSwitch
 from shepherd.cli.repl.paint import BLANK_LINE, Piece
 from shepherd.cli.repl.replay import show_last_exchanges
 from shepherd.cli.repl.status import Status, short_name
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.errors import ShepherdError
+from shepherd.tools.permissions.policy import ApproveMode
 
 
 async def run_repl(assembly: Assembly) -> int:
@@ -35,7 +37,13 @@ class Repl:
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._turns = Turns(assembly, loop.renderer, self._status, approver)
-        context = CommandContext(assembly, loop.surface, loop.renderer, self._status, loop.leave)
+        self._approve = approve = ApproveSwitch(
+            assembly.policy, assembly.sandbox, self._status, loop.surface
+        )
+        loop.turn_mode = approve.turn
+        context = CommandContext(
+            assembly, loop.surface, loop.renderer, self._status, approve, loop.leave
+        )
         fill_table(loop.table, context)
         assembly.when_moved(self._moved)
 
@@ -69,7 +77,17 @@ class Repl:
             warning = backend.take_warning()
             if warning:
                 self._renderer.notice(warning, "warn")
+            await self._try_sandbox()
         self._surface.refresh()
+
+    async def _try_sandbox(self) -> None:
+        """Find the sandbox before it is needed; tell at once if `auto` can't count on it."""
+        sandbox, policy = self._assembly.sandbox, self._assembly.policy
+        await sandbox.find()
+        if policy.mode is ApproveMode.AUTO:
+            text = await self._approve.set(policy.mode)
+            if not policy.has_sandbox and sandbox.is_new(text):
+                self._renderer.notice(text, "warn")
 
     def _moved(self, backend: Backend) -> None:
         self._status.moved(backend)

@@ -39,7 +39,7 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
 
 
 def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> KeyBindings:
-    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D and Ctrl+Z."""
+    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab."""
     keys = KeyBindings()
     busy = Condition(actions.busy)
     alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+something
@@ -59,6 +59,10 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
             prompt.buffer.complete_state = None
         elif actions.busy():
             actions.stop()
+
+    @keys.add("s-tab", filter=~Condition(asking) & ~has_completions & ~is_searching)
+    def _(_event: KeyPressEvent) -> None:
+        actions.turn_mode()
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:

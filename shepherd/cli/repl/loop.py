@@ -16,7 +16,7 @@ from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import build_surface
 from shepherd.cli.repl.status import Status, status_text
-from shepherd.cli.repl.surface import Actions
+from shepherd.cli.repl.surface import Actions, do_nothing
 from shepherd.cli.repl.work import WorkQueue
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
@@ -47,7 +47,14 @@ class TerminalLoop:
         self._answer = answer
         self._place = place
         self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
-        actions = Actions(self._submit, self._stop, self.leave, lambda: self._queue.busy)
+        self.turn_mode = do_nothing
+        actions = Actions(
+            self._submit,
+            self._stop,
+            self.leave,
+            busy=lambda: self._queue.busy,
+            turn_mode=self._turn_mode,
+        )
         self.surface = build_surface(settings, paths, cwd, actions, self.table)
         self.renderer = Renderer(self.surface, status, settings.code_theme)
         self.renderer.show_thinking = settings.show_thinking
@@ -122,6 +129,9 @@ class TerminalLoop:
 
     def _interrupted(self) -> None:
         self.renderer.interrupted()
+
+    def _turn_mode(self) -> None:
+        self.turn_mode()
 
     def _idle(self) -> None:
         self.surface.idle()

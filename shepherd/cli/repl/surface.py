@@ -9,17 +9,22 @@ from rich.console import RenderableType
 from shepherd.cli.repl.paint import Painter, Piece
 
 
+def do_nothing() -> None:
+    """What a key does that has no meaning here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Actions:
     """What keys do: `submit` takes a message, `stop` ends the work, `leave` ends the program.
 
-    `busy` tells whether there is work to stop.
+    `busy` tells whether there is work to stop. `turn_mode` changes what runs without asking.
     """
 
     submit: Callable[[str], None]
     stop: Callable[[], None]
     leave: Callable[[], None]
     busy: Callable[[], bool]
+    turn_mode: Callable[[], None] = do_nothing
 
 
 class Surface(Protocol):

@@ -83,6 +83,11 @@ class Sandbox:
             return "The sandbox is off (tools.sandbox)."
         return f"No sandbox works here: {problems(finding)}. `shepherd doctor` tells more."
 
+    async def problem_of_auto(self) -> str:
+        """Why the mode `auto` asks here as `ask` does; "" if it need not."""
+        missing = await self.missing()
+        return f"{missing} So `auto` asks as `ask` does." if missing else ""
+
     def is_new(self, notice: str) -> bool:
         """Whether the user was not told this before in this session."""
         is_new = notice not in self._notices

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 
 from shepherd.cli.assemble import Assembly
+from shepherd.cli.repl.modes import ApproveSwitch
 from shepherd.cli.repl.paint import BLANK_LINE, Piece
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.status import Status
@@ -39,6 +40,7 @@ class CommandContext:
     surface: Surface
     renderer: Renderer
     status: Status
+    approve: ApproveSwitch
     leave: Callable[[], None]
 
     def say(self, *lines: RenderableType) -> None:

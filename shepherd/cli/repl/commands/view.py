@@ -16,6 +16,7 @@ _KEYS = (
     ("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
     ("Tab", "complete a /command or an @file; a file's content goes along with the message"),
     ("Up, Ctrl+R", "earlier messages"),
+    ("Shift+Tab", "what runs without asking: ask, edits, auto"),
     ("Ctrl+D", "leave"),
 )
 
@@ -65,14 +66,13 @@ class _View:
         return [mode.value for mode in ApproveMode]
 
     async def approve(self, argument: str) -> None:
-        policy = self._context.assembly.policy
+        approve = self._context.approve
         if argument and argument not in self.modes():
             self._context.renderer.error(f"/approve takes {', '.join(self.modes())}.")
             return
-        if argument:
-            policy.mode = ApproveMode(argument)
-            self._context.status.approve = argument
-        self._context.say(Text(f"approve: {policy.mode.value}. {_MODE_TEXT[policy.mode]}"))
+        mode = ApproveMode(argument) if argument else approve.policy.mode
+        text = await approve.set(mode)
+        self._context.say(Text(f"approve: {mode.value}. {text}"))
 
     async def thinking(self, argument: str) -> None:
         session, renderer = self._context.assembly.session, self._context.renderer
@@ -111,16 +111,6 @@ class _View:
 
     async def exit(self, argument: str) -> None:
         self._context.leave()
-
-
-_MODE_TEXT = {
-    ApproveMode.ASK: "What no rule allows is asked about.",
-    ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
-    ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
-    "without asking.",
-    ApproveMode.ALL: "Everything that no rule denies runs without asking.",
-    ApproveMode.NONE: "What would be asked about is refused.",
-}
 
 
 def _tokens_in(tokens: int, seconds: float) -> str:
