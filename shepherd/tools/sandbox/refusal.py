@@ -1,8 +1,10 @@
 """What a box refused, in words for the model and the user."""
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from shepherd.tools.sandbox.profile import Profile
 
@@ -29,7 +31,8 @@ class Refusal:
 _NETWORK = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known"
     r"|Network is (?:unreachable|down)|EAI_AGAIN|ENETUNREACH|Address family not supported"
-    r"|getaddrinfo|No route to host|EAFNOSUPPORT",
+    r"|getaddrinfo|No route to host|EAFNOSUPPORT|Connection refused|ECONNREFUSED"
+    r"|Failed to connect|Couldn't connect",
     re.IGNORECASE,
 )
 _LIMITS = (
@@ -63,10 +66,10 @@ def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
         return Refusal(Refused.LIMIT, f"the sandbox's limit on {limit} was reached", limit)
     line = _line(_READ_ONLY, output)
     if line is not None:
-        return _path_refusal(Refused.WRITE, "writing", line)
+        return _path_refusal(Refused.WRITE, "writing", line, profile)
     if not profile.network and _NETWORK.search(output):
         return Refusal(Refused.NETWORK, "the sandbox has no network")
-    return _denied(output, exit_code)
+    return _denied(output, exit_code, profile)
 
 
 def _limit(output: str, exit_code: int) -> str | None:
@@ -75,10 +78,10 @@ def _limit(output: str, exit_code: int) -> str | None:
     return next((name for name, pattern in _LIMITS if pattern.search(output)), None)
 
 
-def _denied(output: str, exit_code: int) -> Refusal | None:
+def _denied(output: str, exit_code: int, profile: Profile) -> Refusal | None:
     line = _line(_DENIED, output)
     if line is not None and _PATH.search(line):
-        return _path_refusal(Refused.READ, "access to", line)
+        return _path_refusal(Refused.READ, "access to", line, profile)
     if line is not None or exit_code == _BAD_SYSTEM_CALL:
         return Refusal(Refused.SYSTEM, "the sandbox refused a system call")
     return None
@@ -88,8 +91,32 @@ def _line(pattern: re.Pattern[str], output: str) -> str | None:
     return next((line for line in output.splitlines() if pattern.search(line)), None)
 
 
-def _path_refusal(kind: Refused, action: str, line: str) -> Refusal:
-    path = _PATH.search(line)
-    target = path[1] if path else ""
-    what = target or "a path outside of the working directory"
+def paths_in(line: str) -> list[str]:
+    """The paths that a message names, without the program that prints it."""
+    return [path for path in _PATH.findall(line) if not line.startswith(f"{path}:")]
+
+
+def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Refusal | None:
+    """What was refused by the words of a line; None if it names only what the box leaves free."""
+    paths = paths_in(line)
+    guarded = [path for path in paths if not is_free(resolve(path, profile), profile)]
+    if paths and not guarded:
+        return None
+    target = guarded[0] if guarded else ""
+    what = target or "a path that is read-only in it"
     return Refusal(kind, f"the sandbox refused {action} {what}", target)
+
+
+def resolve(target: str, profile: Profile) -> Path:
+    """A path that a command prints, without links; `~` is the home directory of the profile."""
+    beyond_home = target.removeprefix("~/")
+    start = profile.cwd if beyond_home == target else profile.home
+    return Path(os.path.realpath(start / beyond_home))
+
+
+def is_free(path: Path, profile: Profile) -> bool:
+    """Whether the box leaves a path as it is outside of it."""
+    if not any(path.is_relative_to(place) for place in (profile.root, *profile.writable)):
+        return False
+    guarded = (*profile.protected, *profile.hidden)
+    return not any(path.is_relative_to(g) or g.is_relative_to(path) for g in guarded)

@@ -11,8 +11,9 @@ from pathlib import Path
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.find import Finding, find_box
+from shepherd.tools.sandbox.messages import read_refusal
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.refusal import Refusal, refused
+from shepherd.tools.sandbox.refusal import Refusal
 
 
 class SandboxMode(StrEnum):
@@ -39,11 +40,11 @@ class Confinement:
         """The program that runs `program` inside; raises ToolError if the box can't be made."""
         return self.box.enter(program, self.profile, self.refusals.append)
 
-    def refusal(self, output: str, exit_code: int) -> Refusal | None:
+    def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:
         """What the box refused to a program that has ended, if anything."""
         if self.refusals:
             return self.refusals[0]
-        return refused(output, exit_code, self.profile)
+        return read_refusal(out, err, exit_code, self.profile)
 
 
 class Sandbox:

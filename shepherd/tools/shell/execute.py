@@ -108,7 +108,7 @@ def _refusal(
 ) -> Refusal | None:
     if confinement is None or exit_.timed_out:
         return None
-    return confinement.refusal("\n".join(texts), exit_.code)
+    return confinement.refusal(*texts, exit_.code)
 
 
 def _doubted(access: Access) -> Access:
