@@ -9,6 +9,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Report, ignore_refusals
+from shepherd.tools.sandbox.inside.namespaces import kernel_files
 from shepherd.tools.sandbox.layout import Mount, MountKind, mounts
 from shepherd.tools.sandbox.limits import SHARED_MEMORY, resource_limits
 from shepherd.tools.sandbox.payload import helper_argv, payload
@@ -81,6 +82,8 @@ def _namespaces(profile: Profile) -> Iterator[str]:
 
 def _places(shown: Sequence[Mount]) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
+    for path in kernel_files():
+        yield from ("--ro-bind", path, path)
     yield from ("--size", str(SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
     yield from ("--tmpfs", "/run")
     for mount in shown:

@@ -82,6 +82,9 @@ _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS, its 32-bi
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
 _AF_NETLINK = 16  # which only Linux has
 _ROUTES = 0  # NETLINK_ROUTE
+# SOCK_STREAM and SOCK_SEQPACKET with any of SOCK_NONBLOCK and SOCK_CLOEXEC: one of a pair of
+# datagram sockets could be turned to any other socket
+_CONNECTED = tuple(kind | flags for kind in (1, 5) for flags in (0, 0x800, 0x80000, 0x80800))
 
 
 class Network(IntEnum):
@@ -144,7 +147,9 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
     yield "clone", _unless_bits(0, _NEW_NAMESPACES)
     yield "personality", _only(0, _PERSONALITIES, errno.EPERM)
     yield "ioctl", _except(1, _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ()))
-    yield "socketpair", _only(0, (socket.AF_UNIX,), errno.EAFNOSUPPORT)
+    connected = _only(1, _CONNECTED, errno.EPROTONOSUPPORT)
+    pair = [*_load(0), *when(EQUAL, socket.AF_UNIX, connected), fail(errno.EAFNOSUPPORT)]
+    yield "socketpair", pair
     yield "socket", _sockets(options.network)
     if options.bare:
         for name in OWN_PROCESS:

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +39,16 @@ def make_profile(base: Path) -> Profile:
 
 
 def run_in(
-    box: Box, profile: Profile, command: str | Sequence[str], seconds: float = PATIENCE
+    box: Box,
+    profile: Profile,
+    command: str | Sequence[str],
+    environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run a shell line, or a program, to its end."""
     argv = ["bash", "-c", command] if isinstance(command, str) else command
     reports: list[Refusal] = []
-    with box.enter(Program(argv, profile.cwd, dict(os.environ)), profile, reports.append) as boxed:
+    program = Program(argv, profile.cwd, environment or dict(os.environ))
+    with box.enter(program, profile, reports.append) as boxed:
         ended = subprocess.run(
             boxed.argv,
             cwd=boxed.cwd,
@@ -52,7 +56,7 @@ def run_in(
             pass_fds=boxed.pass_fds,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=seconds,
+            timeout=4 * PATIENCE,
             start_new_session=True,
             check=False,
         )

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import stat
 import sys
 
 from shepherd.tools.sandbox.inside import native
@@ -15,7 +16,6 @@ _DEVICE_LINKS = {
     "stdin": "/proc/self/fd/0",
     "stdout": "/proc/self/fd/1",
 }
-_KERNEL_FILES = ("sys", "sysrq-trigger", "irq", "bus", "acpi", "scsi", "fs")
 _RESERVED_NUMBERS = 300  # that the kernel does not give a second time
 _QUIET = native.MS_NOSUID | native.MS_NODEV
 _SIOCSIFFLAGS, _IFF_UP_RUNNING = 0x8914, 0x41
@@ -70,11 +70,23 @@ def build_root(mounts: Mounts, base: str, shared_memory: int, processes: int | N
     if processes is not None:
         _limit_processes(base + "/proc", processes)
     native.enter_root(base)
-    for name in _KERNEL_FILES:
-        if os.path.exists("/proc/" + name):
-            _bind("/proc/" + name, "/proc/" + name, native.ATTR_RDONLY)
+    for path in kernel_files():
+        _bind(path, path, native.ATTR_RDONLY)
     for place in ("/dev", "/"):
         native.set_mount(place, native.ATTR_RDONLY, recursive=False)
+
+
+def kernel_files() -> list[str]:
+    """What in /proc belongs to the whole system, and would let root change it."""
+    return [
+        f"/proc/{name}"
+        for name in sorted(os.listdir("/proc"))
+        if not name.isdigit() and _changes_system(os.lstat(f"/proc/{name}").st_mode)
+    ]
+
+
+def _changes_system(mode: int) -> bool:
+    return stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and bool(mode & 0o222))
 
 
 def _bind(source: str, place: str, attributes: int, more: int = native.ATTR_NODEV) -> None:
