@@ -10,6 +10,7 @@ from shepherd.tools.shell.syntax import Command, Direction, Redirect, Word
 from shepherd.tools.shell.wrappers import is_interpreter, runs_more
 
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+_TAKES_ARGUMENTS = frozenset({"xargs", "parallel"})
 _TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "uniq", "cut", "tr"})
 
 
@@ -57,6 +58,8 @@ def _program_is_uncertain(command: Command) -> bool:
 def _runs_its_input(command: Command) -> bool:
     """Whether a text that no rule knows may be taken for a program."""
     if command.fed and command.program not in _TAKES_TEXT:
+        return True
+    if command.program in _TAKES_ARGUMENTS:
         return True
     reads = any(redirect.direction is not Direction.WRITE for redirect in command.redirects)
     return is_interpreter(command.program) and (command.piped or reads)

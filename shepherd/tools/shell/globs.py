@@ -36,7 +36,7 @@ def _names(word: Word) -> list[tuple[str, str]]:
     text, outline = word.text, word.outline
     if word.tilde:
         home = os.path.expanduser("~")  # noqa: PTH111 - a glob, not a path
-        text, outline = home + text[1:], "q" * len(home) + outline[1:]
+        text, outline = home + text[1:], "\0" * len(home) + outline[1:]
     offset, names = 0, list[tuple[str, str]]()
     for name in text.split("/"):
         names.append((name, outline[offset : offset + len(name)]))

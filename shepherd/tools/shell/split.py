@@ -2,23 +2,35 @@
 
 Understood: quotes, `;`, `&`, `&&`, `||`, pipes, newlines, subshells, command and process
 substitution, redirections, here-documents, comments. What else there is in the shell's language
-(loops, functions, arithmetic, `case`, arrays …) raises UnreadableError: better to ask once too
-often than to misread once.
+(loops, functions, arithmetic, `case`, arrays …) raises UnreadableError, and so does what bash and
+other shells could read differently: better to ask once too often than to misread once.
 """
 
+import codecs
+import locale
 import re
 
 from shepherd.tools.shell.syntax import Command, Direction, Redirect, UnreadableError, Word
 from shepherd.tools.shell.words import Cursor, WordReader
 
 _KEYWORDS = """
-if then elif else fi for in do done while until case esac select function { } [[ ]] coproc
+if then elif else fi for in do done while until case esac select function { } [[ ]] coproc ! time
 """
 _RESERVED = frozenset(_KEYWORDS.split())
 _OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||>|<")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
-_DUPLICATE = re.compile(r"[0-9]*-?")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[^\S \t\n]")
+_SUBSCRIPT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_DUPLICATE = re.compile(r"[0-9]|-")
+_EXPANDED_TWICE = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*")
+"""What may follow `>&`: bash expands it again, so that `>& '$(date)'` runs `date`."""
+
+_DESCRIPTOR = re.compile(r"[0-9]+|.*\}", re.DOTALL)
+"""Before `<` or `>`: a number, or `{name}`, which bash sets."""
+
+_DELIMITER = re.compile(r"[A-Za-z0-9_]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]|[^\S \t\n]")
+_ENCODINGS = frozenset({"ascii", "utf-8", "iso8859-1", "iso8859-15"})
+"""In others a quote or a backslash may be a part of a longer character."""
+
 _MAX_DEPTH = 20
 _MAX_LENGTH = 50_000
 
@@ -32,19 +44,25 @@ def split_line(text: str) -> list[Command]:
         raise UnreadableError("too long")
     if _UNPRINTABLE.search(text):
         raise UnreadableError("a control character")
+    if not text.isascii() and codecs.lookup(locale.getencoding()).name not in _ENCODINGS:
+        raise UnreadableError("a character outside of ASCII")
     commands: list[Command] = []
     _Parser(Cursor(text), commands, 0).parse(until="")
     return commands
 
 
 class _Parser:
-    def __init__(self, cursor: Cursor, commands: list[Command], depth: int) -> None:
+    def __init__(
+        self, cursor: Cursor, commands: list[Command], depth: int, *, piped: bool = False
+    ) -> None:
         if depth > _MAX_DEPTH:
             raise UnreadableError("nested too deep")
         self._cursor = cursor
         self._commands = commands
         self._depth = depth
         self._heredocs: list[tuple[Word, bool]] = []
+        self._fed_by_pipe = piped  # all of it, by what stands before the bracket
+        self._piped = piped
 
     def parse(self, until: str) -> None:
         """Read commands up to the bracket `until`, or to the end of the text."""
@@ -77,28 +95,38 @@ class _Parser:
 
     def _comment(self) -> None:
         end = self._cursor.text.find("\n", self._cursor.at)
-        self._cursor.at = len(self._cursor.text) if end == -1 else end
+        end = len(self._cursor.text) if end == -1 else end
+        if self._cursor.text[:end].endswith("\\"):
+            raise UnreadableError("a comment that ends with a backslash")
+        self._cursor.at = end
 
     def _separator(self, char: str) -> None:
         if char == ";" and self._cursor.peek(1) in (";", "&"):
             raise UnreadableError("case")
-        self._cursor.at += 2 if self._cursor.peek(1) == char or self._cursor.starts("|&") else 1
+        doubled = self._cursor.peek(1) == char
+        self._piped = self._fed_by_pipe or (char == "|" and not doubled)
+        self._cursor.at += 2 if doubled or self._cursor.starts("|&") else 1
 
     def _subshell(self) -> None:
         if self._cursor.starts("(("):
             raise UnreadableError("arithmetic")
+        if self._heredocs:
+            raise UnreadableError("here-document")
         self._cursor.at += 1
-        self._nested(None)
+        self._nested(None, piped=self._piped)
+        self._piped = self._fed_by_pipe
         after = self._simple()
         if after.words or after.assignments:
             raise UnreadableError("a word behind a subshell")
+        if after.fed or any(r.direction is not Direction.WRITE for r in after.redirects):
+            raise UnreadableError("a subshell that reads")
         if after.redirects:
             self._commands.append(after)
 
-    def _nested(self, inner: str | None) -> None:
+    def _nested(self, inner: str | None, *, piped: bool = False) -> None:
         """Parse what stands in brackets: `inner`, or what follows at the cursor."""
         cursor = self._cursor if inner is None else Cursor(inner)
-        parser = _Parser(cursor, self._commands, self._depth + 1)
+        parser = _Parser(cursor, self._commands, self._depth + 1, piped=piped)
         parser.parse(until=")" if inner is None else "")
 
     def _simple(self) -> Command:
@@ -120,17 +148,25 @@ class _Parser:
 
     def _word(self, command: Command) -> None:
         word = self._read_word()
-        if word.bare and word.text.isdigit() and self._cursor.peek() in ("<", ">"):
+        if word.bare and self._cursor.peek() in ("<", ">") and _DESCRIPTOR.fullmatch(word.text):
+            if len(word.text) > 1:
+                raise UnreadableError("a redirection")
             self._redirect(command)
         elif not command.words and word.bare and word.text in _RESERVED:
             raise UnreadableError(f"the keyword {word.text}")
-        elif not command.words and _ASSIGNMENT.match(word.text):
+        elif not command.words and _SUBSCRIPT.match(word.outline):
+            raise UnreadableError("a subscript")
+        elif not command.words and word.assignment:
             command.assignments.append(word)
         else:
             command.words.append(word)
 
     def _read_word(self) -> Word:
-        return WordReader(self._cursor, self._nested).read()
+        start = self._cursor.at
+        word = WordReader(self._cursor, self._nested).read()
+        if self._heredocs and "\n" in self._cursor.text[start : self._cursor.at]:
+            raise UnreadableError("here-document")
+        return word
 
     def _redirect(self, command: Command) -> None:
         found = _OPERATOR.match(self._cursor.text, self._cursor.at)
@@ -141,25 +177,27 @@ class _Parser:
         self._cursor.skip_blanks()
         start = self._cursor.at
         target = self._read_word()
-        if self._cursor.at == start:
+        if self._cursor.at == start or self._cursor.text[start] == "#":
             raise UnreadableError("a redirection without a target")
         if operator in ("<<", "<<-"):
+            if target.dynamic or not _DELIMITER.fullmatch(target.text):
+                raise UnreadableError("here-document")
             command.fed = True
             self._heredocs.append((target, operator == "<<-"))
         elif operator == "<<<":
             command.fed = True
             command.redirects.append(Redirect(Direction.READ, Word("/dev/null", target.dynamic)))
-        elif operator in (">&", "<&") and _DUPLICATE.fullmatch(target.text):
+        elif operator in (">&", "<&") and _DUPLICATE.fullmatch(target.outline):
             return
-        elif operator == "<&":
+        elif operator == "<&" or (
+            operator == ">&" and not _EXPANDED_TWICE.fullmatch(target.outline)
+        ):
             raise UnreadableError("a redirection")
         else:
             command.redirects.append(Redirect(_DIRECTIONS.get(operator, Direction.WRITE), target))
 
     def _read_heredocs(self) -> None:
         for delimiter, tabs in self._heredocs:
-            if delimiter.dynamic:
-                raise UnreadableError("here-document")
             self._read_heredoc(delimiter, strip_tabs=tabs)
         self._heredocs.clear()
 
@@ -178,6 +216,7 @@ class _Parser:
 
     def _add(self, command: Command) -> None:
         if command.words or command.assignments or command.redirects or command.fed:
+            command.piped, self._piped = self._piped, self._fed_by_pipe
             self._commands.append(command)
 
 

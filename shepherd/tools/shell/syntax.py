@@ -17,7 +17,8 @@ class Word:
 
     `dynamic` if it depends on more than the line: variables, substitutions, braces. `glob` and
     `tilde` tell of expansions that are still to come; `bare` that nothing in it was quoted.
-    `outline` is the text with a "q" for each quoted character; "" if all of it was quoted.
+    `outline` is the text with a NUL for each quoted character; "" if all of it was quoted.
+    `assignment` if it sets a variable in front of a command.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Word:
     tilde: bool = False
     bare: bool = True
     outline: str = ""
+    assignment: bool = False
 
     @property
     def canonical(self) -> str:

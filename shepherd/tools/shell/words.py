@@ -9,6 +9,14 @@ META = frozenset(" \t\n;&|()<>")
 _NAME = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9?$!#@*_-])")
 _BRACED = re.compile(r"\$\{[^{}$`'\"\\\n()<>]*\}")
 _BRACE_EXPANSION = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_INNER_TILDE = re.compile(r"[=:]~")
+_QUOTED = "\0"
+_ODD_BYTES = frozenset({0x85, 0xA0})
+"""Blanks in some encodings; macOS takes them for blanks within UTF-8 as well."""
+
+_BEHIND_DOLLAR = frozenset(" \t\n;&|).,/:%=+^~]")
+"""What may follow a `$` that stands for itself."""
 
 
 class Cursor:
@@ -27,9 +35,14 @@ class Cursor:
         return self.text.startswith(prefix, self.at)
 
     def skip_blanks(self) -> None:
-        """Pass spaces, tabs and continued lines."""
-        while self.peek() in (" ", "\t") or self.starts("\\\n"):
-            self.at += 2 if self.peek() == "\\" else 1
+        """Pass spaces, tabs, and a continued line behind one of them."""
+        while True:
+            if self.peek() in (" ", "\t"):
+                self.at += 1
+            elif self.starts("\\\n") and self.text[: self.at].endswith((" ", "\t")):
+                self.at += 2
+            else:
+                return
 
 
 class WordReader:
@@ -43,9 +56,9 @@ class WordReader:
         self._cursor = cursor
         self._nested = nested
         self._text = ""
-        self._outline = ""  # the text with every quoted character as "q"
+        self._outline = ""  # the text with every quoted character as NUL
         self._dynamic = False
-        self._bare = True
+        self._plain_length: int | None = None  # the text before the first quote
 
     def read(self) -> Word:
         """The word; an empty one if there is none. Raises UnreadableError."""
@@ -60,38 +73,45 @@ class WordReader:
             elif char in "$`<>":
                 self._expansion(quoted=False)
             else:
-                self._add(char, quoted=False)
-                cursor.at += 1
+                self._plain(char)
         return self._word()
 
     def _ends(self, char: str) -> bool:
         return char in META and not (char in "<>" and self._cursor.peek(1) == "(")
 
     def _word(self) -> Word:
-        outline = self._outline
-        tilde = outline == "~" or outline.startswith("~/")
+        outline, plain = self._outline, self._outline[: self._plain_length]
+        bare = self._plain_length is None
+        tilde = plain.startswith("~/") or (bare and outline == "~")
         odd = outline.startswith("~") and not tilde
-        dynamic = self._dynamic or odd or bool(_BRACE_EXPANSION.search(outline))
+        odd = odd or bool(_BRACE_EXPANSION.search(outline) or _INNER_TILDE.search(outline))
         glob = any(c in outline for c in "*?[")
-        return Word(self._text, dynamic, glob, tilde, self._bare, outline)
+        assignment = _ASSIGNMENT.match(plain) is not None
+        return Word(self._text, self._dynamic or odd, glob, tilde, bare, outline, assignment)
 
     def _add(self, text: str, *, quoted: bool) -> None:
+        if quoted and self._plain_length is None:
+            self._plain_length = len(self._text)
         self._text += text
-        self._outline += "q" * len(text) if quoted else text
-        self._bare = self._bare and not quoted
+        self._outline += _QUOTED * len(text) if quoted else text
+
+    def _plain(self, char: str) -> None:
+        if not char.isascii() and not _ODD_BYTES.isdisjoint(char.encode()):
+            raise UnreadableError("a character that some shells take for a blank")
+        self._add(char, quoted=False)
+        self._cursor.at += 1
 
     def _single(self) -> None:
         end = self._cursor.text.find("'", self._cursor.at + 1)
         if end == -1:
             raise UnreadableError("a quote is not closed")
         self._add(self._cursor.text[self._cursor.at + 1 : end], quoted=True)
-        self._bare = False
         self._cursor.at = end + 1
 
     def _double(self) -> None:
         cursor = self._cursor
         cursor.at += 1
-        self._bare = False
+        self._add("", quoted=True)
         while (char := cursor.peek()) != '"':
             if not char:
                 raise UnreadableError("a quote is not closed")
@@ -106,10 +126,9 @@ class WordReader:
 
     def _escape(self) -> None:
         char = self._cursor.peek(1)
-        if not char:
-            raise UnreadableError("a backslash ends the line")
-        if char != "\n":
-            self._add(char, quoted=True)
+        if char in ("", "\n"):
+            raise UnreadableError("a line continued within a word")
+        self._add(char, quoted=True)
         self._cursor.at += 2
 
     def _expansion(self, *, quoted: bool) -> None:
@@ -124,12 +143,12 @@ class WordReader:
             self._nested(None)
         elif found := _NAME.match(cursor.text, cursor.at) or _BRACED.match(cursor.text, cursor.at):
             cursor.at = found.end()
-        elif cursor.peek(1) in ("{", "[") or (not quoted and cursor.peek(1) in ("'", '"')):
-            raise UnreadableError("an expansion")
-        else:
+        elif cursor.peek(1) in _BEHIND_DOLLAR or (quoted and cursor.peek(1) in ("'", '"')):
             self._add("$", quoted=True)
             cursor.at += 1
             return
+        else:
+            raise UnreadableError("an expansion")
         self._dynamic = True
         self._add(cursor.text[start : cursor.at], quoted=True)
 

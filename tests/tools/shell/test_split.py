@@ -35,7 +35,7 @@ SHELLS = [shell for shell in ("bash", "dash") if shutil.which(shell)]
         ("X=1 Y= a b=c", [["a", "b=c"]]),
         ("cat <<EOF\na; b\nEOF\nc", [["cat"], ["c"]]),
         ("cat <<'E' > f && d\n$(x)\nE", [["cat"], ["d"]]),
-        ("a\\\nb c", [["ab", "c"]]),
+        ("a \\\n  b c", [["a", "b", "c"]]),
         ("g\"i\"'t' status", [["git", "status"]]),
         ("a 2>f 3 4>&- &>g", [["a", "3"]]),
         ("echo a#b {} HEAD@{1}", [["echo", "a#b", "{}", "HEAD@{1}"]]),
@@ -53,6 +53,14 @@ def test_commands(line: str, commands: list[list[str]]) -> None:
         "echo 'a", 'echo "a', "echo $(a", "(a", "a)", "echo `a", "echo $'\\n'", 'echo $"a"',
         "echo ${a:-$(b)}", "cat <<E\na", "cat <<E\n$(a)\nE", "a\0b", "a\rb", "a\u00a0b", "a\\",
         "echo `a \\` b`", "a <&b", "coproc a", "select x in a; do b; done", "a >", "$(<<E)\nE",
+        "a\\\nb c", "echo $\\\n{IFS}", "echo $\\\n'\\x2e'", "a &\\\n& b", "cat <<E\\\nF\na\nEF",
+        "a >\\\n&2",
+        "echo \"$\\\n(b)\"", "a # b \\\nc", "a {fd}>f", "a 12>f", "a >&\"\"", "a >&1x",
+        "x[1]=2", "x[ 1 ]=2",
+        "! ! a\n!", "time a", "a | time b", "a >#b", "(a) <f", "(a) <<E\nE",
+        "cat <<E | (a\nE\n)", "echo $'a",
+        "cat <<E 'a\nb'\nE", "cat <<'E F'\nE F", "a $%'b'\udc80", "echo \u00e0", "a ${x}$\"b\"",
+        "echo $\\x",
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_said_to_be_so(line: str) -> None:
