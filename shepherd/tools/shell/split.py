@@ -187,7 +187,7 @@ class _Parser:
         elif operator == "<<<":
             command.fed = True
             command.redirects.append(Redirect(Direction.READ, Word("/dev/null", target.dynamic)))
-        elif operator in (">&", "<&") and _DUPLICATE.fullmatch(target.outline):
+        elif operator in (">&", "<&") and target.bare and _DUPLICATE.fullmatch(target.text):
             return
         elif operator == "<&" or (
             operator == ">&" and not _EXPANDED_TWICE.fullmatch(target.outline)
