@@ -11,10 +11,10 @@ MAX_ENTRIES = 500_000
 _SKIPPED = "objects"  # git's content is named by its hash, and large
 
 
-def other_names(root: Path, paths: Iterable[Path]) -> list[Path]:
-    """The further names below `root` of the files in `paths`, which may be directories.
+def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
+    """The further names below `tops` of the files in `paths`, which may be directories.
 
-    Walks through `root` only if there is a file with several names. Raises ToolError if that takes
+    Walks through them only if there is a file with several names. Raises ToolError if that takes
     too long, because a name could be missed.
     """
     wanted: dict[tuple[int, int], int] = {}
@@ -27,7 +27,7 @@ def other_names(root: Path, paths: Iterable[Path]) -> list[Path]:
     if not wanted:
         return []
     inodes = {inode for _device, inode in wanted}
-    names = [Path(entry.path) for entry in _walk(root) if entry.inode() in inodes]
+    names = [Path(entry.path) for entry in _walk(tops) if entry.inode() in inodes]
     return [
         name
         for name in names
@@ -49,8 +49,8 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(directory, name) for name in files)
 
 
-def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
-    pending, count = [str(root)], 0
+def _walk(tops: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
+    pending, count = [str(top) for top in tops], 0
     while pending:
         try:
             entries = os.scandir(pending.pop())

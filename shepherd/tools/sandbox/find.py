@@ -26,8 +26,12 @@ class Finding:
 
 def find_box() -> Finding:
     """Try each box in turn; takes up to a second where boxes fail."""
+    from shepherd.tools.sandbox.groups import remove_stale_groups
+    from shepherd.tools.sandbox.private import remove_stale
     from shepherd.tools.sandbox.probe import probe
 
+    remove_stale()
+    remove_stale_groups()
     tried: list[Attempt] = []
     for box in candidates():
         attempt = probe(box)

@@ -45,6 +45,16 @@ def control_groups(limits: Limits) -> Generator[list[str]]:
             _remove(group)
 
 
+def remove_stale_groups() -> None:
+    """Remove the groups of sessions that were killed."""
+    for place in _places():
+        for group in place.parent.glob("shepherd-*-*"):
+            owner = group.name.split("-")[1]
+            if owner.isdigit() and not Path("/proc", owner).exists():
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+
+
 def _places() -> Iterator[_Place]:
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _number, controllers, path = line.split(":", 2)

@@ -56,13 +56,12 @@ def mounts(
 
     Raises ToolError if the profile can't be enforced.
     """
-    root = real(profile.root)
-    check_root(root)
+    check_root(real(profile.root))
     visible = visible_mounts(profile, private, environment)
     check_cwd(profile, visible)
     kept = [path for path in protected_paths(profile) if _is_shown(path, visible)]
     hidden = [path for path in hidden_paths(profile) if _is_shown(path, visible)]
-    pins = [Mount.write(path) for path in sorted(_pinned(root, [*kept, *hidden]))]
+    pins = [Mount.write(path) for path in sorted(_pinned(writable_tops(profile), [*kept, *hidden]))]
     return (
         *visible,
         *pins,
@@ -97,20 +96,25 @@ def check_root(root: Path) -> None:
         raise ToolError(f"a sandbox can't have {root} as its working directory")
 
 
+def writable_tops(profile: Profile) -> list[Path]:
+    """The working directory and the other writable places."""
+    return [real(profile.root), *map(real, profile.writable)]
+
+
 def protected_paths(profile: Profile) -> list[Path]:
     """The existing paths that must not change, by all the names that they have in the root."""
     root, home = real(profile.root), real(profile.home)
     paths = [real(path) for path in profile.protected if path.exists()]
     if home.is_relative_to(root):
         paths += [real(home / n) for n in (*HOME_STARTUP, *HOME_TOOLS) if (home / n).exists()]
-    paths += other_names(root, paths)
+    paths += other_names(writable_tops(profile), paths)
     return list(dict.fromkeys(paths))
 
 
 def hidden_paths(profile: Profile) -> list[Path]:
     """The existing paths that must not be read, by all the names that they have in the root."""
     paths = [real(path) for path in profile.hidden if path.exists()]
-    paths += other_names(real(profile.root), paths)
+    paths += other_names(writable_tops(profile), paths)
     paths += [real(Path(name)) for name in SYSTEM_SECRETS if os.access(name, os.R_OK)]
     return list(dict.fromkeys(paths))
 
@@ -144,14 +148,15 @@ def _is_shown(path: Path, visible: Iterable[Mount]) -> bool:
     return last.source == last.target
 
 
-def _pinned(root: Path, paths: Iterable[Path]) -> set[Path]:
-    """The directories between the root and `paths`: a mount of its own can't be renamed."""
+def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:
+    """The directories between `tops` and `paths`: a mount of its own can't be renamed."""
     return {
         parent
         for path in paths
-        if path.is_relative_to(root)
+        for top in tops
+        if path.is_relative_to(top)
         for parent in path.parents
-        if parent != root and parent.is_relative_to(root)
+        if parent != top and parent.is_relative_to(top)
     }
 
 

@@ -1,15 +1,17 @@
 """The files that a box makes for one command and removes again."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_PREFIX, _LOCK = "shepherd-box-", "lock"
 _ATTEMPTS = 20
 _NAP = 0.05
 
@@ -46,11 +48,27 @@ class PrivateFiles:
         return self.base / "root"
 
 
+def remove_stale() -> None:
+    """Remove what killed sessions of this user have left behind."""
+    for base in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if base.lstat().st_uid == os.getuid():
+                with (base / _LOCK).open("r+b") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_tree(base)
+
+
 @contextmanager
 def private_files() -> Generator[PrivateFiles]:
     """Make them in the system's temporary directory; everything inside is removed at the end."""
-    base = Path(os.path.realpath(tempfile.mkdtemp(prefix="shepherd-box-")))
+    base = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
     files = PrivateFiles(base)
+    with (base / _LOCK).open("w+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield from _filled(files)
+
+
+def _filled(files: PrivateFiles) -> Iterator[PrivateFiles]:
     try:
         files.temp.mkdir(mode=0o700)
         files.home.mkdir(mode=0o700)
@@ -59,7 +77,7 @@ def private_files() -> Generator[PrivateFiles]:
         files.empty_file.touch(mode=0o444)
         yield files
     finally:
-        remove_tree(base)
+        remove_tree(files.base)
 
 
 def remove_tree(base: Path) -> None:

@@ -1,0 +1,223 @@
+"""Limits hold, and nothing outlives a command, however it ends."""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.groups import control_groups
+from shepherd.tools.sandbox.private import private_files, remove_stale
+from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.shell.process import Exit, run_program
+from tests.patience import PATIENCE
+from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
+
+_PYTHON = os.path.realpath(sys.executable)
+_FORKS = """
+import os, time
+children = 0
+try:
+    for _ in range(2000):
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        children += 1
+except OSError:
+    pass
+print(children)
+"""
+_OWNER = """
+import asyncio, sys
+from pathlib import Path
+from shepherd.tools.program import Program
+from tests.tools.sandbox.boxes import BOXES, make_profile
+from shepherd.tools.shell.process import run_program
+box = next(box for box in BOXES if box.name == sys.argv[1])
+profile = make_profile(Path(sys.argv[2]))
+async def main():
+    with box.enter(Program(["bash", "-c", sys.argv[3]], profile.cwd), profile) as program:
+        await run_program(program, print, print, 600)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=BOXES, ids=lambda box: box.name)
+def box(request: pytest.FixtureRequest) -> Box:
+    """Each box that works here."""
+    return request.param
+
+
+def _limited(base: Path, limits: Limits) -> Profile:
+    return replace(make_profile(base), limits=limits)
+
+
+def _processes_are_bounded() -> bool:
+    """As root, RLIMIT_NPROC does not count: groups do, or numbers of processes of our own."""
+    release = os.uname().release.split(".")
+    if os.geteuid() != 0 or (int(release[0]), int(release[1])) >= (6, 14):
+        return True
+    with control_groups(Limits()) as groups:
+        return bool(groups)
+
+
+def _with_mark(mark: str) -> list[int]:
+    marked: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                marked.append(int(path.parent.name))
+        except OSError:
+            continue
+    return marked
+
+
+def _gone(mark: str) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while _with_mark(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not _with_mark(mark)
+
+
+def test_files_memory_and_time_have_limits(box: Box, tmp_path: Path) -> None:
+    limits = Limits(memory=200 << 20, file_size=1 << 20, open_files=40, cpu_seconds=1)
+    profile = _limited(tmp_path, limits)
+    hog = f"{_PYTHON} -I -S -c 'bytearray(300 << 20)'"
+    files = f"{_PYTHON} -I -S -c 'print(len([open(\"/dev/null\") for _ in range(99)]))'"
+
+    file = run_in(box, profile, "head -c 2000000 /dev/zero > src/big")
+    memory = run_in(box, profile, hog)
+    opened = run_in(box, profile, files)
+    spin = run_in(box, profile, "while :; do :; done")
+
+    assert file.code != 0
+    assert (profile.root / "src" / "big").stat().st_size <= 1 << 20
+    assert memory.code != 0
+    assert "Too many open files" in opened.err
+    assert spin.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL)
+
+
+def test_processes_have_a_limit(box: Box, tmp_path: Path) -> None:
+    if not _processes_are_bounded():
+        pytest.skip("root has no control groups here, and the kernel is older than 6.14")
+
+    ended = run_in(
+        box, _limited(tmp_path, Limits(processes=60)), [_PYTHON, "-I", "-S", "-c", _FORKS]
+    )
+
+    assert 10 < int(ended.out) <= 360
+
+
+async def test_a_fork_bomb_ends_with_its_command(box: Box, tmp_path: Path) -> None:
+    if not _processes_are_bounded():
+        pytest.skip("root has no control groups here, and the kernel is older than 6.14")
+    mark = f"MARK={secrets.token_hex(8)}"
+    bomb = "bomb() { bomb | bomb & }; bomb; sleep 30"
+
+    await _run(box, _limited(tmp_path, Limits(processes=40)), bomb, mark, 1.0)
+
+    assert _gone(mark)
+
+
+async def _run(
+    box: Box, profile: Profile, line: str, mark: str, seconds: float
+) -> tuple[Exit, bytes]:
+    out = bytearray()
+
+    def take(data: bytes) -> bool:
+        out.extend(data)
+        return True
+
+    name, _, value = mark.partition("=")
+    program = Program(["bash", "-c", line], profile.cwd, {**os.environ, name: value})
+    with box.enter(program, profile) as boxed:
+        ended = await run_program(boxed, take, take, seconds)
+    return ended, bytes(out)
+
+
+async def test_the_end_of_time_reaches_the_inside_gently(box: Box, tmp_path: Path) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    line = 'trap "echo cleaned up; exit 3" TERM; echo ready; sleep 60 & wait'
+
+    ended, out = await _run(box, make_profile(tmp_path), line, mark, 2.0)
+
+    assert ended.timed_out
+    assert b"cleaned up" in out
+    assert _gone(mark)
+
+
+async def test_who_does_not_listen_is_killed(box: Box, tmp_path: Path) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    line = "trap '' TERM INT HUP; setsid bash -c \"trap '' TERM; sleep 60\" & sleep 60; sleep 60"
+
+    ended, _out = await _run(box, make_profile(tmp_path), line, mark, 0.5)
+
+    assert ended.timed_out
+    assert _gone(mark)
+
+
+async def test_cancelling_leaves_nothing(box: Box, tmp_path: Path) -> None:
+    mark = f"MARK={secrets.token_hex(8)}"
+    line = "(setsid sleep 60 &); touch src/ready; sleep 60"
+    profile = make_profile(tmp_path)
+    task = asyncio.create_task(_run(box, profile, line, mark, 600))
+    while not (profile.root / "src" / "ready").exists():
+        await asyncio.sleep(0.02)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert _gone(mark)
+
+
+def test_nothing_outlives_a_killed_owner(box: Box, tmp_path: Path) -> None:
+    mark = secrets.token_hex(8)
+    ready = tmp_path / "project" / "src" / "ready"
+    line = "(setsid sleep 600 &); touch src/ready; sleep 600"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", _OWNER, box.name, str(tmp_path), line],
+        env={**os.environ, "MARK": mark},
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not ready.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    owner.kill()
+    owner.wait()
+
+    assert ready.exists()
+    assert _gone(mark)
+
+
+def test_the_exit_code_is_that_of_the_command(box: Box, tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+
+    assert run_in(box, profile, "exit 7").code == 7
+    assert run_in(box, profile, "kill -9 $$").code == 128 + signal.SIGKILL
+    assert run_in(box, profile, ["no-such-program"]).code == 127
+
+
+def test_what_killed_sessions_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stale = tmp_path / "shepherd-box-stale"
+    (stale / "tmp").mkdir(parents=True)
+    (stale / "lock").touch()
+
+    with private_files() as used:
+        remove_stale()
+        assert used.temp.is_dir()
+
+    assert not stale.exists()
+    assert not used.base.exists()
