@@ -132,7 +132,8 @@ class Confiner:
         if verdict.decision is Decision.ASK and self._can_contain(plan, command):
             return await self._contained(plan, command)
         files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
-        return replace(plan, rights=replace(plan.rights, git=is_git_line(accesses), files=files))
+        git = is_git_line(accesses)
+        return replace(plan, rights=replace(plan.rights, git=git, environments=True, files=files))
 
     async def confinement(self, plan: Plan, place: Path) -> Confinement | None:
         """Where the call runs; None if there is no box around it."""

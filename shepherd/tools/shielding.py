@@ -18,6 +18,7 @@ from shepherd.tools.sandbox.tree import TreeScanner
 MAX_GRANTED = 32
 """Files outside the working directory that an approved line may name and so reach."""
 
+_ENVIRONMENTS = (".venv", "venv")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev")
 
 
@@ -25,13 +26,14 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc",
 class Rights:
     """What one call may do that the sandbox refuses otherwise.
 
-    With `git` the repository can be written, but for what runs by itself. `files` are the accesses
-    to files that were approved.
+    With `git` the repository can be written, but for what runs by itself, and with `environments`
+    the virtual environments of Python. `files` are the accesses to files that were approved.
     """
 
     network: bool = False
     outside: bool = False
     git: bool = False
+    environments: bool = False
     files: tuple[Access, ...] = ()
 
 
@@ -57,13 +59,15 @@ class Shielding:
         root = self._policy.cwd
         shielded = scanner.scan(str(root))
         hidden, kept = {*map(Path, shielded.hidden)}, {*map(Path, shielded.kept)}
-        for name in files.named(self._home):
+        for name in files.named():
             path = Path(os.path.realpath(name))
             if files.hides(name) or files.hides(str(path)):
                 hidden.add(path)
             elif path.is_relative_to(root) and files.keeps(str(path)):
                 kept.add(path)
         kept |= {root / name for name in files.run_by_themselves}
+        if rights.environments:
+            kept = {path for path in kept if path.name not in _ENVIRONMENTS}
         writable, git_kept = _repository(root) if rights.git else ((), ())
         kept = {path for path in kept if path not in writable} | {*git_kept}
         profile = Profile(
@@ -82,7 +86,7 @@ class Shielding:
         rules = self._policy.rules()
         if rules != self._rules:
             self._rules = rules
-            self._files = FileRules(self._policy)
+            self._files = FileRules(self._policy, self._home)
             self._scanner = TreeScanner(self._files)
         return self._files, self._scanner
 

@@ -3,90 +3,117 @@
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.pathglob import expand_braces, glob_regex, has_magic
-from shepherd.tools.permissions.defaults import edits_rules
+from shepherd.tools.permissions.defaults import default_rules
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
-from shepherd.tools.permissions.rules import Decision
+from shepherd.tools.permissions.rules import Decision, Rule
+from shepherd.tools.permissions.secrets import original_names
 
 TOOL = "execute_command"
-_TREE = re.compile(r"^\{cwd\}/(?:\*\*/)?|(?:/\*\*)+$")
-
 MAX_EXPANDED = 500
-"""Paths outside the tree that one rule may name."""
+"""Paths outside the tree that one pattern may name."""
+
+MAX_REMEMBERED = 100_000
+"""Answers that are kept for the next look at the same tree."""
+
+_TREE = re.compile(r"^\{cwd\}/(?:\*\*/)?|(?:/\*\*)+$")
+_ABOUT_FILES = (AccessKind.READ.value, AccessKind.WRITE.value)
+_WRITER = "write_file"
 
 
 class FileRules:
-    """The rules of a policy over the files that a command could reach.
+    """The rules of a policy, as they are now, over the files that a command could reach.
 
     A file is hidden if the rules deny reading it, and kept if the mode `edits` would not let it be
     written: it runs by itself, or a rule denies or asks.
     """
 
-    def __init__(self, policy: PermissionPolicy) -> None:
+    def __init__(self, policy: PermissionPolicy, home: Path) -> None:
         self._policy = policy
         self._edits = copy(policy)
         self._edits.mode = ApproveMode.EDITS
-        self._rules = [rule for rule in policy.rules() if rule.decision is not Decision.ALLOW]
-        self._rules += [r for r in self._edits.rules() if r.decision is not Decision.ALLOW]
-        self._names = re.compile(
-            "|".join(sorted({_last_name(rule.pattern) for rule in self._rules})) or "(?!)",
-            re.DOTALL | re.IGNORECASE,
-        )
+        defaults = len(default_rules())
+        rules = [*policy.rules()[defaults:], *self._edits.rules()[defaults:]]
+        patterns = {part for rule in rules if _counts(rule) for part in expand_braces(rule.pattern)}
+        self._made = sorted({_TREE.sub("", p) for p in patterns if p.startswith("{cwd}/")})
+        names = sorted({_last_name(pattern) for pattern in patterns})
+        self._names = re.compile("|".join(names) or "(?!)", re.DOTALL | re.IGNORECASE)
+        self._places = sorted({*filter(None, (_place(p, home) for p in patterns))})
+        self._remembered: dict[tuple[str, str], bool] = {}
 
     def concerns(self, name: str) -> bool:
         """Whether a rule may be about a file of this name; quick, and never wrongly False."""
-        return self._names.fullmatch(name) is not None
+        return self._answer("concerns", name, self._concerns)
 
     def hides(self, path: str) -> bool:
         """Whether reading is denied."""
-        return self._policy.denies(TOOL, Access(AccessKind.READ, path))
+        return self._answer("hides", path, self._hides)
 
     def keeps(self, path: str) -> bool:
         """Whether nobody may write the file unasked."""
-        verdict = self._edits.decide_one("write_file", Access(AccessKind.WRITE, path))
-        return verdict.decision is not Decision.ALLOW
+        return self._answer("keeps", path, self._keeps)
 
     @property
     def run_by_themselves(self) -> tuple[str, ...]:
         """Names in the working directory that no command may make: programs run them unasked."""
-        patterns = {r.pattern for r in edits_rules() if r.decision is not Decision.ALLOW}
-        names = {_TREE.sub("", part) for pattern in patterns for part in expand_braces(pattern)}
-        return tuple(sorted(name for name in names if not has_magic(name) and name[:1] != "/"))
+        return tuple(name for name in self._made if name and not has_magic(name))
 
-    def named(self, home: Path) -> Iterator[str]:
+    def named(self) -> Iterator[str]:
         """The paths that exist, anywhere, and that the patterns name: known places of secrets."""
-        for pattern in {rule.pattern for rule in self._rules}:
-            for part in expand_braces(pattern):
-                yield from _expanded(part, self._policy.cwd, home)
+        for place in self._places:
+            if has_magic(place):
+                yield from islice(_matches(place), MAX_EXPANDED)
+            elif os.path.lexists(place):
+                yield place
+
+    def _answer(self, question: str, subject: str, find: Callable[[str], bool]) -> bool:
+        answer = self._remembered.get((question, subject))
+        if answer is None:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            answer = self._remembered[question, subject] = find(subject)
+        return answer
+
+    def _concerns(self, name: str) -> bool:
+        names = (name, *original_names(name))
+        return any(self._names.fullmatch(n.rpartition("/")[2]) for n in names)
+
+    def _hides(self, path: str) -> bool:
+        return self._policy.denies(TOOL, Access(AccessKind.READ, path))
+
+    def _keeps(self, path: str) -> bool:
+        verdict = self._edits.decide_one(_WRITER, Access(AccessKind.WRITE, path))
+        return verdict.decision is not Decision.ALLOW
+
+
+def _counts(rule: Rule) -> bool:
+    """Whether a rule may keep a command from a file."""
+    about = rule.tool in _ABOUT_FILES or any(fnmatchcase(t, rule.tool) for t in (TOOL, _WRITER))
+    return about and rule.decision is not Decision.ALLOW
+
+
+def _matches(pattern: str) -> Iterable[str]:
+    return glob.iglob(pattern, include_hidden=True)  # noqa: PTH207 - strings are quicker here
 
 
 def _last_name(pattern: str) -> str:
     """The regular expression of the last part of a path that `pattern` can meet."""
-    if "{" in pattern.removeprefix("{cwd}"):
-        return ".*"
     name = re.sub(r"(?:/\*\*)+$", "", pattern).rpartition("/")[2]
     return ".*" if not name or name == "{cwd}" or "**" in name else glob_regex(name)
 
 
-def _expanded(pattern: str, cwd: Path, home: Path) -> Iterator[str]:
+def _place(pattern: str, home: Path) -> str:
+    """The glob of what a pattern names in known places; "" where that is all of the disk."""
     pattern = re.sub(r"(?:/\*\*)+$", "", pattern)
-    if pattern.startswith("/**/"):
-        pattern = f"{glob.escape(str(home))}/{pattern.removeprefix('/**/')}"
-    elif pattern.startswith("~/"):
-        pattern = f"{glob.escape(str(home))}/{pattern.removeprefix('~/')}"
-    elif pattern.startswith("{cwd}/"):
-        pattern = f"{glob.escape(str(cwd))}/{pattern.removeprefix('{cwd}/')}"
-    elif not pattern.startswith("/"):
-        pattern = f"{glob.escape(str(cwd))}/{pattern.removeprefix('./')}"
-    if "**" in pattern or pattern.startswith("/proc/"):  # a box has processes of its own
-        return
-    if has_magic(pattern):
-        yield from islice(glob.iglob(pattern, include_hidden=True), MAX_EXPANDED)  # noqa: PTH207
-    elif os.path.lexists(pattern):
-        yield pattern
+    if pattern.startswith(("/**/", "~/")):
+        pattern = f"{glob.escape(str(home))}/{pattern.removeprefix('/**/').removeprefix('~/')}"
+    # below the working directory all is looked at; a box has devices and processes of its own
+    elsewhere = pattern.startswith("/") and not pattern.startswith(("/proc/", "/dev/"))
+    return pattern if elsewhere and "**" not in pattern else ""
