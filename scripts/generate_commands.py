@@ -1,7 +1,7 @@
 """Writes docs/reference/commands.md from the command line's own definition."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
@@ -25,7 +25,10 @@ def render() -> str:
         raise TypeError("the command line has sub-commands")
     parts = [_HEAD, *_command("shepherd", root)]
     for group in root.commands.values():
-        for command in cast(TyperGroup, group).commands.values():
+        if not isinstance(group, TyperGroup):
+            parts += _command(f"shepherd {group.name}", group)
+            continue
+        for command in group.commands.values():
             parts += _command(f"shepherd {group.name} {command.name}", command)
     return "\n".join(parts)
 

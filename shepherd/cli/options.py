@@ -9,6 +9,7 @@ import typer
 from shepherd import __version__
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
+from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.model import model as model_command
 from shepherd.cli.commands.provider import do_in_shell
@@ -36,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(provider_commands, result_callback=do_in_shell)
+app.command("doctor")(doctor)
 for _command in (model_command, config, sessions, memory, apikey):
     app.add_typer(_command)
 

@@ -1,0 +1,47 @@
+"""`shepherd doctor`: what works here, tried for real, and what to do about the rest."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from shepherd.cli.repl.clean import clean
+
+if TYPE_CHECKING:
+    from shepherd.cli.checks import Check
+
+_WIDTH = 12
+
+
+def doctor(
+    context: typer.Context,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Tell what works here, tried for real, and what to install or change.
+
+    Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network.
+    """
+    from shepherd.cli.checks import State, check_all  # loads what it checks
+
+    overrides = cast(Mapping[str, object], context.obj)
+    checks = check_all(Path.cwd(), os.environ, overrides)
+    broken = [check.name for check in checks if check.state is State.BROKEN]
+    if as_json:
+        result = {"ok": not broken, "checks": [check.to_json() for check in checks]}
+        typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
+    else:
+        for check in checks:
+            typer.echo(_lines(check))
+        typer.echo(f"Broken: {', '.join(broken)}." if broken else "All that Shepherd needs works.")
+    raise typer.Exit(1 if broken else 0)
+
+
+def _lines(check: "Check") -> str:
+    """`sandbox      ok      bubblewrap`, and below it what helps."""
+    texts = [*clean(check.text).splitlines(), *(f"→ {clean(a)}" for a in check.advice)]
+    head = f"{check.name:<{_WIDTH}} {check.state.value:<7} "
+    return ("\n" + " " * len(head)).join([head + texts[0], *texts[1:]])

@@ -1,0 +1,99 @@
+"""`shepherd doctor`."""
+
+import json
+import os
+import pty
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from shepherd.cli import checks
+from shepherd.cli.checks import State, check_all
+from shepherd.tools.sandbox.find import Attempt, Finding
+from tests.cli.program import SHEPHERD, Program
+from tests.patience import PATIENCE
+from tests.pseudoterminal import start_on
+
+NAMES = ["shepherd", "python", "settings", "directories", "sandbox", "llama.cpp", "model",
+         "providers", "terminal", "programs", "keyring"]  # fmt: skip
+
+
+def found(program: Program, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = program.run(*options, "doctor", "--json")
+    data = json.loads(done.stdout)
+    assert data["ok"] is (done.returncode == 0)
+    return done.returncode, {check["name"]: check for check in data["checks"]}
+
+
+def test_an_empty_home_is_fine_and_stays_empty(program: Program) -> None:
+    code, found_checks = found(program)
+    assert (code, list(found_checks)) == (0, NAMES)
+    assert "built-in (pup)" in found_checks["model"]["text"]
+    assert list(program.home.iterdir()) == []
+
+
+def test_on_a_terminal_it_is_plain_lines(program: Program) -> None:
+    main, other = pty.openpty()
+    env = {**program.env, "TERM": "xterm", "LANG": "C.UTF-8"}
+    process = start_on(other, [SHEPHERD, "doctor"], program.work, env)
+    os.close(other)
+    output = b""
+    try:
+        while chunk := os.read(main, 4096):
+            output += chunk
+    except OSError:  # the program has ended
+        pass
+    finally:
+        os.close(main)
+    assert process.wait(PATIENCE) == 0
+    lines = output.decode().splitlines()
+    assert [name for name in NAMES if any(line.startswith(name) for line in lines)] == NAMES
+    assert any(re.match(r"terminal +ok +TERM=xterm, utf-8", line) for line in lines)
+    assert lines[-1] == "All that Shepherd needs works."
+
+
+def test_broken_settings_are_named_and_the_rest_is_checked(program: Program) -> None:
+    program.config.mkdir(parents=True)
+    (program.config / "config.toml").write_text("[tools]\nsandbox = 1\n")
+    code, found_checks = found(program)
+    assert (code, list(found_checks)) == (1, NAMES)
+    assert "config.toml:2: " in found_checks["settings"]["text"]
+    done = program.run("doctor")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "Broken: settings.")
+
+
+def test_directories_that_can_not_be_made_are_broken(program: Program) -> None:
+    (program.home / "file").touch()
+    places = Program(program.home, program.work, {"XDG_STATE_HOME": str(program.home / "file/x")})
+    code, found_checks = found(places)
+    assert code == 1
+    assert "file/x" in found_checks["directories"]["text"]
+
+
+def test_a_model_that_is_missing_is_broken_unless_a_provider_answers(program: Program) -> None:
+    assert found(program, "--model", "nowhere")[1]["model"]["state"] == "broken"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        program.run(
+            "provider", "add", "near", "--type", "ollama", "--base-url", url, "--model", "m"
+        )
+        code, found_checks = found(program, "--provider", "near")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert code == 0
+    assert "near: ollama, m" in found_checks["provider"]["text"]
+
+
+@pytest.mark.parametrize(("mode", "state"), [("auto", State.NOTE), ("required", State.BROKEN)])
+def test_without_a_box_it_says_what_to_install(
+    program: Program, monkeypatch: pytest.MonkeyPatch, mode: str, state: State
+) -> None:
+    attempt = Attempt("bubblewrap", ok=False, reason="not there", advice="install bubblewrap")
+    monkeypatch.setattr(checks, "find_box", lambda: Finding(None, (attempt,)))
+    all_checks = check_all(program.work, program.env, {"tools.sandbox": mode})
+    (sandbox,) = [check for check in all_checks if check.name == "sandbox"]
+    assert sandbox.state is state
+    assert sandbox.advice == ("bubblewrap: not there; install bubblewrap",)
