@@ -1,23 +1,30 @@
 """http_get and http_request against a real server on this machine."""
 
 import asyncio
+import contextlib
 import gzip
+import re
 import shutil
 import ssl
 import subprocess
 import threading
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shepherd.errors import ToolError
+from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.addresses import is_public, resolve_host
-from shepherd.tools.web.exchange import parse_url
+from shepherd.tools.web.urls import parse_url
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, open_workshop, until
 
@@ -61,11 +68,19 @@ class Handler(BaseHTTPRequestHandler):
                 self._reply(302, location="/loop")
             case "/hang":
                 type(self).left.wait(PATIENCE)
-            case "/cut":
-                self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhalf")
-                self.close_connection = True
+            case "/cut" | "/drip" | "/says":
+                self._write_raw(path, query)
             case _:
                 self._plain(path)
+
+    def _write_raw(self, path: str, query: str) -> None:
+        self.close_connection = True
+        head, _, body = unquote_to_bytes(query).partition(b"|")
+        head = {"/cut": b"content-length: 50", "/drip": b"a: b"}.get(path, head)
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + body)
+        with contextlib.suppress(OSError):
+            while path == "/drip" and not type(self).left.wait(0.05):
+                self.wfile.write(b"x")
 
     def _plain(self, path: str) -> None:
         status, body = {"/empty": (204, b""), "/missing": (404, b"no such page")}.get(
@@ -204,7 +219,7 @@ async def test_each_hop_is_held_against_the_rules(tmp_path: Path, url: str) -> N
         await web.call("http_get", url=there)
     ) == "Error: denied by rule: deny network localhost"
     text = await web.call("http_get", url=f"{url}/redirect?302,{there}/x")
-    assert text == "Error: denied by rule: network localhost"
+    assert text == "Error: redirect to localhost not followed: denied by rule"
     assert len(Handler.seen) == 1
 
 
@@ -212,14 +227,20 @@ async def test_each_hop_is_held_against_the_rules(tmp_path: Path, url: str) -> N
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::1]", "0",
      "[::ffff:127.0.0.1]", "LOCALHOST.", "[::]", "169.254.169.254", "10.0.0.1", "192.168.1.1",
-     "[fe80::1]", "[fd00::1]", "224.0.0.1", "255.255.255.255"],
+     "[fe80::1]", "[fd00::1]", "224.0.0.1", "255.255.255.255", "[::ffff:127.0.0.2]",
+     "017700000001", "127.0.0.1.", "①②⑦.0.0.1", "127。0。0。1", "%31%32%37.0.0.1",
+     "[fe80::1%25eth0]", "[0:0:0:0:0:ffff:7f00:2]", "x.localhost", "localhost..", "user@127.0.0.1",
+     "[64:ff9b::7f00:1]", "192.0.0.8", "168.63.129.16", "0300.0250.1.1", "127.0.1",
+     "loc\u00adalhost", "ⓛocalhost", "localhost.localdomain"],
 )  # fmt: skip
-async def test_private_hosts_are_refused_in_every_spelling(
-    workshop: Workshop, url: str, host: str
+async def test_private_hosts_are_refused_in_every_spelling_and_not_asked_for(
+    tmp_path: Path, url: str, host: str
 ) -> None:
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
     port = url.rsplit(":", 1)[1]
-    text = await workshop.call("http_get", url=f"http://{host}:{port}/")
+    text = await shop.call("http_get", url=f"http://{host}:{port}/")
     assert text.startswith(("Error: private address refused: ", "Error: bad URL: "))
+    assert shop.asked == 0
     assert Handler.seen == []
 
 
@@ -237,6 +258,16 @@ def test_an_address_has_one_name_for_the_rules(host: str) -> None:
         ("::7f00:1", False),
         ("64:ff9b::a00:1", False), ("2002:7f00:1::", False), ("fec0::1", False), ("ff02::1", False),
         ("fe80::1", False), ("fc00::1", False), ("172.16.0.1", False), ("::", False),
+        ("192.0.0.1", False), ("192.0.0.9", False), ("192.0.0.170", False),
+        ("168.63.129.16", False), ("100.100.100.200", False), ("192.88.99.1", False),
+        ("198.51.100.1", False), ("203.0.113.1", False), ("198.19.255.255", False),
+        ("::ffff:127.0.0.2", False), ("::ffff:168.63.129.16", False), ("fd00:ec2::254", False),
+        ("64:ff9b::a9fe:a9fe", False), ("64:ff9b:1::808:808", False), ("100::1", False),
+        ("2001::1", False), ("2001:10::1", False), ("2001:20::1", False), ("2001:db8::1", False),
+        ("2002:808:808::1", False), ("3fff::1", False), ("5f00::1", False), ("4000::1", False),
+        ("::8.8.8.8", False), ("::ffff:0:8.8.8.8", False), ("2600::5efe:10.0.0.1", False),
+        ("2600::200:5efe:8.8.8.8", False), ("1.1.1.1", True), ("223.255.255.255", True),
+        ("2a00:1450::1", True), ("2620:fe::fe", True),
     ],
 )  # fmt: skip
 def test_what_is_public(address: str, *, public: bool) -> None:
@@ -281,3 +312,47 @@ async def test_the_certificate_must_be_for_the_name_and_not_for_the_address(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "expected"),
+    [
+        (b"content-type: text/\x1b[31mred\x07", b"ok", "HTTP 200 text/"),
+        ("content-type: a\u202eb".encode(), b"ok", "HTTP 200 a"),
+        (b"content-type: " + b"x" * 5000, b"ok", "HTTP 200 " + "x" * 500 + "…\n\nok"),
+        (b"content-type: text/plain; charset=idna", b"ok", "HTTP 200 text/plain; charset=idna"),
+        (b"content-type: a; charset=undefined", b"ok", "HTTP 200 a; charset=undefined\n\nok"),
+        (b"content-type: a; charset=unicode_escape", rb"\x41", "HTTP 200 a; charset=unicode_"),
+        (b"content-type: a; charset=\xff", b"ok", "HTTP 200 a; charset="),
+        (b"content-encoding: gzip", b"no gzip", "Error: cannot reach 127.0.0.1: broken gzip body"),
+        (b"content-encoding: br", b"abc", "HTTP 200\n\n(body encoded as br, 3 bytes)"),
+        (b"content-encoding: gzip, gzip", b"abc",
+         "HTTP 200\n\n(body encoded as gzip, gzip, 3 bytes)"),
+        (b"content-encoding: deflate", zlib.compress(b"fine"), "HTTP 200\n\nfine"),
+        (b"a: b", b"\x1b]0;title\x07text\x1b[2J", "HTTP 200\n\ntext"),
+    ],
+)  # fmt: skip
+async def test_what_a_server_says_is_plain_text(
+    web: Workshop, url: str, head: bytes, body: bytes, expected: str
+) -> None:
+    text = await web.call("http_get", url=f"{url}/says?{quote_from_bytes(head + b'|' + body)}")
+    assert text.startswith((expected, "Error: cannot reach 127.0.0.1: "))
+    assert "failed: " not in text
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert text.startswith("Error") or text.splitlines()[0].removesuffix("…").isascii()
+
+
+async def test_a_body_that_drips_has_one_deadline(tmp_path: Path, url: str) -> None:
+    hasty = open_workshop(tmp_path, allow_private_hosts=True, timeout=0.5)
+    assert await hasty.call("http_get", url=url + "/drip") == "Error: timed out after 0.5 s"
+
+
+@given(st.text(st.sampled_from("aA0127.:/@\\#?[]%1xX-_。①\u200b ö"), max_size=24))
+def test_rules_and_connections_see_the_same_host(text: str) -> None:
+    try:
+        url = parse_url(f"http://{text}")
+    except ToolError:
+        return
+    assert urlsplit(str(url)).hostname == url.raw_host.decode()
+    assert parse_url(str(url)) == url
+    assert re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:]+", url.raw_host.decode())

@@ -3,36 +3,56 @@
 import asyncio
 import ipaddress
 import socket
+from functools import lru_cache
 from typing import TypeAlias
 
 from shepherd.errors import ToolError
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+_SPECIAL_V4 = """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24
+198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+168.63.129.16/32
+"""
+"""IANA's special-purpose registry and multicast; at the end the platform address of Azure."""
+
+_SPECIAL_V6 = """
+2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20
+"""
+"""What the same registry has inside 2000::/3; of the rest of IPv6 nothing is public."""
+
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public Internet, also one wrapped in IPv6."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = _inner(address)
-        if inner is not None:
-            return is_public(inner)
-        if address.is_site_local:
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    """Whether an address belongs to the public Internet.
+
+    IPv4 inside IPv6 counts as what it is where hosts use it: mapped, and NAT64's known prefix. The
+    other embeddings (6to4, Teredo, ISATAP, compatible) never are public.
+    """
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _networks(_SPECIAL_V4))
+    inner = _embedded_v4(address)
+    if inner is not None:
+        return is_public(inner)
+    is_isatap = int(address) >> 32 & 0xFFFF_FFFF in _ISATAP
+    special = any(address in network for network in _networks(_SPECIAL_V6))
+    return address in _GLOBAL_V6 and not special and not is_isatap
 
 
-def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
-    if address in _NAT64 or int(address) >> 32 == 0:
-        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    return None
+def refuse_private(host: str) -> None:
+    """Raise ToolError if the name alone tells that the host is not public."""
+    try:
+        public = is_public(ipaddress.ip_address(host))
+    except ValueError:
+        public = host not in _LOCAL_NAMES and not host.endswith(".localhost")
+    if not public:
+        raise _private(host)
 
 
 async def resolve_host(host: str, port: int, *, allow_private: bool) -> list[str]:
@@ -49,8 +69,20 @@ async def resolve_host(host: str, port: int, *, allow_private: bool) -> list[str
         raise ToolError(f"cannot reach {host}: {error.strerror or error}") from error
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     if not allow_private and not all(_is_public_text(text) for text in addresses):
-        raise ToolError(f"private address refused: {host}")
+        raise _private(host)
     return addresses
+
+
+def _embedded_v4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that packets to this address reach, None if they stay IPv6."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped
+
+
+@lru_cache
+def _networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    return [ipaddress.ip_network(network) for network in text.split()]
 
 
 def _is_public_text(text: str) -> bool:
@@ -58,3 +90,7 @@ def _is_public_text(text: str) -> bool:
         return is_public(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
         return False
+
+
+def _private(host: str) -> ToolError:
+    return ToolError(f"private address refused: {host}")

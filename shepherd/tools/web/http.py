@@ -1,16 +1,29 @@
 """HTTP for models."""
 
+import codecs
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator
 
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.text import counted, plain_text
-from shepherd.tools.web.exchange import Reply, Request, exchange, parse_url
+from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.text import counted, one_line, plain_text
+from shepherd.tools.web.addresses import refuse_private
+from shepherd.tools.web.exchange import exchange
+from shepherd.tools.web.messages import Reply, Request
+from shepherd.tools.web.urls import network_access, parse_url
 
+_MAX_HEADER = 500
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHARSET = re.compile(
+    r"ascii|utf-(8|16|32)(-(be|le|sig))?|iso\d+-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*"
+    r"|shift_jis\w*|euc_\w+|iso2022_\w+|johab|hz|tis-620|kz1048|ptcp154"
+)
+"""Names of Python's codecs that are character sets; others are slow or decode to no text."""
 _FORBIDDEN_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
+    | {"expect", "keep-alive", "proxy-authorization", "proxy-connection"}
 )
 
 
@@ -45,9 +58,11 @@ class RequestArguments(Arguments):
     @classmethod
     def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a header's name")
             if name.lower() in _FORBIDDEN_HEADERS:
                 raise ValueError(f"{name} is set by the tool itself")
-            if not (name + value).isprintable() or not (name + value).isascii():
+            if not value.isprintable() or not value.isascii():
                 raise ValueError(f"{name} must be one line of ASCII")
         return headers
 
@@ -60,7 +75,7 @@ class HttpGet(Tool[GetArguments]):
     arguments = GetArguments
 
     def accesses(self, arguments: GetArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.NETWORK, str(parse_url(arguments.url)))]
+        return _accesses(arguments.url, context)
 
     def preview(self, arguments: GetArguments, context: ToolContext) -> str:
         return f"GET {parse_url(arguments.url)}"
@@ -77,7 +92,7 @@ class HttpRequest(Tool[RequestArguments]):
     arguments = RequestArguments
 
     def accesses(self, arguments: RequestArguments, context: ToolContext) -> list[Access]:
-        return [Access(AccessKind.NETWORK, str(parse_url(arguments.url)))]
+        return _accesses(arguments.url, context)
 
     def preview(self, arguments: RequestArguments, context: ToolContext) -> str:
         headers = [f"{name}: {value}" for name, value in arguments.headers.items()]
@@ -92,6 +107,13 @@ class HttpRequest(Tool[RequestArguments]):
         return _result(await exchange(request, context))
 
 
+def _accesses(text: str, context: ToolContext) -> list[Access]:
+    url = parse_url(text)
+    if not context.allow_private_hosts:
+        refuse_private(url.host)
+    return [network_access(url)]
+
+
 def _is_json(text: str) -> bool:
     try:
         return isinstance(json.loads(text), (dict, list))
@@ -100,22 +122,37 @@ def _is_json(text: str) -> bool:
 
 
 def _result(reply: Reply) -> ToolResult:
-    lines = [f"HTTP {reply.status} {reply.content_type}".rstrip()]
+    lines = [f"HTTP {reply.status} {_header(reply.content_type)}".rstrip()]
     if 300 <= reply.status < 400 and reply.location:
-        lines.append(f"Location: {reply.location}")
+        lines.append(f"Location: {_header(reply.location)}")
     body = _text(reply)
     if body:
         lines += ["", body]
-    if reply.cut:
-        lines.append(f"[body cut at {len(reply.data)} bytes]")
+    if reply.body.cut:
+        lines.append(f"[body cut at {len(reply.body.data)} bytes]")
     return ToolResult("\n".join(lines), ok=reply.status < 400)
 
 
+def _header(value: str) -> str:
+    """A header of the server's on one line of ASCII."""
+    shown = one_line(value.encode("ascii", "backslashreplace").decode("ascii"))
+    return shown[:_MAX_HEADER] + "…" if len(shown) > _MAX_HEADER else shown
+
+
 def _text(reply: Reply) -> str:
-    if b"\0" in reply.data[:8192] and not (reply.charset or "").lower().startswith("utf-16"):
-        return f"(binary body, {counted(len(reply.data), 'byte')})"
+    data, size = reply.body.data, counted(len(reply.body.data), "byte")
+    if reply.body.coding:
+        return f"(body encoded as {_header(reply.body.coding)}, {size})"
+    if b"\0" in data[:8192] and not (reply.charset or "").lower().startswith("utf-16"):
+        return f"(binary body, {size})"
+    return plain_text(data.decode(_codec(reply.charset), "replace")).strip("\n")
+
+
+def _codec(charset: str | None) -> str:
+    """The codec for a charset; UTF-8 for none, an unknown one, and those that are no charsets."""
     try:
-        text = reply.data.decode(reply.charset or "utf-8", "replace")
-    except LookupError:
-        text = reply.data.decode("utf-8", "replace")
-    return plain_text(text).strip("\n")
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    is_charset = _CHARSET.fullmatch(name) is not None
+    return name if is_charset else "utf-8"
