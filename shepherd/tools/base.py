@@ -51,6 +51,7 @@ class AccessKind(StrEnum):
     UNSANDBOXED = "unsandboxed"  # a command outside the sandbox
     NETWORK = "network"
     ENVIRONMENT = "environment"
+    REPOSITORY = "repository"  # git runs in a directory, with the settings that it finds there
     NONE = "none"
 
 
@@ -64,6 +65,9 @@ class Claim(StrEnum):
     EXACT = "exact"  # the call does just this
     MENTION = "mention"  # the call may do this: only a rule that denies it counts
     OPAQUE = "opaque"  # can't be read in full: no rule can allow it
+    TREE = "tree"  # the call may read all that is below
+    VISIBLE_TREE = "visible_tree"  # ... but for hidden files
+    UNIGNORED_TREE = "unignored_tree"  # ... but for what git ignores
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,14 @@ class Access:
     """One thing that a call touches.
 
     `target` is a resolved absolute path, a command in canonical shell quoting, a URL or the name
-    of a variable.
+    of a variable. `named` says of how many words of a command no wildcard may take the place: an
+    option, for example, that runs another program.
     """
 
     kind: AccessKind
     target: str
     claim: Claim = Claim.EXACT
+    named: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,74 @@
 """Patterns over commands, word by word: `git status *`.
 
 A `*` as the last word stands for any number of words; elsewhere wildcards stay inside one word;
-what is quoted is literal.
+what is quoted is literal. `<*>` and `<?>` are wildcards of the command itself, which the shell
+expands; other characters that the shell reads (`~`, `[`) mean themselves where they stand bare.
 """
 
 import re
 import shlex
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from shepherd.tools.permissions.rules import Decision, Rule
 
+_READ_BY_SHELL = frozenset("*?[]~!^{}$`")
+_LIVE = 0xDC00
+"""A character that the shell reads is matched as a surrogate, which no command has."""
 
-def command_matches(rule: Rule, command: str) -> bool:
+Word = list[tuple[str, bool]]
+
+
+def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
     """Whether the rule's pattern meets `command` (in shell quoting).
 
-    A rule that allows must meet the whole command as it is written. One that asks or denies is
-    read generously: it meets longer commands, and the program under any directory.
+    A rule that allows must meet the whole command as it is written, and the first `named` words
+    without a wildcard. One that asks or denies is read generously: it meets longer commands, the
+    program under any directory, and characters however they are quoted.
     """
-    words = _command_words(command)
-    pattern, open_end = _compile(rule.pattern)
+    if rule.decision is Decision.ALLOW:
+        pattern = _compile(rule.pattern, True)
+        words = [_as_read(word) for word in pattern_words(command)]
+        return pattern.literal_words >= named and pattern.meets(words)
+    words = _plain_words(command)
     if not words:
         return False
-    if rule.decision is Decision.ALLOW:
-        return _meets(pattern, words, open_end=open_end)
     plain = [words[0].rsplit("/", 1)[-1], *words[1:]]
-    return any(_meets(pattern, w, open_end=True) for w in (words, plain))
+    pattern = _compile(rule.pattern, False)
+    return any(pattern.begins(candidate) for candidate in (words, plain))
 
 
-def _meets(pattern: tuple[re.Pattern[str], ...], words: list[str], *, open_end: bool) -> bool:
-    if len(words) < len(pattern) or (len(words) > len(pattern) and not open_end):
-        return False
-    return all(p.fullmatch(w) for p, w in zip(pattern, words, strict=False))
+def exact_pattern(command: str) -> str:
+    """The pattern that meets `command` (in canonical quoting) and no other."""
+    return " ".join(_exact_word(word) for word in pattern_words(command))
 
 
-def _command_words(command: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """`literal_words` are those before the first wildcard; without one there is no end of them."""
+
+    words: tuple[re.Pattern[str], ...]
+    open_end: bool
+    literal_words: float
+
+    def meets(self, words: list[str]) -> bool:
+        """Whether these are the words."""
+        return bool(words) and self.begins(words) and (self.open_end or len(words) == self.length)
+
+    def begins(self, words: list[str]) -> bool:
+        """Whether the first of these are the words."""
+        if len(words) < self.length:
+            return False
+        return all(p.fullmatch(w) for p, w in zip(self.words, words, strict=False))
+
+    @property
+    def length(self) -> int:
+        """How many words it has, a last `*` not counted."""
+        return len(self.words)
+
+
+def _plain_words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError:
@@ -41,18 +76,27 @@ def _command_words(command: str) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _compile(pattern: str) -> tuple[tuple[re.Pattern[str], ...], bool]:
+def _compile(pattern: str, as_read: bool) -> _Pattern:  # noqa: FBT001 - a key of the cache
     words = pattern_words(pattern)
     open_end = bool(words) and words[-1] == [("*", False)]
+    wild = [index for index, word in enumerate(words) if _WILDCARD.search(_outline(word))]
     if open_end:
         words = words[:-1]
-    return tuple(re.compile(_word_regex(word), re.DOTALL) for word in words), open_end
+    regexes = (re.compile(_word_regex(word, as_read=as_read), re.DOTALL) for word in words)
+    return _Pattern(tuple(regexes), open_end, min(wild, default=float("inf")))
 
 
-def pattern_words(pattern: str) -> list[list[tuple[str, bool]]]:
+_WILDCARD = re.compile(r"(?<!<)[*?]|[*?](?!>)")
+
+
+def _outline(word: Word) -> str:
+    return "".join("q" if quoted else char for char, quoted in word)
+
+
+def pattern_words(pattern: str) -> list[Word]:
     """The words of a pattern as characters, each with whether it was quoted."""
-    words: list[list[tuple[str, bool]]] = []
-    word: list[tuple[str, bool]] | None = None
+    words: list[Word] = []
+    word: Word | None = None
     quote, index = "", 0
     while index < len(pattern):
         char = pattern[index]
@@ -77,6 +121,49 @@ def pattern_words(pattern: str) -> list[list[tuple[str, bool]]]:
     return [*words, word] if word is not None else words
 
 
-def _word_regex(word: list[tuple[str, bool]]) -> str:
+def _is_read(word: Word) -> list[bool]:
+    """Which characters the shell reads; in a bracket expression that is all but letters."""
+    bracket = ("[", False) in word
+    return [
+        not quoted and (char in _READ_BY_SHELL or (bracket and not char.isalnum()))
+        for char, quoted in word
+    ]
+
+
+def _as_read(word: Word) -> str:
+    live = _is_read(word)
+    return "".join(
+        _mark(char) if read else char for (char, _), read in zip(word, live, strict=True)
+    )
+
+
+def _mark(char: str) -> str:
+    return chr(_LIVE + ord(char)) if ord(char) < 0x80 else char
+
+
+def _word_regex(word: Word, *, as_read: bool) -> str:
+    regex, index = "", 0
+    live = _is_read(word)
+    outline = _outline(word)
     wild = {"*": ".*", "?": "."}
-    return "".join(wild[c] if not quoted and c in wild else re.escape(c) for c, quoted in word)
+    while index < len(word):
+        char = word[index][0]
+        if outline[index : index + 3] in ("<*>", "<?>"):
+            char = outline[index + 1]
+            regex += re.escape(_mark(char) if as_read else char)
+            index += 3
+            continue
+        if outline[index] in wild:
+            regex += wild[char]
+        else:
+            regex += re.escape(_mark(char) if live[index] and as_read else char)
+        index += 1
+    return regex
+
+
+def _exact_word(word: Word) -> str:
+    parts: list[str] = []
+    for quoted, run in groupby(word, key=lambda pair: pair[1]):
+        text = "".join(char for char, _ in run)
+        parts.append(shlex.quote(text) if quoted else re.sub(r"[*?]", r"<\g<0>>", text))
+    return "".join(parts) or "''"

@@ -31,12 +31,12 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
         case AccessKind.READ | AccessKind.WRITE:
             return path_regex(rule, cwd).fullmatch(access.target) is not None
         case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            return command_matches(rule, access.target)
+            return command_matches(rule, access.target, access.named)
         case AccessKind.NETWORK:
             return host_matches(rule.pattern, access.target)
         case AccessKind.ENVIRONMENT:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
-        case AccessKind.NONE:
+        case AccessKind.REPOSITORY | AccessKind.NONE:
             return True
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.pathglob import escape_glob
+from shepherd.tools.permissions.command_pattern import exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
@@ -45,7 +46,7 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
     subject, pattern = access.kind.value, access.target
     match access.kind:
         case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            pattern = command_rule(access.target)
+            pattern = command_rule(access.target, named=access.named)
         case AccessKind.READ:
             pattern = _read_pattern(Path(access.target), cwd)
         case AccessKind.WRITE:
@@ -59,22 +60,23 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
     return Rule(subject, pattern, Decision.ALLOW, str(cwd), lifetime) if pattern else None
 
 
-def command_rule(command: str) -> str:
+def command_rule(command: str, named: int = 0) -> str:
     """The pattern for a command: program and subcommand if both are harmless, else its words.
 
     "" if no pattern may stand for it, as for an interpreter that reads its program from a pipe.
+    Where words have to be `named`, it is those of the command.
     """
     words = shlex.split(command)
     program, rest = words[0], words[1:]
-    if program in _LISTERS:
+    if program in _LISTERS and not named:
         return f"{program} *"
-    if rest and rest[0] in _SUBCOMMANDS.get(program, "").split():
+    if not named and rest and rest[0] in _SUBCOMMANDS.get(program, "").split():
         return f"{program} {rest[0]} *"
     name = program.rsplit("/", 1)[-1]
     if name.rstrip("0123456789.") in _READS_STDIN and all(w.startswith("-") for w in rest[:1]):
         has_program = rest[:1] == ["-c"] and len(rest) > 1
-        return shlex.join(words) if has_program else ""
-    return shlex.join(words)
+        return exact_pattern(command) if has_program else ""
+    return exact_pattern(command)
 
 
 def _read_pattern(path: Path, cwd: Path) -> str:

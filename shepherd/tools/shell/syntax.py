@@ -37,7 +37,13 @@ class Word:
         pairs = zip(self.text, self.outline, strict=True)
         runs = groupby(pairs, key=lambda pair: pair[0] == pair[1])
         parts = (("".join(char for char, _ in run), live) for live, run in runs)
-        return "".join(text if live else shlex.quote(text) for text, live in parts)
+        quote = _quote_all if "[" in self.outline else shlex.quote
+        return "".join(text if live else quote(text) for text, live in parts)
+
+
+def _quote_all(text: str) -> str:
+    """In quotes, unless nothing in it can mean anything in a bracket expression."""
+    return text if text.isalnum() else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def literal(text: str) -> Word:
