@@ -4,6 +4,7 @@ import asyncio
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.backends.base import (
     Backend,
@@ -14,15 +15,17 @@ from shepherd.backends.base import (
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.grammar.constraint import Constrainer, Constraint
+from shepherd.backends.inprocess.grammar.compiling import tokenizer_for
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
+from shepherd.backends.inprocess.grammar.workshop import GrammarWorkshop
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.room import check_room
 from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
 from shepherd.backends.inprocess.text_thread import TextThread
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.sampling.bias import resolve_biases
-from shepherd.backends.llamacpp.sampling.guard import check_constraint
 from shepherd.backends.llamacpp.sampling.recommended import recommended
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
@@ -35,6 +38,9 @@ from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 
 class LlamaCppBackend(Backend):
@@ -51,7 +57,7 @@ class LlamaCppBackend(Backend):
         self._defaults = check_sampling(sampling.over(told.over(DEFAULT_SAMPLING)))
         self._worker = worker
         self._text = text
-        self._vocab = engine.model.vocab
+        self._vocab = vocab = engine.model.vocab
         self._files = engine.model.files
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
@@ -60,7 +66,7 @@ class LlamaCppBackend(Backend):
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + engine.max_queue
-        self._checked: set[str] = set()
+        self._grammars = GrammarWorkshop(lambda: text.run(_tokenizer, vocab))
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._notices = engine.notices()
@@ -203,19 +209,18 @@ class LlamaCppBackend(Backend):
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation)
 
-    async def _constraint(self, session: Session, prompt: Prompt) -> Constraint | None:
-        constraint = self._constrainer.constraint(session, prompt.text_tail)
-        if constraint is None or constraint.grammar in self._checked:
-            return constraint
+    async def _constraint(self, session: Session, prompt: Prompt) -> CompiledConstraint | None:
+        constraint = await self._text.run(self._constrainer.constraint, session, prompt.text_tail)
+        if constraint is None:
+            return None
+        own = not constraint.foreign
         try:
-            await self._text.run(check_constraint, constraint, self._vocab)
+            matcher = await self._grammars.matcher(constraint.grammar, own=own)
         except InvalidRequestError:
             if constraint.trigger:  # nobody asked for it
                 return None
             raise
-        if constraint.trigger:
-            self._checked.add(constraint.grammar)
-        return constraint
+        return CompiledConstraint(constraint, matcher)
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
         if not answer.cancelled:
@@ -236,6 +241,10 @@ class LlamaCppBackend(Backend):
         if prompt.warning and self._sessions.is_first_warning(session):
             notices = [*notices, prompt.warning]
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
+
+
+def _tokenizer(vocab: Vocab) -> "LLTokenizer":
+    return tokenizer_for(vocab.token_bytes)
 
 
 def _shut_down(text: TextThread, worker: Worker) -> None:

@@ -103,7 +103,7 @@ class Engine:
         if self.speculator is not None:
             self.speculator.warm_up()
         yield
-        _ = self.model.vocab.fragments  # what grammars need
+        _ = self.model.vocab.token_bytes  # what grammars need
 
     def save(self) -> None:
         """Bring to the disk what would be lost otherwise; jobs have to be done or abandoned."""

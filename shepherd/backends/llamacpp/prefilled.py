@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shepherd.backends.base import GenerationStats, Prefilled
-from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.scheduling.job import Job
@@ -21,7 +21,7 @@ class Request:
     prompt: Prompt
     sampling: Sampling
     tools: list[ToolSpec]
-    constraint: Constraint | None = None
+    constraint: CompiledConstraint | None = None
 
 
 class LlamaPrefilled(Prefilled):

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.base import Generation, Parallel
+from shepherd.backends.inprocess.grammar.compiling import compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constraint
+from shepherd.backends.inprocess.grammar.lark import Rules
+from shepherd.backends.inprocess.grammar.translate import add_gbnf
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.config.sections import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
@@ -51,6 +56,14 @@ class Recorder:
 def settings(**values: object) -> LlamaCppSection:
     """Settings for tests: one thread, since the machine has other work."""
     return LlamaCppSection.model_validate({"threads": 1, **values})
+
+
+def held_to(grammar: str, vocab: Vocab) -> CompiledConstraint:
+    """What holds an answer to a grammar in GBNF."""
+    rules = Rules()
+    text = rules.text(add_gbnf(rules, grammar))
+    matcher = compile_grammar(text, tokenizer_for(vocab.token_bytes))
+    return CompiledConstraint(Constraint(text), matcher)
 
 
 @asynccontextmanager

@@ -154,22 +154,24 @@ async def test_a_tool_may_be_called_instead(backend: LlamaCppBackend) -> None:
     [
         (OutputFormat(grammar="root ::= ("), "expecting"),
         (OutputFormat(grammar="root ::= other"), "Undefined rule identifier 'other'"),
-        (OutputFormat(grammar='start ::= "x"'), "'root' symbol"),
-        (OutputFormat(grammar='root ::= root "x" | "y"'), "left recursion"),
+        (OutputFormat(grammar='start ::= "x"'), "no rule named 'root'"),
+        (OutputFormat(grammar="root ::= root"), "nothing fits"),
         (OutputFormat(grammar=""), "empty"),
         (OutputFormat(grammar='root ::= "\0"'), "zero"),
-        (OutputFormat(grammar="root ::= " + "(" * 50_000 + '"x"' + ")" * 50_000), "nests"),
+        (OutputFormat(grammar="root ::= " + "(" * 5_000 + '"x"' + ")" * 5_000), "nests"),
         (OutputFormat(grammar="x" * 300_000), "longer"),
         (OutputFormat(grammar='root ::= "x"{5000}'), "repetitions"),
         (OutputFormat({"type": "thing"}), "unknown type"),
-        (OutputFormat({"$ref": "#/$defs/none"}), "leads nowhere"),
-        (OutputFormat({"$ref": "https://example.com/x"}), "leads nowhere"),
+        (OutputFormat({"$ref": "#/$defs/none"}), "'/\\$defs/none' does not exist"),
+        (OutputFormat({"$ref": "https://example.com/x"}), "example.com/x' is not present"),
         (OutputFormat({"anyOf": []}), "anyOf"),
-        (OutputFormat({"properties": {"a": False}}), "False"),
-        (OutputFormat({"allOf": [{"type": "string"}, {"type": "null"}]}), "twice"),
-        (OutputFormat({"type": "string", "minLength": 3, "maxLength": 2}), "below"),
-        (OutputFormat({"type": "string", "pattern": "^a$"}, strict=True), "pattern"),
-        (OutputFormat({"anyOf": [{"$ref": "#"}]}), "left recursion"),
+        (OutputFormat({"properties": {"a": 1}}), "'1' as a schema"),
+        (OutputFormat({"allOf": [{"type": "string"}, {"type": "null"}]}), "incompatible types"),
+        (
+            OutputFormat({"type": "string", "minLength": 3, "maxLength": 2}),
+            "is greater than maxLength",
+        ),
+        (OutputFormat({"anyOf": [{"$ref": "#"}]}), "nothing fits"),
         (OutputFormat({"enum": ["x" * 300_000]}), "too large"),
     ],
 )
@@ -193,9 +195,10 @@ def test_a_grammar_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_a_grammar_that_leads_nowhere_is_a_normal_stop(backend: LlamaCppBackend) -> None:
-    generation = await answer(backend, OutputFormat(grammar='root ::= "x" [\\x00]'))
+    grammar = 'root ::= "x" dead | "z"\ndead ::= dead "a"'
+    generation = await answer(backend, OutputFormat(grammar=grammar))
     assert generation.finish_reason is FinishReason.STOP
-    assert generation.message.content == "x"
+    assert generation.message.content in ("x", "z")
 
 
 @pytest.mark.parametrize(

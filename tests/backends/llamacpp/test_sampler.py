@@ -3,7 +3,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from shepherd.backends.inprocess.grammar.constraint import Constraint
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params
@@ -11,7 +10,7 @@ from shepherd.backends.llamacpp.sampling.bias import resolve_biases
 from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
-from tests.backends.llamacpp.support import settings
+from tests.backends.llamacpp.support import held_to, settings
 
 PROMPT = [30, 40, 50, 60]
 
@@ -110,13 +109,11 @@ LAST = len(PROMPT) - 1
 
 
 @pytest.mark.parametrize("mirostat", [0, 1, 2])
-@pytest.mark.parametrize("constraint", [None, Constraint('root ::= [a-z"-]+')])
+@pytest.mark.parametrize("grammar", ["", 'root ::= [a-z"-]+'])
 def test_a_clone_goes_on_as_the_original(
-    mirostat: int,
-    constraint: Constraint | None,
-    context: NativeContext,
-    llama_model: NativeModel,
+    mirostat: int, grammar: str, context: NativeContext, llama_model: NativeModel
 ) -> None:
+    constraint = held_to(grammar, llama_model.vocab) if grammar else None
     sampling = Sampling(mirostat=mirostat).over(WIDE)
     chain = SamplerChain(sampling, llama_model.vocab, context.size, constraint)
     begun = [chain.sample(context, LAST) for _ in range(5)]
@@ -197,7 +194,7 @@ def test_something_must_be_left(llama_model: NativeModel) -> None:
 def test_a_bias_can_not_outdo_a_grammar(context: NativeContext, llama_model: NativeModel) -> None:
     vocab = llama_model.vocab
     forced = Sampling(temperature=0.0, logit_bias=((vocab.tokenize("Q")[-1], 100.0),))
-    chain = SamplerChain(forced, vocab, context.size, Constraint('root ::= "Z"'))
+    chain = SamplerChain(forced, vocab, context.size, held_to('root ::= "Z"', vocab))
     tokens = [chain.sample(context, LAST) for _ in range(3)]
     chain.close()
     assert b"".join(vocab.piece(t) for t in tokens if t not in vocab.ends).strip() == b"Z"
@@ -218,7 +215,8 @@ def test_where_a_ban_and_a_grammar_leave_nothing_the_answer_ends(
     sampling: Sampling, context: NativeContext, llama_model: NativeModel
 ) -> None:
     endless = Sampling(ignore_eos=True).over(sampling)
-    chain = SamplerChain(endless, llama_model.vocab, context.size, Constraint('root ::= "Z"'))
+    vocab = llama_model.vocab
+    chain = SamplerChain(endless, vocab, context.size, held_to('root ::= "Z"', vocab))
     tokens = [chain.sample(context, LAST) for _ in range(4)]
     chain.close()
     assert tokens[0] != NOTHING

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Parallel
-from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
@@ -24,7 +24,15 @@ from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.draft_model import DraftModel
 from shepherd.errors import ModelLoadError
 from shepherd.sampling import Sampling
-from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded, settings
+from tests.backends.llamacpp.support import (
+    PUP,
+    Recorder,
+    ask,
+    conversation,
+    held_to,
+    loaded,
+    settings,
+)
 from tests.backends.llamacpp.tiny import write_llama
 
 EXACT = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
@@ -110,7 +118,7 @@ def bench(path: Path, drafts: Drafts) -> Bench:
 
 
 def job_for(
-    prompt: list[int], sampling: Sampling = GREEDY, constraint: Constraint | None = None
+    prompt: list[int], sampling: Sampling = GREEDY, constraint: CompiledConstraint | None = None
 ) -> Job:
     return Job(len(prompt), list(prompt), sampling, lambda update: None, constraint)
 
@@ -213,7 +221,7 @@ def test_stop_strings_and_grammars_hold(pair: tuple[Bench, Bench]) -> None:
     without.answer(whole, max_tokens=60)
     said = without.text(whole)
     stopping = Sampling(temperature=0.0, stop=(said[30:34],))
-    listing = Constraint('root ::= ("abcabcabcabcabc")+ "."')
+    listing = held_to('root ::= ("abcabcabcabcabc")+ "."', without.model.vocab)
     for sampling, constraint in ((stopping, None), (GREEDY, listing)):
         jobs = [job_for([30, 31, 32, 30, 31, 32], sampling, constraint) for _ in range(2)]
         (expected,), (found,) = without.answer(jobs[0]), ahead.answer(jobs[1])

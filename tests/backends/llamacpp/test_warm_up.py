@@ -31,7 +31,7 @@ async def test_an_idle_engine_warms_up_and_answers_as_before() -> None:
     async with loaded(draft_model=str(PUP)) as backend:
         vocab = engine_of(backend).model.vocab
         async with asyncio.timeout(60):
-            while "fragments" not in vars(vocab):  # nothing else asks for them here
+            while "token_bytes" not in vars(vocab):  # nothing else asks for them here
                 await asyncio.sleep(0.01)
         assert await ask(backend, conversation(), "Hello") == at_once
 

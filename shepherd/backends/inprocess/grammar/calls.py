@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.inprocess.grammar.gbnf import Rules, literal
-from shepherd.backends.inprocess.grammar.schema import SchemaRules
+from shepherd.backends.inprocess.grammar.lark import Rules, json_value, letters, literal
+from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import OutputFilter, OutputStyle
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 
@@ -51,16 +51,17 @@ class CallSyntax:
 
     def rule(self, rules: Rules, tools: Sequence[ToolSpec], *, many: bool, behind: str = "") -> str:
         """A rule for calls of these tools, from `behind` the opening's beginning on."""
-        ways = [self._call(rules, tool, f"tool-{i}") for i, tool in enumerate(tools)]
+        ways = [self._call(rules, tool, f"tool{i}") for i, tool in enumerate(tools)]
         call = rules.add("call", " | ".join(ways))
-        more = f" ({literal(self.between)} {call})*" if many and self.between else ""
-        opening = literal(self.opening.removeprefix(behind))
-        return rules.add("calls", f"{opening} {call}{more} {literal(self.closing)}")
+        more = f" ({letters(self.between)} {call})*" if many and self.between else ""
+        opening = letters(self.opening.removeprefix(behind))
+        return rules.add("calls", f"{opening} {call}{more} {letters(self.closing)}")
 
     def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
-        arguments = SchemaRules(rules, tool.parameters, self.comma, self.colon).write(name)
+        schema = prepare(tool.parameters).value
+        arguments = rules.add(f"{name}_arguments", json_value(schema, self.comma, self.colon))
         named = literal(json_text(tool.name) + self.middle)
-        return rules.add(f"{name}-call", f"{named} {arguments}")
+        return rules.add(name, f"{named} {arguments}")
 
 
 def json_text(text: str) -> str:

@@ -1,32 +1,41 @@
 """What a request's answer is held to, as a grammar."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shepherd.backends.inprocess.grammar.calls import CallSyntax, json_text
-from shepherd.backends.inprocess.grammar.gbnf import Rules, check_grammar, literal, until
-from shepherd.backends.inprocess.grammar.schema import SchemaRules
+from shepherd.backends.inprocess.grammar.lark import (
+    Rules,
+    json_value,
+    letters,
+    literal,
+    through,
+)
+from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.grammar.translate import add_gbnf
 from shepherd.backends.output import CallFormat, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.errors import InvalidRequestError
-from shepherd.messages import JsonObject, ToolSpec
+from shepherd.messages import ToolSpec
 from shepherd.session import Session
+from shepherd.structure import OutputFormat
 
-_MOST_KNOWN = 64
-_ROOT = re.compile(r"""("(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\#[^\n]*)|(?<![\w-])root(?![\w-])""")
-"""A string, a class or a comment, which stays, or the name of the root."""
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_MAX_KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A grammar in GBNF that holds from the first token.
+    """A grammar for llguidance that holds from the first token.
 
-    `foreign`: it came with the request, so it may be wrong. `trigger`: it holds from behind this
+    `foreign`: more of it than schemas came with the request. `trigger`: it holds from behind this
     marker, wherever a call begins with it, to the call's end; `opening` is what stands between the
     marker and the tool's name, one of `names` as JSON writes it. `reasoning`: the answer begins
-    inside reasoning.
+    inside reasoning. `unenforced` is what of a schema does not hold, in its own words.
     """
 
     grammar: str
@@ -35,6 +44,15 @@ class Constraint:
     opening: str = ""
     names: tuple[str, ...] = ()
     reasoning: bool = False
+    unenforced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledConstraint:
+    """A constraint and a matcher at its grammar's beginning, which is only copied."""
+
+    constraint: Constraint
+    matcher: "LLMatcher"
 
 
 class Constrainer:
@@ -61,15 +79,26 @@ class Constrainer:
             raise InvalidRequestError("What this model answers can't be held to a form.")
         rules = Rules()
         if wanted is None or session.tool_choice is not None:
-            root = self._calls(rules, session)
-        elif wanted.schema is not None:
-            root = _schema(rules, wanted.schema, strict=wanted.strict)
-            if session.tools:
-                root = f"({root} | {self._calls(rules, session)})"
+            answer, unenforced = self._calls(rules, session), ()
         else:
-            return self._given(wanted.grammar, session, prompt_tail)
-        rules.put("root", self._behind_thinking(rules, root, session, prompt_tail))
-        return Constraint(rules.text())
+            answer, unenforced = self._answer(rules, session, wanted)
+        start = self._behind_thinking(rules, answer, session, prompt_tail)
+        foreign = wanted is not None and bool(wanted.grammar)
+        return Constraint(rules.text(start), foreign, unenforced=unenforced)
+
+    def _answer(
+        self, rules: Rules, session: Session, wanted: OutputFormat
+    ) -> tuple[str, tuple[str, ...]]:
+        """A rule for the answer itself, and what of it can't be enforced."""
+        if wanted.schema is None:
+            if session.tools:
+                raise InvalidRequestError("A grammar and tools can't be combined.")
+            return add_gbnf(rules, wanted.grammar), ()
+        schema = prepare(wanted.schema, strict=wanted.strict)
+        answer = rules.add("answer", json_value(schema.value, strict=wanted.strict))
+        if session.tools:
+            answer = f"({answer} | {self._calls(rules, session)})"
+        return answer, tuple(sorted(schema.unenforced))
 
     def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
         if not (self._free_calls and session.tools and self._syntax):
@@ -77,7 +106,7 @@ class Constrainer:
         marker = self._syntax.marker
         key = json.dumps([(tool.name, tool.parameters) for tool in session.tools])
         if key not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[key] = _lazy_grammar(self._syntax, session.tools, marker)
         if not self._known[key]:
@@ -89,18 +118,6 @@ class Constrainer:
         return Constraint(
             self._known[key], trigger=marker, opening=opening, names=names, reasoning=reasoning
         )
-
-    def _given(self, grammar: str, session: Session, prompt_tail: str) -> Constraint:
-        """A grammar that came with the request, its root renamed if something comes before it."""
-        if session.tools:
-            raise InvalidRequestError("A grammar and tools can't be combined.")
-        rules = Rules()
-        root = self._behind_thinking(rules, "answer-root", session, prompt_tail)
-        if root == "answer-root":
-            return Constraint(grammar, foreign=True)
-        rules.put("root", root)
-        renamed = _ROOT.sub(lambda found: found[1] or "answer-root", check_grammar(grammar))
-        return Constraint(f"{renamed}\n{rules.text()}", foreign=True)
 
     def _calls(self, rules: Rules, session: Session) -> str:
         choice, tools = session.tool_choice, session.tools
@@ -125,7 +142,7 @@ class Constrainer:
                 return f"{_thought(rules, markers)} {answer}"
         if session.thinking and self._style.think:
             markers = self._style.think[0]
-            return f"({literal(markers.open)} {_thought(rules, markers)})? {answer}"
+            return f"({letters(markers.open)} {_thought(rules, markers)})? {answer}"
         return answer
 
 
@@ -133,21 +150,12 @@ def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) ->
     """A grammar for one call behind its marker, "" if a tool's schema can't be written."""
     rules = Rules()
     try:
-        rules.put("root", syntax.rule(rules, tools, many=False, behind=marker))
+        return rules.text(syntax.rule(rules, tools, many=False, behind=marker))
     except InvalidRequestError:
         return ""
-    return rules.text()
 
 
 def _thought(rules: Rules, markers: ThinkMarkers) -> str:
     """Any text up to the closing marker, and the newlines behind it that belong to it."""
-    return f"{until(rules, 'reasoning', markers.close)} [\\n]{{0,{markers.after}}}"
-
-
-def _schema(rules: Rules, schema: JsonObject, *, strict: bool) -> str:
-    writer = SchemaRules(rules, schema)
-    answer = writer.write("answer")
-    if strict and writer.unenforced:
-        words = ", ".join(sorted(writer.unenforced))
-        raise InvalidRequestError(f"The JSON schema can't be enforced with strict: {words}.")
-    return answer
+    newline = rules.add("newline", literal("\n"))
+    return " ".join((through(rules, "thought", markers.close), *[f"{newline}?"] * markers.after))

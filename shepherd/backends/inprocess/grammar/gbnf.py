@@ -1,96 +1,262 @@
-"""The rules of a grammar, and the smallest things that they are made of."""
+"""GBNF, the grammars of llama.cpp, as a tree."""
+
+import re
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from shepherd.errors import InvalidRequestError
 
-MOST_TEXT = 262_144
-"""Characters of the longest grammar."""
+MAX_TEXT = 65_536
+"""Characters of the longest grammar that a request may bring."""
 
-MOST_NESTING = 100
-"""Brackets in brackets: llama.cpp parses them recursively."""
+MAX_NESTING = 100
+MAX_REPEATS = 2_000
 
-
-class Rules:
-    """Named rules that grow; equal bodies under one name are one rule."""
-
-    def __init__(self) -> None:
-        self._bodies: dict[str, str] = {}
-        self._size = 0
-
-    def add(self, name: str, body: str) -> str:
-        """The name under which the rule is kept: `name`, numbered if that is another one's."""
-        free, number = name, 1
-        while free in self._bodies and self._bodies[free] != body:
-            number += 1
-            free = f"{name}-{number}"
-        return self.put(free, body)
-
-    def reserve(self, name: str) -> str:
-        """A new name whose body comes later by `put`: for rules that refer to themselves."""
-        free, number = name, 1
-        while free in self._bodies:
-            number += 1
-            free = f"{name}-{number}"
-        self._bodies[free] = ""
-        return free
-
-    def put(self, name: str, body: str) -> str:
-        """Set the body of `name`; raises InvalidRequestError when the grammar gets too long."""
-        if name not in self._bodies or not self._bodies[name]:
-            self._size += len(name) + len(body)
-            if self._size > MOST_TEXT:
-                raise InvalidRequestError("The schema or the tools are too large to be enforced.")
-        self._bodies[name] = body
-        return name
-
-    def text(self) -> str:
-        """All rules, ready for llama.cpp."""
-        return "\n".join(f"{name} ::= {body}" for name, body in self._bodies.items())
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_COUNT = re.compile(r"\{[ \t]*(\d{1,9})[ \t]*(?:(,)[ \t]*(\d{1,9})?[ \t]*)?\}")
+_TOKEN = re.compile(r"(!?)<\[(\d{1,7})\]>")
+_SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
+_SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]"}
+_DIGITS = {"x": 2, "u": 4, "U": 8}
+_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def literal(text: str) -> str:
-    """Exactly this text."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A text; "" is nothing."""
+
+    text: str
 
 
-def until(rules: Rules, name: str, marker: str) -> str:
-    """A rule for any text up to and with the first `marker`."""
-    states = [rules.reserve(f"{name}-{i}") for i in range(len(marker))]
-    letters = sorted(set(marker))
-    others = "[^" + "".join(map(_escaped, letters)) + "]"
-    for i, state in enumerate(states):
-        ways = [f"{others} {states[0]}"]
-        for letter in letters:
-            reached = _overlap(marker, marker[:i] + letter)
-            end = reached == len(marker)
-            ways.append(literal(letter) if end else f"{literal(letter)} {states[reached]}")
-        rules.put(state, " | ".join(ways))
-    return states[0]
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One character: of these ranges, or of none of them."""
+
+    ranges: tuple[tuple[str, str], ...]
+    others: bool = False
 
 
-def check_grammar(text: str) -> str:
-    """Return a grammar that llama.cpp may be given; raises InvalidRequestError."""
-    if not text.strip() or "\0" in text:
-        raise InvalidRequestError("The grammar is empty or has a zero character in it.")
-    if len(text) > MOST_TEXT:
-        raise InvalidRequestError(f"The grammar is longer than {MOST_TEXT} characters.")
-    depth = deepest = 0
-    for character in text:
-        depth += (character == "(") - (character == ")" and depth > 0)
-        deepest = max(deepest, depth)
-    if deepest > MOST_NESTING:
-        raise InvalidRequestError(f"The grammar nests more than {MOST_NESTING} brackets.")
-    return text
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token by its number, or any other one."""
+
+    number: int
+    others: bool = False
 
 
-def _overlap(marker: str, seen: str) -> int:
-    """How much of the marker's beginning the end of `seen` is."""
-    return next(n for n in range(len(seen), -1, -1) if marker.startswith(seen[len(seen) - n :]))
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Another rule."""
+
+    name: str
 
 
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if character.isascii() and (character.isalnum() or character in " _.,:;<>/{}()=|"):
-        return character
-    if code < 0x80:
-        return f"\\x{code:02X}"
-    return f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing behind another."""
+
+    parts: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several things."""
+
+    ways: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A thing from `low` to `high` times, None without end."""
+
+    node: "Node"
+    low: int
+    high: int | None
+
+
+Node: TypeAlias = Literal | Letter | Token | Name | Row | Choice | Repeat
+
+
+@dataclass(slots=True)
+class GbnfParser:
+    """Reads one grammar."""
+
+    text: str
+    at: int = 0
+    depth: int = 0
+    rules: dict[str, Node] = field(default_factory=dict[str, Node])
+
+    def parse(self) -> dict[str, Node]:
+        """The rules by name; raises InvalidRequestError for what is no grammar or too long."""
+        if not self.text.strip() or "\0" in self.text:
+            raise InvalidRequestError("The grammar is empty or has a zero character in it.")
+        if len(self.text) > MAX_TEXT:
+            raise InvalidRequestError(f"The grammar is longer than {MAX_TEXT} characters.")
+        self._skip(_SPACE_AND_LINES)
+        while self.at < len(self.text):
+            self._rule()
+            self._skip(_SPACE_AND_LINES)
+        if "root" not in self.rules:
+            raise InvalidRequestError("The grammar has no rule named 'root'.")
+        return self.rules
+
+    def _rule(self) -> None:
+        name = self._name()
+        self._skip(_SPACE)
+        if not self.text.startswith("::=", self.at):
+            raise self._wrong("expecting ::=")
+        self.at += 3
+        self._skip(_SPACE_AND_LINES)
+        self.rules[name] = self._choice()
+        if self._next() not in ("", "\r", "\n"):
+            raise self._wrong("expecting the end of the line")
+
+    def _choice(self) -> Node:
+        ways = [self._row()]
+        while self._next() == "|":
+            self.at += 1
+            self._skip(_SPACE_AND_LINES)
+            ways.append(self._row())
+        return ways[0] if len(ways) == 1 else Choice(tuple(ways))
+
+    def _row(self) -> Node:
+        parts: list[Node] = []
+        space = _SPACE_AND_LINES if self.depth else _SPACE
+        while (part := self._part()) is not None:
+            self._skip(space)
+            parts.append(self._repeated(part, space))
+        return parts[0] if len(parts) == 1 else Row(tuple(parts))
+
+    def _repeated(self, node: Node, space: re.Pattern[str]) -> Node:
+        for _ in range(MAX_NESTING):
+            counted = self._counted(node)
+            if counted is None:
+                return node
+            node = counted
+            self._skip(space)
+        raise InvalidRequestError(f"The grammar nests more than {MAX_NESTING} repetitions.")
+
+    def _part(self) -> Node | None:
+        match self._next():
+            case '"':
+                return self._literal()
+            case "[":
+                return self._class()
+            case ".":
+                self.at += 1
+                return Letter((), others=True)
+            case "(":
+                return self._group()
+            case "<" | "!":
+                return self._token()
+            case _:
+                return Name(self._name()) if _NAME.match(self.text, self.at) else None
+
+    def _group(self) -> Node:
+        self.at += 1
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise InvalidRequestError(f"The grammar nests more than {MAX_NESTING} brackets.")
+        self._skip(_SPACE_AND_LINES)
+        inner = self._choice()
+        if self._next() != ")":
+            raise self._wrong("expecting )")
+        self.at += 1
+        self.depth -= 1
+        return inner
+
+    def _literal(self) -> Node:
+        self.at += 1
+        found: list[str] = []
+        while self._next() != '"':
+            found.append(self._character())
+        self.at += 1
+        return Literal("".join(found))
+
+    def _class(self) -> Node:
+        self.at += 1
+        others = self._next() == "^"
+        self.at += others
+        ranges: list[tuple[str, str]] = []
+        while self._next() != "]":
+            first = last = self._character()
+            if self._next() == "-" and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
+                self.at += 1
+                last = self._character()
+            if last < first:
+                raise self._wrong("expecting a range that goes up")
+            ranges.append((first, last))
+        self.at += 1
+        if not (ranges or others):
+            raise self._wrong("expecting a character in []")
+        return Letter(tuple(ranges), others=others)
+
+    def _token(self) -> Node:
+        found = _TOKEN.match(self.text, self.at)
+        if found is None:
+            raise self._wrong("expecting a token by its number, such as <[1000]>")
+        self.at = found.end()
+        return Token(int(found[2]), others=bool(found[1]))
+
+    def _counted(self, node: Node) -> Node | None:
+        sign = self._next()
+        if sign in _REPEATS:
+            self.at += 1
+            return Repeat(node, *_REPEATS[sign])
+        if sign != "{":
+            return None
+        found = _COUNT.match(self.text, self.at)
+        if found is None:
+            raise self._wrong("expecting a count such as {1,3}")
+        self.at = found.end()
+        low = int(found[1])
+        high = None if found[2] and not found[3] else int(found[3] or low)
+        if max(low, high or 0) > MAX_REPEATS:
+            raise InvalidRequestError(
+                f"The grammar can't be parsed: repetitions are limited to {MAX_REPEATS}."
+            )
+        if high is not None and high < low:
+            raise self._wrong("expecting a count that goes up")
+        return Repeat(node, low, high)
+
+    def _character(self) -> str:
+        character = self._next()
+        self.at += 1
+        if not character:
+            raise self._wrong("expecting the end of a text or a class")
+        if character != "\\":
+            return character
+        kind = self._next()
+        self.at += 1
+        if kind in _ESCAPES:
+            return _ESCAPES[kind]
+        digits = self.text[self.at : self.at + _DIGITS.get(kind, 0)]
+        if not re.fullmatch("[0-9a-fA-F]{2,8}", digits) or len(digits) != _DIGITS[kind]:
+            raise self._wrong("unknown escape")
+        self.at += len(digits)
+        code = int(digits, 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise self._wrong("no such character")
+        return chr(code)
+
+    def _name(self) -> str:
+        found = _NAME.match(self.text, self.at)
+        if found is None:
+            raise self._wrong("expecting a name")
+        self.at = found.end()
+        return found[0]
+
+    def _next(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def _skip(self, space: re.Pattern[str]) -> None:
+        found = space.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+
+    def _wrong(self, reason: str) -> InvalidRequestError:
+        line = self.text.count("\n", 0, self.at) + 1
+        near = self.text[self.at : self.at + 20]
+        return InvalidRequestError(
+            f"The grammar can't be parsed: {reason} in line {line} at {near!r}."
+        )

@@ -1,244 +1,227 @@
-"""JSON schemas as grammar rules.
-
-JSON is written on one line with one way of spacing: nothing can go on for ever between two values,
-and a call comes out as the model's template writes it.
-"""
+"""JSON schemas made ready for llguidance, and what of them can't be enforced."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.inprocess.grammar.gbnf import Rules, literal
-from shepherd.backends.inprocess.grammar.merge import merged
+from shepherd.backends.inprocess.grammar.closing import Closing
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 
-_DEPTH = 8
-"""How deep a value nests of which the schema says nothing."""
+MAX_TEXT = 262_144
+"""Characters of the longest schema."""
 
-_MOST_DEPTH = 64
-_MOST_REPEATS = 1000
+MAX_DEPTH = 64
+MAX_INTEGER = 10**18 - 1
+"""Of an integer without bounds: no answer is an endless row of digits."""
 
-_HEX = "[0-9a-fA-F]"
-_CHARACTER = (
-    r'[^"\\\x7F\x00-\x1F] | [\\] (["\\/bfnrt] | "u" ([0-9a-cA-Ce-fE-F] '
-    rf"{_HEX} {_HEX} {_HEX} | [dD] [0-7] {_HEX} {_HEX}))"
+_UNENFORCED = frozenset(
+    (
+        *("not", "if", "uniqueItems", "contains", "minContains", "maxContains", "propertyNames"),
+        *("dependentRequired", "dependentSchemas", "dependencies"),
+        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
+    )
 )
-_INTEGER = '"-"? ("0" | [1-9] [0-9]{0,14})'
-_SIMPLE = {
-    "string": '"\\"" character* "\\""',
-    "integer": _INTEGER,
-    "number": f'({_INTEGER}) ("." [0-9]{{1,15}})? ([eE] [+-]? [0-9]{{1,2}})?',
-    "boolean": '"true" | "false"',
-    "null": '"null"',
+_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,),
+    "minProperties": (0,),
+    "unevaluatedProperties": (True,),
+    "unevaluatedItems": (True,),
 }
-_UNENFORCED_WORDS = """
-pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf uniqueItems not if then
-else patternProperties propertyNames minProperties maxProperties contains dependentRequired
-dependentSchemas dependencies unevaluatedProperties
-"""
-_UNENFORCED = frozenset(_UNENFORCED_WORDS.split())
+"""Values of keywords that ask for nothing."""
+
+_FORMATS = frozenset(
+    (
+        *("date-time", "time", "date", "duration", "uuid", "uri"),
+        *("email", "hostname", "ipv4", "ipv6"),
+    )
+)
+_BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+"""Looking around and back in a pattern."""
+
+_IMPLIED: Mapping[str, frozenset[str]] = {
+    "object": frozenset(
+        (
+            *("properties", "required", "additionalProperties", "patternProperties"),
+            *("minProperties", "maxProperties"),
+        )
+    ),
+    "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
+    "string": frozenset(("minLength", "maxLength", "pattern", "format")),
+    "number": frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
+}
+"""Keywords that are said of one type only."""
+
+_SIZES = ("minProperties", "maxProperties")
+_ONE = ("not", "if", "then", "else", "contains", "propertyNames", "items", "additionalItems")
+_MORE = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 
 
-class SchemaRules:
-    """Writes one schema's rules into `rules`; raises InvalidRequestError for a bad schema.
+@dataclass(slots=True)
+class Schema:
+    """A schema as it is enforced; `unenforced` names what of it is not."""
 
-    What it writes always fits the schema but for the keywords in `unenforced`, which is filled on
-    the way. Of objects with named properties only these are written, in the schema's order.
+    value: Any
+    unenforced: set[str] = field(default_factory=set[str])
+
+
+def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
+    """A schema that llguidance can take. What it can't enforce is left out and named.
+
+    It may be narrower than the given one: of objects with named properties only these are written.
+    With `strict` raises InvalidRequestError if anything would be left out; without it, too, for
+    what is no schema.
     """
+    text = json.dumps(schema)
+    if len(text) > MAX_TEXT:
+        raise InvalidRequestError(
+            f"The JSON schema is too large to be enforced: it is longer than {MAX_TEXT} characters."
+        )
+    prepared = Schema(None)
+    closing = Closing(schema)
+    # what fits one of two narrowed schemas may fit the other as it was given
+    narrows = not (strict and '"oneOf"' in text)
+    preparation = _Preparation(prepared.unenforced, closing, strict=strict, narrows=narrows)
+    prepared.value = preparation.visit(schema, 0)
+    if strict and prepared.unenforced:
+        words = ", ".join(sorted(prepared.unenforced))
+        raise InvalidRequestError(f"The JSON schema can't be enforced with strict: {words}.")
+    return prepared
 
-    def __init__(
-        self, rules: Rules, root: JsonObject, comma: str = ", ", colon: str = ": "
-    ) -> None:
-        self.unenforced: set[str] = set()
-        self._rules = rules
-        self._root = root
-        self._comma, self._colon = literal(comma), literal(colon)
-        self._separators = (comma, colon)
-        self._references: dict[str, str] = {}
-        self._depth = 0
 
-    def write(self, name: str) -> str:
-        """The rule that the whole schema is."""
-        return self._visit(self._root, name)
+@dataclass(slots=True)
+class _Preparation:
+    unenforced: set[str]
+    closing: Closing
+    strict: bool
+    narrows: bool
 
-    def _visit(self, schema: Any, name: str) -> str:
-        if schema is True:
-            return self._any(_DEPTH)
+    def visit(self, schema: Any, depth: int, *, part: bool = False) -> Any:
+        """The schema with everything inside; `part` says that it holds beside others."""
+        if isinstance(schema, bool):
+            return schema
         if not isinstance(schema, dict):
             raise InvalidRequestError(f"The JSON schema has {str(schema)[:40]!r} as a schema.")
-        self._depth += 1
-        if self._depth > _MOST_DEPTH:
-            raise InvalidRequestError(f"The JSON schema nests deeper than {_MOST_DEPTH}.")
-        rule = self._schema(cast(JsonObject, schema), name)
-        self._depth -= 1
-        return rule
-
-    def _schema(self, schema: JsonObject, name: str) -> str:
-        self.unenforced |= _UNENFORCED & schema.keys()
-        if "$ref" in schema:
-            return self._reference(schema)
-        if "allOf" in schema:
-            return self._visit(merged(schema, self._list(schema, "allOf"), self._resolve), name)
-        for key in ("anyOf", "oneOf"):
-            if key in schema:
-                rest = {k: v for k, v in schema.items() if k != key}
-                choices = [merged(rest, [o], self._resolve) for o in self._list(schema, key)]
-                return self._union(name, choices)
-        if "const" in schema:
-            return self._rules.add(name, self._json(schema["const"]))
-        if "enum" in schema:
-            return self._rules.add(name, " | ".join(map(self._json, self._list(schema, "enum"))))
-        return self._typed(schema, name)
-
-    def _typed(self, schema: JsonObject, name: str) -> str:
-        kind = schema.get("type", _implied(schema))
-        if isinstance(kind, list):
-            kinds = self._list(schema, "type")
-            return self._union(name, [{**schema, "type": k} for k in kinds])
-        writers: dict[str, Callable[[JsonObject, str], str]] = {
-            "object": self._object,
-            "array": self._array,
-            "string": self._string,
+        if depth > MAX_DEPTH:
+            raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
+        given = cast(JsonObject, schema)
+        self._check_types(given)
+        narrows = self.narrows and not part
+        names = self.closing.names(given) if narrows else None
+        kept = self._without_unenforced(_as_tuple(given, narrows=narrows))
+        found = {
+            key: self._keyword(key, value, given, depth, part=part) for key, value in kept.items()
         }
-        if kind is None:
-            return self._any(_DEPTH)
-        if kind in writers:
-            return writers[kind](schema, name)
-        if not isinstance(kind, str) or kind not in _SIMPLE:
-            raise InvalidRequestError(f"The JSON schema has an unknown type {str(kind)[:40]!r}.")
-        return self._rules.add(f"json-{kind}", _SIMPLE[kind])
+        if self.narrows:
+            _imply_type(found)
+            _bound_integer(found)
+        if names is not None:
+            own = found.get("properties", {})
+            found["properties"] = own | {name: True for name in names if name not in own}
+            found["additionalProperties"] = False
+        elif self.strict and not part and _has_free_names(found):
+            self.unenforced.add("additionalProperties (a name could come twice)")
+        return found
 
-    def _union(self, name: str, schemas: list[JsonObject]) -> str:
-        ways = [self._visit(s, f"{name}-{i}") for i, s in enumerate(schemas)]
-        return self._rules.add(name, " | ".join(ways))
+    def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
+        part = self.closing.combines(key, schema) or (part and key in ("anyOf", "oneOf"))
+        visit = self._visitor(depth + 1, part=part)
+        if key in _MAPS and isinstance(value, dict):
+            inside = cast(JsonObject, value).items()
+            return {
+                name: visit(inner, name if key in ("$defs", "definitions") else "")
+                for name, inner in inside
+            }
+        if key in _LISTS and isinstance(value, list):
+            return [visit(inner, "") for inner in cast(list[Any], value)]
+        return visit(value, "") if key in (*_ONE, *_MORE) else value
 
-    def _reference(self, schema: JsonObject) -> str:
-        path = str(schema["$ref"])
-        if path not in self._references:
-            target = self._resolve(schema)
-            rule = self._references[path] = self._rules.reserve("ref")
-            self._rules.put(rule, self._visit(target, f"{rule}-of"))
-        return self._references[path]
+    def _visitor(self, depth: int, *, part: bool) -> Callable[[Any, str], Any]:
+        def visit(schema: Any, definition: str) -> Any:
+            shared = bool(definition) and definition in self.closing.shared
+            return self.visit(schema, depth, part=part or shared)
 
-    def _resolve(self, schema: JsonObject) -> JsonObject:
-        """What a schema that is only a reference refers to, any other as it is."""
-        seen: set[str] = set()
-        while "$ref" in schema:
-            path = str(schema["$ref"])
-            found: Any = self._root
-            for part in path.removeprefix("#").split("/")[1:]:
-                key = part.replace("~1", "/").replace("~0", "~")
-                found = cast(JsonObject, found).get(key) if isinstance(found, dict) else None
-            if path in seen or not path.startswith("#") or not isinstance(found, dict):
-                raise InvalidRequestError(
-                    f"The JSON schema's reference {path[:80]!r} leads nowhere."
-                )
-            seen.add(path)
-            schema = cast(JsonObject, found)
-        return schema
+        return visit
 
-    def _string(self, schema: JsonObject, name: str) -> str:
-        self._rules.add("character", _CHARACTER)
-        bounds = self._bounds(schema, "minLength", "maxLength")
-        if not bounds:
-            return self._rules.add("json-string", _SIMPLE["string"])
-        return self._rules.add(name, f'"\\"" character{bounds} "\\""')
-
-    def _array(self, schema: JsonObject, name: str) -> str:
-        fixed = self._list(schema, "prefixItems") if "prefixItems" in schema else []
-        if fixed:
-            items = [self._visit(s, f"{name}-{i}") for i, s in enumerate(fixed)]
-            return self._rules.add(name, '"[" ' + f" {self._comma} ".join(items) + ' "]"')
-        item = self._visit(schema.get("items", True), f"{name}-item")
-        least, most = self._range(schema, "minItems", "maxItems")
-        if most == 0:
-            return self._rules.add(name, '"[]"')
-        bounds = f"{{{max(least, 1) - 1},{'' if most is None else most - 1}}}"
-        body = f"{item} ({self._comma} {item}){bounds}"
-        return self._rules.add(name, f'"[" {body} "]"' if least else f'"[" ({body})? "]"')
-
-    def _object(self, schema: JsonObject, name: str) -> str:
-        properties: Any = schema.get("properties") or {}
-        required: Any = schema.get("required") or []
-        if not isinstance(properties, dict) or not isinstance(required, list):
-            raise InvalidRequestError("The JSON schema has bad properties or required.")
-        known = cast(JsonObject, properties)
-        names = [str(key) for key in cast(list[object], required)]
-        known = {**known, **{key: True for key in names if key not in known}}
-        if not known:
-            return self._map(schema, name)
-        return self._properties(known, frozenset(names), name)
-
-    def _properties(self, known: JsonObject, required: frozenset[str], name: str) -> str:
-        """Pairs in order: rule `first` while none is written, `more` behind one."""
-        first = more = '""'
-        for i, (key, schema) in reversed(list(enumerate(known.items()))):
-            value = self._visit(schema, f"{name}-p{i}")
-            pair = f"{self._json(key)} {self._colon} {value} {more}"
-            after = f"{self._comma} {pair}"
-            if key not in required:
-                pair, after = f"{pair} | {first}", f"{after} | {more}"
-            first = self._rules.add(f"{name}-f{i}", pair)
-            more = self._rules.add(f"{name}-m{i}", after)
-        return self._rules.add(name, f'"{{" {first} "}}"')
-
-    def _map(self, schema: JsonObject, name: str) -> str:
-        """An object without named properties: `{}` if a list of none is given, else any."""
-        values = schema.get("additionalProperties", "properties" not in schema)
-        if values is False:
-            return self._rules.add(name, '"{}"')
-        value = self._visit(values, f"{name}-value")
-        return self._pairs(name, value)
-
-    def _pairs(self, name: str, value: str) -> str:
-        self._rules.add("character", _CHARACTER)
-        key = self._rules.add("json-string", _SIMPLE["string"])
-        pair = f"{key} {self._colon} {value}"
-        return self._rules.add(name, f'"{{" ({pair} ({self._comma} {pair})*)? "}}"')
-
-    def _any(self, depth: int) -> str:
-        """Any value that nests at most `depth` deep."""
-        self._rules.add("character", _CHARACTER)
-        ways = [self._rules.add(f"json-{kind}", body) for kind, body in _SIMPLE.items()]
-        if depth:
-            value = self._any(depth - 1)
-            ways.append(self._pairs(f"json-object-{depth}", value))
-            body = f'"[" ({value} ({self._comma} {value})*)? "]"'
-            ways.append(self._rules.add(f"json-array-{depth}", body))
-        return self._rules.add(f"json-value-{depth}", " | ".join(ways))
-
-    def _bounds(self, schema: JsonObject, low: str, high: str) -> str:
-        least, most = self._range(schema, low, high)
-        return "" if not least and most is None else f"{{{least},{'' if most is None else most}}}"
-
-    def _range(self, schema: JsonObject, low: str, high: str) -> tuple[int, int | None]:
-        least, most = schema.get(low, 0), schema.get(high)
-        for key, value in ((low, least), (high, most or 0)):
-            if not isinstance(value, int) or value < 0:
-                raise InvalidRequestError(f"The JSON schema's {key} is not a count.")
-            if value > _MOST_REPEATS:
+    def _without_unenforced(self, schema: JsonObject) -> JsonObject:
+        found: JsonObject = {}
+        for key, value in schema.items():
+            if value in _HARMLESS.get(key, ()):
+                continue
+            if self._is_enforced(key, value, schema):
+                found[key] = value
+            else:
                 self.unenforced.add(key)
-        if most is not None and most < least:
-            raise InvalidRequestError(f"The JSON schema's {high} is below its {low}.")
-        return min(least, _MOST_REPEATS), None if most is None or most > _MOST_REPEATS else most
+        if "if" not in schema:
+            return found
+        return {key: value for key, value in found.items() if key not in ("then", "else")}
 
-    def _list(self, schema: JsonObject, key: str) -> list[Any]:
-        found = schema[key]
-        if not isinstance(found, list) or not found:
-            raise InvalidRequestError(
-                f"The JSON schema's {key} is not a list with something in it."
-            )
-        return cast(list[Any], found)
+    def _is_enforced(self, key: str, value: Any, schema: JsonObject) -> bool:
+        if key in _UNENFORCED:
+            return False
+        if self.strict:
+            return True  # llguidance says what it can't
+        if key == "format":
+            return value in _FORMATS
+        if key == "pattern":
+            return not (isinstance(value, str) and _BEYOND_REGULAR.search(value))
+        if key in _SIZES:
+            named = cast(Any, schema.get("properties") or {})
+            return not named or set(named) <= set(cast(Any, schema.get("required") or []))
+        return True
 
-    def _json(self, value: Any) -> str:
-        return literal(json.dumps(value, ensure_ascii=False, separators=self._separators))
+    def _check_types(self, schema: JsonObject) -> None:
+        given: Any = schema.get("type", [])
+        kinds: list[Any] = cast(list[Any], given) if isinstance(given, list) else [given]
+        for kind in kinds:
+            if kind not in _TYPES:
+                raise InvalidRequestError(
+                    f"The JSON schema has an unknown type {str(kind)[:40]!r}."
+                )
 
 
-def _implied(schema: JsonObject) -> str | None:
-    """The type that is meant where none is said."""
-    if schema.keys() & {"properties", "required", "additionalProperties"}:
-        return "object"
-    if schema.keys() & {"items", "prefixItems"}:
-        return "array"
-    return "string" if schema.keys() & {"minLength", "maxLength"} else None
+def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:
+    """A list of `items` in the newer words. A tuple that says nothing of its length is whole."""
+    listed: Any = schema.get("items")
+    if isinstance(listed, list):
+        others = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+        kept = {k: v for k, v in schema.items() if k not in ("items", "additionalItems")}
+        schema = {**kept, "prefixItems": cast(Any, listed), **others}
+    first: Any = schema.get("prefixItems")
+    says = schema.keys() & {"items", "minItems", "maxItems"}
+    if not narrows or says or not isinstance(first, list):
+        return schema
+    return {**schema, "items": False, "minItems": len(cast(list[Any], first))}
+
+
+def _imply_type(schema: JsonObject) -> None:
+    """Say the type that is meant where none is said."""
+    if schema.keys() & {"type", "const", "enum"}:
+        return
+    kinds = [kind for kind, words in _IMPLIED.items() if schema.keys() & words]
+    if len(kinds) == 1:
+        schema["type"] = kinds[0]
+
+
+def _bound_integer(schema: JsonObject) -> None:
+    bounds = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+    fixed = {"enum", "const"}
+    kinds: Any = schema.get("type")
+    listed = cast(list[Any], kinds) if isinstance(kinds, list) else [kinds]
+    if "integer" in listed and "number" not in listed and not schema.keys() & (bounds | fixed):
+        schema["minimum"], schema["maximum"] = -MAX_INTEGER, MAX_INTEGER
+
+
+def _has_free_names(schema: JsonObject) -> bool:
+    """Whether it is written as an object whose names are not all given."""
+    if schema.get("patternProperties"):
+        return True
+    kinds: Any = schema.get("type")
+    is_object = kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
+    says = "additionalProperties" in schema or is_object or "required" in schema
+    return says and schema.get("additionalProperties") is not False

@@ -4,6 +4,7 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
+from shepherd.backends.inprocess.grammar.compiling import TokenBytes
 from shepherd.backends.inprocess.prompt.vocabulary import (
     ATTR_CONTROL,
     ATTR_UNKNOWN,
@@ -105,10 +106,9 @@ class Vocab:
         return sorted(token for token in candidates if self.is_eog(token))
 
     @cached_property
-    def fragments(self) -> dict[int, bytes]:
-        """The tokens that are not whole characters, with their bytes."""
-        pieces = ((token, self.piece(token)) for token in range(self.size))
-        return {token: piece for token, piece in pieces if not _is_text(piece)}
+    def token_bytes(self) -> TokenBytes:
+        """All tokens as their bytes, which grammars need; takes a while the first time."""
+        return TokenBytes([self.piece(token) for token in range(self.size)], self.ends)
 
     @cached_property
     def suppressed(self) -> list[int]:
@@ -125,11 +125,3 @@ class Vocab:
             if count >= 0:
                 return buffer.raw[:count]
             room = -count
-
-
-def _is_text(piece: bytes) -> bool:
-    try:
-        piece.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -19,7 +19,7 @@ class Candidates:
         lib = bindings()
         self._lib = lib
         self._size = size
-        memory = bytearray(_FIELDS * 4 * size)
+        self._memory = memory = bytearray(_FIELDS * 4 * size)
         self._data = (lib.llama_token_data * size).from_buffer(memory)
         self._ids = memoryview(memory).cast("i")[0::_FIELDS]
         self._logits = memoryview(memory).cast("f")[1::_FIELDS]
@@ -39,17 +39,20 @@ class Candidates:
         self._data[0].logit = 0.0
         self._reset(1)
 
-    def ban(self, tokens: Iterable[int]) -> None:
-        """Make these impossible; asked after `fill`, before samplers change the order."""
-        for token in tokens:
-            self._logits[token] = _IMPOSSIBLE
+    def keep(self, allowed: bytes, ends: Iterable[int], *, banned: Iterable[int]) -> None:
+        """Make all tokens impossible but those whose bit is set, and `ends`.
 
-    def ban_all_but(self, tokens: Iterable[int]) -> None:
-        """As `ban`, for all others."""
-        kept = [(token, self._logits[token]) for token in tokens]
-        self._logits[:] = memoryview(array("f", [_IMPOSSIBLE]) * self._size)
-        for token, logit in kept:
-            self._logits[token] = logit
+        Of the `banned` a bit says nothing. Asked after `fill`, before samplers change the order.
+        """
+        import numpy as np
+
+        bits = np.unpackbits(np.frombuffer(allowed, np.uint8), bitorder="little")[: self._size]
+        for token in banned:
+            bits[token] = 0
+        for token in ends:
+            bits[token] = 1
+        logits = np.frombuffer(self._memory, np.float32)[1::_FIELDS]
+        logits[bits == 0] = _IMPOSSIBLE
 
     def apply(self, sampler: Any) -> None:
         """Let a sampler or a chain work on them."""

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -34,23 +34,16 @@ class SamplerChain:
         sampling: Sampling,
         vocab: Vocab,
         context_size: int,
-        constraint: Constraint | None = None,
+        constraint: CompiledConstraint | None = None,
     ) -> None:
         self._lib = bindings()
         self._vocab = vocab
         self._candidates: Candidates | None = None
         self._guard: GrammarGuard | None = None
         self._constraint = constraint
-        self._watch: CallWatch | None = None
-        if constraint is not None and constraint.trigger:
-            self._watch = CallWatch(
-                constraint.trigger,
-                constraint.opening,
-                constraint.names,
-                reasoning=constraint.reasoning,
-            )
-        elif constraint is not None:
-            self._guard = GrammarGuard(constraint.grammar, vocab)
+        self._watch = _watch(constraint)
+        if constraint is not None and self._watch is None:
+            self._guard = GrammarGuard(constraint.matcher, vocab)
         sampling = sampling.over(DEFAULT_SAMPLING)
         native = NativeChain(sampling, vocab, context_size)
         self._looks_back = native.looks_back
@@ -135,10 +128,21 @@ class SamplerChain:
             self._drop_guard()
             return token
         candidates = self._filled(context, index)
-        guard.mask(candidates)
+        if not self._mask(guard, candidates):
+            return NOTHING
         candidates.apply(self._chain)
         masked = candidates.selected
         return NOTHING if masked is None or not guard.allows(masked) else masked
+
+    def _mask(self, guard: GrammarGuard, candidates: Candidates) -> bool:
+        """Mask what is forbidden; False if the grammar is given up, as `_advance` may."""
+        try:
+            guard.mask(candidates)
+        except InvalidRequestError:
+            if self._watch is None:
+                raise
+            return False
+        return True
 
     def _filled(self, context: NativeContext, index: int) -> Candidates:
         if self._candidates is None:
@@ -175,14 +179,13 @@ class SamplerChain:
             self._drop_guard()
             watch.behind_call()
 
-    def _begin_call(self, watch: CallWatch, constraint: Constraint, rest: str) -> None:
+    def _begin_call(self, watch: CallWatch, constraint: CompiledConstraint, rest: str) -> None:
         """The marker has come, with `rest` behind it in the same token."""
-        guard = GrammarGuard(constraint.grammar, self._vocab)
+        guard = GrammarGuard(constraint.matcher, self._vocab)
         if guard.follow(rest):
             self._guard = guard
             watch.follow(rest)
         else:
-            guard.close()
             watch.behind_call()
 
     def _strays(self, token: int) -> bool:
@@ -190,6 +193,12 @@ class SamplerChain:
         return self._watch is not None and self._watch.strays(text)
 
     def _drop_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.close()
-            self._guard = None
+        self._guard = None
+
+
+def _watch(constraint: CompiledConstraint | None) -> CallWatch | None:
+    """What waits for a call, if the constraint does."""
+    if constraint is None or not constraint.constraint.trigger:
+        return None
+    wanted = constraint.constraint
+    return CallWatch(wanted.trigger, wanted.opening, wanted.names, reasoning=wanted.reasoning)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from time import perf_counter
 
 from shepherd.backends.base import GenerationStats
-from shepherd.backends.inprocess.grammar.constraint import Constraint
+from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
@@ -40,7 +40,7 @@ class Job:
     tokens: list[int]
     sampling: Sampling
     receive: Callable[[Update], None]
-    constraint: Constraint | None = None
+    constraint: CompiledConstraint | None = None
     cancelled: bool = False
     phase: Phase = Phase.WAITING
     sequence: Sequence | None = None

@@ -1,0 +1,155 @@
+"""Which properties an object may have at all.
+
+A schema that names properties and says nothing of others allows them. A model should write the
+named ones only. Where several schemas hold at once, all their names count.
+"""
+
+from typing import Any, cast
+
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject
+
+_COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
+_NOTES = frozenset(
+    (
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$schema",
+        "$id",
+        "$comment",
+        "$defs",
+        "definitions",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+        "nullable",
+    )
+)
+MAX_STEPS = 20_000
+"""Schemas that are looked at to find names: references can double again and again."""
+
+_OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties")
+
+
+class Closing:
+    """Finds the names in one whole schema."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._steps = 0
+        self.shared: frozenset[str] = frozenset()
+        """The definitions that hold beside other schemas somewhere: they stay open."""
+        self.shared = frozenset(self._find_shared())
+
+    def combines(self, key: str, schema: JsonObject) -> bool:
+        """Whether what is under this keyword holds beside other parts of `schema`."""
+        if key == "allOf":
+            return True
+        return key in ("anyOf", "oneOf") and bool(schema.keys() - _NOTES - {key})
+
+    def names(self, schema: JsonObject) -> list[str] | None:
+        """The names of all properties, None where others may come or none are named."""
+        parts = self._parts(schema, set())
+        if parts is None:
+            return None
+        names = [name for part in parts for name in part.get("properties", {})]
+        required = [name for part in parts for name in cast(Any, part.get("required") or [])]
+        says = any("properties" in part for part in parts) or any(
+            part.get("required") for part in parts
+        )
+        return list(dict.fromkeys([*names, *map(str, required)])) if says else None
+
+    def _parts(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
+        """All schemas that hold at once or by choice; None if one of them is open, or too odd."""
+        if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
+            return None
+        given = cast(JsonObject, schema)
+        self._count()
+        if any(key in given for key in _OPEN) or not _is_plain(given):
+            return None
+        if not given.keys() & set(_COMBINING):
+            return [given]
+        if len(given.keys() - _NOTES) == 1 and "allOf" not in given:
+            return None  # each choice or reference is closed by itself
+        found = [given]
+        for inner in self._combined(given):
+            parts = self._parts(inner, seen | {id(given)})
+            if parts is None:
+                parts = self._single(inner, seen | {id(given)})
+            if parts is None:
+                return None
+            found += parts
+        return found
+
+    def _single(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
+        """The parts of what is only a reference or a choice."""
+        if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
+            return None
+        given = cast(JsonObject, schema)
+        self._count()
+        if any(key in given for key in _OPEN) or not given.keys() & set(_COMBINING):
+            return None
+        found: list[JsonObject] = []
+        for inner in self._combined(given):
+            below = seen | {id(given)}
+            parts = self._parts(inner, below) or self._single(inner, below)
+            if parts is None:
+                return None
+            found += parts
+        return found
+
+    def _count(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise InvalidRequestError(
+                f"The JSON schema combines more than {MAX_STEPS} schemas, which is too large."
+            )
+
+    def _combined(self, schema: JsonObject) -> list[Any]:
+        found: list[Any] = [self._target(schema["$ref"])] if "$ref" in schema else []
+        for key in ("allOf", "anyOf", "oneOf"):
+            value: Any = schema.get(key, [])
+            found += cast(list[Any], value) if isinstance(value, list) else []
+        return found
+
+    def _target(self, path: Any) -> Any:
+        found: Any = self._root
+        for part in str(path).removeprefix("#").split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = cast(JsonObject, found).get(key) if isinstance(found, dict) else None
+        return found if str(path).startswith("#") else None
+
+    def _find_shared(self) -> set[str]:
+        found: set[str] = set()
+        waiting: list[tuple[Any, bool]] = [(self._root, False)]
+        while waiting:
+            value, part = waiting.pop()
+            if isinstance(value, list):
+                waiting += [(inner, part) for inner in cast(list[Any], value)]
+            elif isinstance(value, dict):
+                given = cast(JsonObject, value)
+                reference = given.get("$ref")
+                if isinstance(reference, str) and (part or given.keys() - _NOTES - {"$ref"}):
+                    name = reference.rpartition("/")[2]
+                    if name not in found:
+                        found.add(name)
+                        waiting.append((self._target(reference), True))
+                waiting += [
+                    (inner, self.combines(key, given) or (part and key in ("anyOf", "oneOf")))
+                    for key, inner in given.items()
+                ]
+        return found
+
+
+def _is_plain(schema: JsonObject) -> bool:
+    properties: Any = schema.get("properties", {})
+    required: Any = schema.get("required") or []
+    kind = schema.get("type", "object")
+    return (
+        isinstance(properties, dict)
+        and isinstance(required, list)
+        and (kind == "object" or (isinstance(kind, list) and "object" in kind))
+    )

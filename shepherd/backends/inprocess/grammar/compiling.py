@@ -1,0 +1,120 @@
+"""Grammars made ready for matching, within limits on time and memory."""
+
+import random
+import re
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from shepherd.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+_LIMITS = {
+    "max_items_in_row": 2_000,
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 50_000,
+    "max_lexer_states": 20_000,
+    "max_grammar_size": 100_000,
+}
+"""What one grammar may need: 20 ms of regular expressions at first and 14 ms a step, 40 MB of their
+states (llguidance's own figures). All but the states and the size are its defaults."""
+
+_PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
+
+_DEAD_END = "NoExtension"
+"""How llguidance says that nothing can follow."""
+
+_WALKS = 4
+_STEPS = 200
+_WALK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """A vocabulary as the bytes of its tokens; those that end an answer are no text."""
+
+    pieces: list[bytes]
+    ends: list[int]
+
+
+BYTES = TokenBytes([*(bytes([byte]) for byte in range(256)), b""], [256])
+"""One token for each byte, and one for the end."""
+
+
+class _Tokens:
+    """The same as llguidance wants it. It never needs to cut a text: nothing is forced."""
+
+    bos_token_id = None
+
+    def __init__(self, vocabulary: TokenBytes) -> None:
+        ends = vocabulary.ends or [len(vocabulary.pieces)]  # one that never comes
+        self.special_token_ids = ends
+        self.eos_token_id = ends[0]
+        self.tokens = [*vocabulary.pieces] if vocabulary.ends else [*vocabulary.pieces, b""]
+        for token in ends:
+            self.tokens[token] = b"\xff<end-%d>" % token
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return []
+
+
+def tokenizer_for(vocabulary: TokenBytes) -> "LLTokenizer":
+    """What llguidance keeps of a vocabulary; takes a second for a quarter of a million tokens."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    tokens = _Tokens(vocabulary)
+    return LLTokenizer(
+        TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=tokens.special_token_ids
+    )
+
+
+def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
+    """A matcher at a grammar's beginning, its first tokens computed.
+
+    Raises InvalidRequestError with llguidance's reason. What takes long here holds up no other
+    thread.
+    """
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(**_LIMITS, precompute_large_lexemes=False, verbose_errors=False)
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0, limits=limits)
+    matcher.compute_bitmask()
+    check_matcher(matcher)
+    if matcher.is_error():
+        raise InvalidRequestError("The schema or grammar can't be enforced: nothing fits it.")
+    return matcher
+
+
+def check_matcher(matcher: "LLMatcher") -> None:
+    """Raise InvalidRequestError if going on costs too much; a dead end is none of that."""
+    if matcher.is_error() and not matcher.get_error().startswith(_DEAD_END):
+        raise InvalidRequestError(f"The schema or grammar can't be enforced: {_reason(matcher)}")
+
+
+def walk(matcher: "LLMatcher") -> None:
+    """Follow some texts over `BYTES` for a moment; raises InvalidRequestError."""
+    chance = random.Random(0)
+    end = perf_counter() + _WALK_SECONDS
+    for _ in range(_WALKS):
+        own = matcher.deep_copy()
+        for _ in range(_STEPS):
+            allowed = int.from_bytes(own.compute_bitmask(), "little")
+            check_matcher(own)
+            bytes_left = [byte for byte in range(256) if allowed >> byte & 1]
+            if not bytes_left or own.is_stopped() or perf_counter() > end:
+                break
+            own.consume_token(chance.choice(bytes_left))
+            check_matcher(own)
+
+
+def _reason(matcher: "LLMatcher") -> str:
+    """The first line of what llguidance says, without places in a text that nobody has seen."""
+    lines = [line.strip() for line in matcher.get_error().splitlines()]
+    kept = [line for line in lines if line and not line.startswith("<") and "|" not in line]
+    text = kept[0] if kept else "llguidance gives no reason"
+    while (found := _PLACE.match(text)) is not None:
+        text = text[found.end() :]
+    return f"{text[:300]}."

@@ -1,0 +1,82 @@
+"""Grammars as llguidance reads them (a dialect of Lark), and the smallest things in them."""
+
+import json
+from typing import Any, cast
+
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject
+
+MAX_GRAMMAR = 1_000_000
+"""Characters of the longest grammar."""
+
+_HEADER = '%llguidance {"no_forcing": true}'
+"""Every token that fits is allowed, not only the usual ones of a text that is certain."""
+
+_JSON = {"whitespace_flexible": False, "json_allowed_escapes": 'nrbtf\\"'}
+"""One way to write a value: nothing goes on for ever between two values, no key in disguise."""
+
+
+class Rules:
+    """Named rules that grow; equal bodies under one name are one rule."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, str] = {}
+        self._size = 0
+
+    def add(self, name: str, body: str) -> str:
+        """The name under which the rule is kept: `name`, numbered if that is another one's.
+
+        Raises InvalidRequestError when the grammar gets too long.
+        """
+        free, number = name, 1
+        while free in self._bodies and self._bodies[free] != body:
+            number += 1
+            free = f"{name}_{number}"
+        if free not in self._bodies:
+            self._size += len(free) + len(body)
+            if self._size > MAX_GRAMMAR:
+                raise InvalidRequestError(
+                    f"The schema or the tools are too large to be enforced: they take more than "
+                    f"{MAX_GRAMMAR} characters."
+                )
+        self._bodies[free] = body
+        return free
+
+    def text(self, start: str) -> str:
+        """All rules, `start` first."""
+        rules = [f"{name}: {body}" for name, body in self._bodies.items()]
+        return "\n".join((_HEADER, f"start: {start}", *rules))
+
+
+def literal(text: str) -> str:
+    """Exactly this text, as one piece: what else may stand here must not be its beginning."""
+    return json.dumps(_clean(text), ensure_ascii=False)
+
+
+def letters(text: str) -> str:
+    """Exactly this text, letter by letter, so that anything else may begin in the same way."""
+    return " ".join(map(literal, text)) or '""'
+
+
+def through(rules: Rules, name: str, marker: str) -> str:
+    """A rule for any text up to and with the first `marker`."""
+    held = "".join(map(escaped, _clean(marker)))
+    anything = "/(?s:.)*/"
+    return rules.add(name.upper(), f"({anything} & ~/(?s:.)*{held}(?s:.)*/) {literal(marker)}")
+
+
+def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
+    """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`."""
+    options = _JSON | {"item_separator": comma, "key_separator": colon, "coerce_one_of": not strict}
+    base = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
+    return f"%json {json.dumps({**base, 'x-guidance': options})}"
+
+
+def escaped(character: str) -> str:
+    """A character inside a regular expression or a class of one."""
+    return f"\\x{{{ord(character):X}}}"
+
+
+def _clean(text: str) -> str:
+    """Without halves of surrogate pairs, which no answer can have."""
+    return text.encode("utf-8", "replace").decode()

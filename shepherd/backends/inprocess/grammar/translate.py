@@ -1,0 +1,208 @@
+"""From GBNF to what llguidance reads, with the same meaning.
+
+llguidance cuts a text into the longest pieces that fit. A grammar without recursion is therefore
+one regular expression, that is one piece; in any other one every character is a piece of its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shepherd.backends.inprocess.grammar.gbnf import (
+    Choice,
+    GbnfParser,
+    Letter,
+    Literal,
+    Name,
+    Node,
+    Repeat,
+    Row,
+    Token,
+)
+from shepherd.backends.inprocess.grammar.lark import Rules, escaped, letters, literal
+from shepherd.errors import InvalidRequestError
+
+MAX_OPEN = 4_000
+"""Places in a grammar at which a parser may have to be at once, beside those of ambiguity."""
+
+
+def add_gbnf(rules: Rules, text: str) -> str:
+    """Add a grammar in GBNF; the name of its root.
+
+    Raises InvalidRequestError for what can't be parsed, or costs too much to follow.
+    """
+    bodies = _reachable(GbnfParser(text).parse())
+    regular = not _is_recursive(bodies) and not any(
+        isinstance(node, Token) for body in bodies.values() for node in _within(body)
+    )
+    if not regular:
+        _check_width(bodies)
+    letter = "G" if regular else "g"
+    writer = _Writer({name: f"{letter}{i}" for i, name in enumerate(bodies)}, regular=regular)
+    for name, body in bodies.items():
+        rules.add(writer.names[name], writer.write(body))
+    return writer.names["root"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    names: Mapping[str, str]
+    regular: bool
+
+    def write(self, node: Node) -> str:
+        match node:
+            case Literal(text=text):
+                return literal(text) if self.regular else letters(text)
+            case Letter():
+                return _letter(node)
+            case Token(number=number, others=others):
+                return f"<[{'^' if others else ''}{number}]>"
+            case Name(name=name):
+                return self.names[name]
+            case Row(parts=parts):
+                return " ".join(map(self._inner, parts)) or '""'
+            case Choice(ways=ways):
+                return " | ".join(map(self._inner, ways))
+            case Repeat():
+                return self._repeat(node)
+
+    def _inner(self, node: Node) -> str:
+        text = self.write(node)
+        return text if isinstance(node, Letter | Token | Name | Repeat) else f"({text})"
+
+    def _repeat(self, node: Repeat) -> str:
+        inner = f"({self.write(node.node)})"
+        if node.high == 0:
+            return '""'
+        signs = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
+        high = "" if node.high is None else node.high
+        return inner + signs.get((node.low, node.high), f"{{{node.low},{high}}}")
+
+
+def _letter(node: Letter) -> str:
+    if not node.ranges:
+        return "/(?s:.)/"
+    inside = "".join(
+        escaped(first) if first == last else f"{escaped(first)}-{escaped(last)}"
+        for first, last in node.ranges
+    )
+    return f"/[{'^' if node.others else ''}{inside}]/"
+
+
+def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    waiting = ["root"]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        if name not in rules:
+            raise InvalidRequestError(
+                f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
+            )
+        found[name] = rules[name]
+        waiting.extend(_names(rules[name]))
+    return found
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
+    match node:
+        case Row(parts=inner) | Choice(ways=inner):
+            for part in inner:
+                yield from _within(part)
+        case Repeat(node=part):
+            yield from _within(part)
+        case _:
+            pass
+
+
+def _names(node: Node) -> list[str]:
+    return [part.name for part in _within(node) if isinstance(part, Name)]
+
+
+def _is_recursive(rules: Mapping[str, Node]) -> bool:
+    """Whether some rule is part of itself: taking away what refers to nothing left leaves some."""
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    open_names = dict.fromkeys(rules, 0)
+    for name, body in rules.items():
+        for used in _names(body):
+            users[used].append(name)
+            open_names[name] += 1
+    done = [name for name, count in open_names.items() if not count]
+    left = len(rules)
+    while done:
+        left -= 1
+        for user in users[done.pop()]:
+            open_names[user] -= 1
+            if not open_names[user]:
+                done.append(user)
+    return left > 0
+
+
+def _check_width(rules: Mapping[str, Node]) -> None:
+    """Refuse what stands open at too many places at once.
+
+    Each place that can be empty opens the one behind it, and each rule that begins opens its own.
+    """
+    empty = _nullable(rules)
+    runs = [_runs(body, empty) for body in rules.values()]
+    width = max(longest for _, longest in runs) + sum(first for first, _ in runs)
+    if width > MAX_OPEN:
+        raise InvalidRequestError(
+            f"The grammar is too ambiguous: {width} of its places can be open at once, and "
+            f"{MAX_OPEN} are the most. It has too many optional parts or alternatives."
+        )
+
+
+def _nullable(rules: Mapping[str, Node]) -> set[str]:
+    """The rules that can be nothing."""
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, body in rules.items():
+        for used in _names(body):
+            users[used].append(name)
+    found: set[str] = set()
+    waiting = list(rules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and _can_be_empty(rules[name], found):
+            found.add(name)
+            waiting.extend(users[name])
+    return found
+
+
+def _can_be_empty(node: Node, empty: set[str]) -> bool:
+    match node:
+        case Literal(text=text):
+            return not text
+        case Name(name=name):
+            return name in empty
+        case Row(parts=parts):
+            return all(_can_be_empty(part, empty) for part in parts)
+        case Choice(ways=ways):
+            return any(_can_be_empty(way, empty) for way in ways)
+        case Repeat(node=inner, low=low):
+            return not low or _can_be_empty(inner, empty)
+        case _:
+            return False
+
+
+def _runs(node: Node, empty: set[str]) -> tuple[int, int]:
+    """How many places are open where the node begins, and at most anywhere in it."""
+    match node:
+        case Row(parts=parts):
+            first = longest = 0
+            for part in reversed(parts):
+                own, inner = _runs(part, empty)
+                first = own + (first if _can_be_empty(part, empty) else 0)
+                longest = max(longest, first, inner)
+            return first, longest
+        case Choice(ways=ways):
+            found = [_runs(way, empty) for way in ways]
+            return sum(own for own, _ in found) + 1, sum(inner for _, inner in found)
+        case Repeat(node=inner, low=low, high=high):
+            own, longest = _runs(inner, empty)
+            most = high or low + 1
+            times = most if _can_be_empty(inner, empty) or high else 1
+            return own * min(times, 64) + 1, longest + own * min(times, 64)
+        case _:
+            return 1, 1

@@ -1,0 +1,92 @@
+"""Where grammars are made ready, so that neither decoding nor other prompts wait for one."""
+
+import asyncio
+import sys
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from shepherd.backends.inprocess.grammar.compiling import compile_grammar
+from shepherd.errors import BackendError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+MAX_KNOWN = 32
+"""Grammars that are kept ready."""
+
+MAX_SECONDS = 20.0
+"""For a trial on a busy machine; the trial itself has a limit on its own time."""
+
+_PROGRAM = "shepherd.backends.inprocess.grammar.trial"
+_TRIALS = 2
+_SMALL = 16_384
+_COSTLY = ('"pattern', '"multipleOf"', '"allOf"', '"$ref"')
+"""In a small grammar only these can be costly."""
+
+
+class GrammarWorkshop:
+    """Compiles what is asked for, each grammar once. Used from one event loop."""
+
+    def __init__(self, tokenizer: Callable[[], Awaitable["LLTokenizer"]]) -> None:
+        """`tokenizer` gives that of the model; it is asked for with the first grammar."""
+        self._make = tokenizer
+        self._tokenizer: LLTokenizer | None = None
+        self._known: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._trials = asyncio.Semaphore(_TRIALS)
+
+    async def matcher(self, grammar: str, *, own: bool = False) -> "LLMatcher":
+        """A matcher at the beginning of `grammar`, to be copied.
+
+        Raises InvalidRequestError if it can't be compiled within the limits. `own`: the grammar is
+        made from schemas only, so that a small one can't cost much.
+        """
+        if grammar in self._known:
+            self._known.move_to_end(grammar)
+            return self._known[grammar]
+        if not own or _may_cost_much(grammar):
+            await self._try(grammar)
+        if self._tokenizer is None:
+            self._tokenizer = await self._make()
+        matcher = await asyncio.to_thread(compile_grammar, grammar, self._tokenizer)
+        self._known[grammar] = matcher
+        while len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return matcher
+
+    async def _try(self, grammar: str) -> None:
+        """Compile it in another process first."""
+        async with self._trials:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", _PROGRAM),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+            except OSError as error:
+                raise BackendError(f"The grammar can't be tried: {error}") from error
+            try:
+                async with asyncio.timeout(MAX_SECONDS):
+                    answer, _ = await process.communicate(grammar.encode())
+            except TimeoutError:
+                raise _too_large() from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        if answer:
+            raise InvalidRequestError(answer.decode())
+        if process.returncode:
+            raise _too_large()
+
+
+def _may_cost_much(grammar: str) -> bool:
+    return len(grammar) > _SMALL or any(word in grammar for word in _COSTLY)
+
+
+def _too_large() -> InvalidRequestError:
+    return InvalidRequestError(
+        "The schema or grammar is too large: preparing it takes more than 2 seconds or 1 GiB of "
+        "memory. Make it smaller, or its counts and patterns."
+    )
