@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.globs import expand_glob
-from shepherd.tools.shell.places import Places, resolved
+from shepherd.tools.shell.places import Places
 from shepherd.tools.shell.syntax import Word
 
 _MAX_CLUSTER = 40
@@ -22,22 +22,21 @@ def mentioned_files(word: Word, places: Places, *, code: bool) -> Iterator[Acces
     """
     fragments = [word.text, *_fragments(word.text, code=code)]
     for place in places.all:
-        yield from file_mentions(fragments, place)
+        yield from _mentions(fragments, places, place)
         if word.glob:
-            yield from file_mentions(expand_glob(word, place), place)
-
-
-def file_mentions(names: Iterable[str], place: Path) -> Iterator[Access]:
-    """Each name as a file in `place` that may be read."""
-    for name in names:
-        path = resolved(Word(name, tilde=True), place) if name else None
-        if path is not None:
-            yield Access(AccessKind.READ, str(path), Claim.MENTION)
+            yield from _mentions(expand_glob(word, place), places, place)
 
 
 def rough_mentions(text: str, place: Path) -> Iterator[Access]:
     """The files that a text may name which can't be read in full."""
-    return file_mentions(dict.fromkeys(_CODE_FRAGMENTS.split(text)), place)
+    return _mentions(dict.fromkeys(_CODE_FRAGMENTS.split(text)), Places(place), place)
+
+
+def _mentions(names: Iterable[str], places: Places, place: Path) -> Iterator[Access]:
+    for name in names:
+        path = places.file(name, place)
+        if path is not None:
+            yield Access(AccessKind.READ, str(path), Claim.MENTION)
 
 
 def _fragments(text: str, *, code: bool) -> list[str]:

@@ -25,9 +25,17 @@ class Places:
     def __init__(self, cwd: Path, commands: Iterable[Command] = ()) -> None:
         self._start = cwd
         self._searches = bool(os.environ.get("CDPATH"))
+        self._files: dict[tuple[str, Path], Path | None] = {}
         self.all = [cwd]
         self.known = True
         self.makes_links = any(command.program in _MAKES_LINKS for command in commands)
+
+    def file(self, name: str, place: Path) -> Path | None:
+        """The path that a name may stand for in `place`, a leading `~` included."""
+        key = (name, place)
+        if key not in self._files:
+            self._files[key] = resolved(Word(name, tilde=True), place) if name else None
+        return self._files[key]
 
     @property
     def moved(self) -> bool:

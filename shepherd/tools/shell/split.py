@@ -26,6 +26,7 @@ _EXPANDED_TWICE = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*")
 _DESCRIPTOR = re.compile(r"[0-9]+|.*\}", re.DOTALL)
 """Before `<` or `>`: a number, or `{name}`, which bash sets."""
 
+_DIGITS = frozenset("0123456789")
 _DELIMITER = re.compile(r"[A-Za-z0-9_]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]|[^\S \t\n]")
 _ENCODINGS = frozenset({"ascii", "utf-8", "iso8859-1", "iso8859-15"})
@@ -149,7 +150,7 @@ class _Parser:
     def _word(self, command: Command) -> None:
         word = self._read_word()
         if word.bare and self._cursor.peek() in ("<", ">") and _DESCRIPTOR.fullmatch(word.text):
-            if len(word.text) > 1:
+            if word.text not in _DIGITS:
                 raise UnreadableError("a redirection")
             self._redirect(command)
         elif not command.words and word.bare and word.text in _RESERVED:

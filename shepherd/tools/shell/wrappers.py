@@ -1,6 +1,7 @@
 """Programs that run other programs: what they run is looked at as well, by rules that deny."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 _WRAPPER_NAMES = """
@@ -11,7 +12,9 @@ script systemd-run runuser pkexec
 _WRAPPERS = frozenset(_WRAPPER_NAMES.split())
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "su"})
 _CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "awk", "gawk"})
-_MAX_WORDS = 200
+_COMMAND_OPTION = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
+_SPLIT_OPTION = re.compile(r"-S|--split-string=")
+_MAX_WORDS = 500
 """Words of a wrapper that are looked at as the beginning of a command."""
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
@@ -46,7 +49,7 @@ def runs_more(words: Sequence[str]) -> bool:
 
 
 def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
-    """What a command runs in turn: words, or a line for a shell.
+    """What a command may run in turn: words, or a line for a shell.
 
     Raises OverflowError if it has more words than are looked at.
     """
@@ -58,6 +61,8 @@ def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
         for start in range(1, len(words)):
             yield list(words[start:])
             yield from _script(words[start:])
+            if any(char in words[start] for char in " \t\n"):
+                yield _SPLIT_OPTION.sub("", words[start])
     if words[0] == "eval":
         yield " ".join(words[1:])
     yield from _script(words)
@@ -66,9 +71,12 @@ def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
 def _script(words: Sequence[str]) -> Iterator[str]:
     if _name(words[0]) not in _SHELLS:
         return
-    for index, word in enumerate(words[1:-1], 1):
-        if word.startswith("-") and not word.startswith("--") and "c" in word:
-            yield words[index + 1]
+    for index, word in enumerate(words[1:], 1):
+        if word.startswith("--command="):
+            yield word.removeprefix("--command=")
+        if word == "--command" or _COMMAND_OPTION.fullmatch(word):
+            yield from words[index + 1 :]
+            return
 
 
 def _name(program: str) -> str:

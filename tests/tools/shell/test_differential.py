@@ -55,7 +55,7 @@ NASTY = [
     "; ok", "| ok", ") ok",
     "function ok { bad; }", "ok { bad; }", "{ ok; }", "} ok", "[[ ok ]]", "[ ok ]",
     "case x in x) bad;; esac", "ok esac",
-    "ok <&-''", "ok >&1''", "ok >&f''",
+    "ok <&-''", "ok >&1''", "ok >&f''", "ok }<&-", "ok }>f", "ok {<f",
     "ok >& '$(bad)'", "ok >&'`bad`'", "ok >& \\$\\(bad\\)", "ok >& 'a b'", "ok &> '$(bad)'",
     "ok <<< '$(bad)'",
     "select x in a; do bad; done", "until ok; do bad; done", "ok < <(bad)", "ok \\<(bad)",
