@@ -58,13 +58,13 @@ def _until_question(terminal: Terminal) -> Text:
 
 
 def _to_the_end(terminal: Terminal) -> Text:
-    terminal.send("y")
+    terminal.choose("y")
     terminal.wait_for("replacement")
     terminal.settle(1)
     terminal.say("run sleep 60")
     terminal.wait_for("Allow")
     terminal.settle(1)
-    terminal.send("y")
+    terminal.choose("y")
     terminal.wait_count("allowed", 2)
     time.sleep(1.5)
     terminal.send(CTRL_C)

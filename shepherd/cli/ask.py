@@ -3,21 +3,17 @@
 import asyncio
 import os
 import sys
+import termios
+from typing import TextIO
 
-from shepherd.cli.repl.clean import clean, one_line
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
     Approver,
-    Choice,
     DenyingApprover,
 )
-from shepherd.tools.text import counted
 
 TERMINAL = "/dev/tty"
-PREVIEW_LINES = 60
-_LASTING = (("s", Choice.SESSION), ("a", Choice.ALWAYS))
-_ANSWERS = {"y": Choice.ONCE, **dict(_LASTING)}
 
 
 def choose_approver() -> Approver:
@@ -28,45 +24,57 @@ def choose_approver() -> Approver:
 
 
 class LineApprover:
-    """Shows the request on stderr and reads a line from the terminal, even with stdin piped."""
+    """Shows the request on stderr and reads lines from the terminal, even with stdin piped."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer; anything but a clear yes denies."""
-        sys.stderr.write(_question(request))
-        sys.stderr.flush()
-        answer = (await _terminal_line()).strip().lower()
-        choice = _ANSWERS.get(answer[:1], Choice.DENY)
-        if choice in (Choice.SESSION, Choice.ALWAYS) and not request.rules_for(choice):
-            choice = Choice.ONCE
-        return Approval(choice)
+        """The user's answer; only a full word allows anything."""
+        from shepherd.cli.repl.plain_question import ask_in_lines
+        from shepherd.cli.repl.question import Answer, approval_question, choice_of
+
+        async with self._one_at_a_time:
+            lines = _TerminalLines()
+            answer = await ask_in_lines(approval_question(request), lines)
+            feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
+            return Approval(choice_of(answer), (feedback or "").strip())
 
 
-def _question(request: ApprovalRequest) -> str:
-    call = f"{request.call.name} {one_line(request.call.arguments_json, 400)}"
-    lines = clean(request.preview).splitlines()
-    rest = len(lines) - PREVIEW_LINES
-    more = [f"… {counted(rest, 'more line')}"] if rest > 0 else []
-    lasting = [line for letter, choice in _LASTING for line in _rules(request, letter, choice)]
-    asker = one_line(request.asker, 80) or "the model"
-    sandbox = [clean(request.sandbox)] if request.sandbox else []
-    head = [f"May {asker} call {call}?", *lines[:PREVIEW_LINES], *more, *sandbox]
-    return "\n".join([*head, "y = once", *lasting, "n = no", "? "])
+class _TerminalLines:
+    """Lines of the terminal; what is shown goes to stderr."""
+
+    def __init__(self) -> None:
+        self.target: TextIO = sys.stderr
+
+    def show(self, text: str) -> None:
+        self.target.write(text)
+        self.target.flush()
+
+    async def read(self, label: str) -> str | None:
+        self.show(label)
+        return await _terminal_line()
+
+    async def forget_typed(self) -> None:
+        from shepherd.cli.repl.question import QUIET_SECONDS
+
+        await asyncio.sleep(QUIET_SECONDS)
+        descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
+        try:
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+        finally:
+            os.close(descriptor)
 
 
-def _rules(request: ApprovalRequest, letter: str, choice: Choice) -> list[str]:
-    rules = request.rules_for(choice)
-    return [f"{letter} = {'; '.join(clean(rule.describe()) for rule in rules)}"] if rules else []
-
-
-async def _terminal_line() -> str:
-    """A line from the terminal, "" at its end; cancelling leaves nothing behind."""
+async def _terminal_line() -> str | None:
+    """A line from the terminal, None at its end; cancelling leaves nothing behind."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Event = asyncio.Event()
     descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
     try:
         loop.add_reader(descriptor, readable.set)
         await readable.wait()
-        return os.read(descriptor, 4096).decode("utf-8", "replace")
+        return os.read(descriptor, 4096).decode("utf-8", "replace") or None
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

@@ -64,8 +64,8 @@ def test_a_long_diff_is_cut_and_says_so() -> None:
 def test_a_diff_is_coloured() -> None:
     diff = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n"
     shown = Painter().paint_all(display_pieces(diff), 80)
-    assert "\x1b[31m    -old" in shown
-    assert "\x1b[32m    +new" in shown
+    assert "\x1b[31m-old" in shown
+    assert "\x1b[32m+new" in shown
 
 
 def test_the_status_tells_model_context_and_speed() -> None:

@@ -24,6 +24,9 @@ CTRL_C, CTRL_D, CTRL_J, ESCAPE, ENTER, TAB = "\x03", "\x04", "\n", "\x1b", "\r",
 ALT_ENTER = ESCAPE + ENTER
 TIMEOUT = 90.0
 """Seconds; long, so that a busy machine fails no test."""
+QUIET = 0.6
+"""Seconds in which no key is pressed around a yes."""
+_TAKEN = r"In a moment|Too soon|denied|tell the model:"
 _BEGIN_UPDATE, _END_UPDATE = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
@@ -80,6 +83,18 @@ class Terminal:
         end = "".join(text[-20:].split())
         self._wait(lambda: self._before_cursor().endswith(end), f"typed: {text}", TIMEOUT)
         self.send(ENTER)
+
+    def choose(self, letter: str) -> None:
+        """Mark a line of the question that is shown, and choose it, as somebody who reads does."""
+        word = {"y": "once", "s": "session", "a": "always", "n": "no", "f": "tell"}[letter]
+        self.send(letter)
+        self.wait_for(rf"(?m)^. \d {word} |\[{word}\]")
+        while True:
+            time.sleep(QUIET)
+            self.send(ENTER)
+            self._wait(lambda: re.search(_TAKEN, self.visible()) is not None, "taken", TIMEOUT)
+            if "Too soon" not in self.visible():
+                return
 
     def paste(self, text: str) -> None:
         """Paste as a terminal with bracketed paste does."""

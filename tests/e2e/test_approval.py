@@ -27,7 +27,7 @@ def test_the_question_shows_the_diff_and_the_exact_rules(start: Start, work: Pat
     assert "until this session ends" in shown
     assert "kept for later sessions" in shown
     assert not (work / "new.txt").exists()
-    terminal.send("y")
+    terminal.choose("y")
     shown = terminal.wait_for("It is done")
     assert (work / "new.txt").read_text() == "alpha\nbeta\n"
     assert shown.count("+alpha") == 1
@@ -36,7 +36,7 @@ def test_the_question_shows_the_diff_and_the_exact_rules(start: Start, work: Pat
 
 def test_no_denies_and_the_model_goes_on(start: Start, work: Path) -> None:
     terminal = _asked(start)
-    terminal.send("n")
+    terminal.choose("n")
     shown = terminal.wait_for("It is done")
     assert "denied by the user" in shown
     assert not (work / "new.txt").exists()
@@ -44,7 +44,7 @@ def test_no_denies_and_the_model_goes_on(start: Start, work: Path) -> None:
 
 def test_feedback_goes_to_the_model(start: Start, work: Path) -> None:
     terminal = _asked(start)
-    terminal.send("f")
+    terminal.choose("f")
     terminal.wait_for("tell the model:")
     terminal.send("use another name")
     terminal.wait_for("use another name")
@@ -67,7 +67,7 @@ def test_escape_denies_and_stops_the_turn(start: Start, work: Path) -> None:
 
 def test_a_rule_for_the_session_is_not_asked_again(start: Start, work: Path) -> None:
     terminal = _asked(start, SCRIPT + "---\n" + SCRIPT)
-    terminal.send("s")
+    terminal.choose("s")
     terminal.wait_for("It is done")
     (work / "new.txt").unlink()
     terminal.say("again")
@@ -89,7 +89,7 @@ def test_somebody_in_the_middle_of_typing_does_not_answer_by_accident(
     terminal.wait_for("yyay")
     assert not (work / "new.txt").exists()
     terminal.settle(1.0)
-    terminal.send("y")
+    terminal.choose("y")
     terminal.wait_for("It is done")
     assert (work / "new.txt").exists()
     terminal.wait_for("› y+yay")

@@ -31,7 +31,7 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         terminal.wait_for("Allow write_file")
         assert "+alpha" in terminal.text()
         assert not (work / "new.txt").exists()
-        terminal.send("y")
+        terminal.choose("y")
         terminal.wait_for("It is done")
         assert (work / "new.txt").read_text() == "alpha\n"
 

@@ -15,8 +15,10 @@ def test_a_dumb_terminal_gets_plain_lines(start: Start) -> None:
     terminal = start(SCRIPT, env={"TERM": "dumb"})
     terminal.wait_for(r"(?m)^>$")
     terminal.send("hello\r")
-    terminal.wait_for(r"\[y/s/a/f/n\]")
+    terminal.wait_for(r"\[once/session/always/no/tell\]")
     terminal.send("n\r")
+    terminal.wait_for("Nothing was approved")
+    terminal.send("no\r")
     shown = terminal.wait_for("End")
     assert "Some **bold**" in shown
     assert "denied by the user" in shown
@@ -47,7 +49,7 @@ def test_without_unicode_every_sign_is_ascii(start: Start, locale: str) -> None:
     terminal.wait_for("> hello")
     terminal.send(ENTER)
     terminal.wait_for("Allow write_file")
-    terminal.send("n")
+    terminal.choose("n")
     terminal.wait_for("End")
     assert terminal.output.isascii()
 
@@ -57,7 +59,7 @@ def test_no_color_is_respected(start: Start) -> None:
     terminal.wait_for("approve: ask")
     terminal.say("hello")
     terminal.wait_for("Allow write_file")
-    terminal.send("n")
+    terminal.choose("n")
     terminal.wait_for("End")
     for line in terminal.screen.buffer.values():
         assert {character.fg for character in line.values()} <= {"default"}

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.replace import replace_text
 from tests.tools.workshop import Workshop
 
@@ -108,11 +107,6 @@ async def test_the_request_shows_the_diff_and_a_failing_edit_asks_nobody(tmp_pat
     assert workshop.approver.requests[0].preview.endswith("-one\n+two")
 
 
-def test_a_files_name_does_not_add_lines_to_a_diff() -> None:
-    diff = unified_diff("a\n", "b\n", "x\n+allowed")
-    assert diff.splitlines() == [r"--- x\n+allowed", r"+++ x\n+allowed", "@@ -1 +1 @@", "-a", "+b"]
-
-
 words = st.text("ab \n\t", max_size=12)
 
 
@@ -145,22 +139,3 @@ def test_a_tolerant_match_differs_in_whitespace_only(gaps: list[str], new: str) 
     assert done.text.split() == ["head", *new.split(), "tail"]
     assert done.text.startswith("head\n\t")
     assert done.text.endswith("\ntail\n")
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
-def test_a_diff_rebuilds_the_new_text(before: list[str], after: list[str]) -> None:
-    diff = unified_diff("\n".join(before), "\n".join(after), "f")
-    result, at = list[str](), 0
-    for line in diff.split("\n")[2:] if diff else []:
-        if line.startswith("@@"):
-            start = int(line.split("-")[1].split(",")[0].split(" ")[0])
-            empty = ",0 " in line.split("+")[0]
-            until = start if empty else start - 1
-            result, at = result + before[at:until], until
-        elif line.startswith("+"):
-            result.append(line[1:])
-        else:
-            assert before[at] == line[1:]
-            result += [line[1:]] if line.startswith(" ") else []
-            at += 1
-    assert result + before[at:] == after

@@ -29,7 +29,7 @@ async def test_a_replaced_file_keeps_its_mode_and_leaves_nothing_behind(
     file.write_text("old")
     file.chmod(0o751)
     result = await workshop.result("write_file", path="run.sh", content="new\n")
-    assert result.display.endswith("-old\n+new")
+    assert result.display.endswith("-old\n\\ No newline at end of file\n+new")
     assert stat.S_IMODE(file.stat().st_mode) == 0o751
     assert [p.name for p in workshop.root.iterdir()] == ["run.sh"]
 

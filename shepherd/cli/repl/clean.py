@@ -2,11 +2,15 @@
 
 import re
 
+from shepherd.tools.invisible import reveal
+
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, direction overrides
     "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # lone surrogates, hidden tags
 )
+
+_SPACE = re.compile(r"[ \t\n]+")
 
 
 def clean(text: str) -> str:
@@ -25,6 +29,12 @@ def clean_chunk(text: str) -> str:
 def one_line(text: str, width: int) -> str:
     """`text` cleaned, on one line, cut to `width` characters."""
     line = " ".join(clean(text).split())
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def revealed_line(text: str, width: int) -> str:
+    """`text` on one line, cut to `width` characters, with everything invisible spelled out."""
+    line = reveal(_SPACE.sub(" ", text).strip(" "))
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 

@@ -1,13 +1,20 @@
 """What keys do."""
 
 from collections.abc import Callable
+from functools import partial
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition, emacs_mode, has_completions, is_searching
+from prompt_toolkit.filters import (
+    Condition,
+    FilterOrBool,
+    emacs_mode,
+    has_completions,
+    is_searching,
+)
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
 
+from shepherd.cli.repl.pager import Pager
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.typed_ahead import input_waiting
@@ -20,7 +27,7 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if prompt.is_bursting and _more_follows(event):  # a paste that the terminal does not mark
+        if prompt.is_bursting and more_follows(event):  # a paste that the terminal does not mark
             buffer.insert_text("\n")
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
@@ -75,31 +82,31 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     return keys
 
 
-def question_keys(
-    prompt: Prompt, submit: Callable[[str], None], answer: Callable[[str], None]
-) -> KeyBindings:
-    """Keys while a question waits; a user in the middle of typing types on in the prompt."""
-    keys = KeyBindings()
+def leave_prompt_keys(
+    keys: KeyBindings,
+    beside_question: Callable[[], bool],
+    move: Callable[[int], None],
+    page: Callable[[Callable[[Pager], None]], None],
+) -> None:
+    """Add the keys that go from the prompt back to a question, where there is one."""
+    active = Condition(beside_question) & ~has_completions & ~is_searching
+    for key, step in {"up": -1, "down": 1, "tab": 1, "s-tab": -1}.items():
+        bind(keys, key, partial(move, step), when=active)
+    for key, turn in {"pageup": Pager.back, "pagedown": Pager.forward}.items():
+        bind(keys, key, partial(page, turn), when=active)
 
-    @keys.add(Keys.Any)
-    def _(event: KeyPressEvent) -> None:
-        if event.data.isprintable() and (prompt.is_typing or _more_follows(event)):
-            prompt.buffer.insert_text(event.data)
-        else:
-            answer(event.data.lower())
 
-    @keys.add("enter", filter=Condition(lambda: prompt.is_typing))
+def bind(
+    keys: KeyBindings, key: str, action: Callable[[], None], *, when: FilterOrBool = True
+) -> None:
+    """Let `key` do `action`, before any other meaning of it."""
+
+    @keys.add(key, filter=when, eager=True)
     def _(_event: KeyPressEvent) -> None:
-        submit(prompt.take())
-
-    @keys.add(Keys.BracketedPaste)
-    def _(event: KeyPressEvent) -> None:
-        prompt.buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
-
-    return keys
+        action()
 
 
-def _more_follows(event: KeyPressEvent) -> bool:
+def more_follows(event: KeyPressEvent) -> bool:
     """Whether more keys are there already."""
     return bool(event.key_processor.input_queue) or input_waiting(event.app.input)
 

@@ -5,14 +5,14 @@ import signal
 import sys
 import termios
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from rich.console import RenderableType
-
 from shepherd.cli.repl.hidden import without_keys
 from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.repl.plain_question import ask_in_lines
+from shepherd.cli.repl.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.repl.surface import Actions
 
 WIDTH = 100
@@ -31,55 +31,53 @@ class PlainSurface:
         self.painter = painter
         self._actions = actions
         self._source = source or sys.stdin
-        self._target = target or sys.stdout
-        self.echoes = self._target.isatty()
+        self.target = target or sys.stdout
+        self.echoes = self.target.isatty()
         self._answers: asyncio.Queue[str] | None = None
-        self._at_end = False
+        self.at_end = False
         self._ended: asyncio.Event = asyncio.Event()
 
     def show(self, *pieces: Piece) -> None:
         """Print."""
-        self._print(self.painter.paint_all(pieces, WIDTH))
+        self.write(self.painter.paint_all(pieces, WIDTH))
 
     def refresh(self) -> None:
         """Nothing here is live."""
 
-    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
-        """Print the question and wait for a line that begins with one of `keys`."""
-        self.show(Piece(question))
+    async def ask(self, question: Question) -> Answer:
+        """Print the question, in pages on a terminal, and wait for one of its words."""
         with self._taking_answers() as answers:
-            while True:
-                line = await self._next(answers, f"[{'/'.join(keys)}] ")
-                if line[:1].lower() in keys and line:
-                    return line[0].lower()
-                if self._at_end and answers.empty():
-                    return keys[-1]
+            return await ask_in_lines(question, _Answers(self, answers))
 
     async def ask_text(self, label: str) -> str:
         """Wait for a line."""
         with self._taking_answers() as answers:
-            return await self._next(answers, label)
+            return await self.next_line(answers, label)
 
     async def ask_secret(self, label: str) -> str:
         """Wait for a line; a terminal does not show it."""
         with _no_echo(self._source):
             answer = await self.ask_text(label)
-        self._print("\n")
+        self.write("\n")
         return answer
 
     def hint(self, text: str) -> None:
         """Print it."""
         if text:
-            self._print(f"({text})\n")
+            self.write(f"({text})\n")
 
     def idle(self) -> None:
         """Ask for the next line."""
-        self._print("> ")
+        self.write("> ")
 
     def restore(self, text: str) -> None:
         """Say what was not sent."""
         lines = "\n".join(without_keys(line) for line in text.split("\n"))
-        self._print(f"(not sent: {lines})\n")
+        self.write(f"(not sent: {lines})\n")
+
+    def submit(self, line: str) -> None:
+        """Take a line as a message."""
+        self._actions.submit(line)
 
     async def run(self) -> None:
         """Take lines until their end or until `leave`."""
@@ -109,14 +107,15 @@ class PlainSurface:
             self._actions.submit(line)
 
     def _end(self) -> None:
-        self._at_end = True
+        self.at_end = True
         if self._answers is not None:
             self._answers.put_nowait("")
         self._actions.submit("/exit")
 
-    async def _next(self, answers: asyncio.Queue[str], label: str) -> str:
-        self._print(label)
-        if self._at_end and answers.empty():
+    async def next_line(self, answers: asyncio.Queue[str], label: str) -> str:
+        """Print `label`, wait for a line; "" at the end of the input."""
+        self.write(label)
+        if self.at_end and answers.empty():
             return ""
         return (await answers.get()).strip()
 
@@ -131,10 +130,33 @@ class PlainSurface:
             while not answers.empty():
                 self._actions.submit(answers.get_nowait())
 
-    def _print(self, text: str) -> None:
-        encoding = self._target.encoding or "utf-8"
-        self._target.write(text.encode(encoding, "replace").decode(encoding))
-        self._target.flush()
+    def write(self, text: str) -> None:
+        """Print text, with question marks for what the encoding lacks."""
+        encoding = self.target.encoding or "utf-8"
+        self.target.write(text.encode(encoding, "replace").decode(encoding))
+        self.target.flush()
+
+
+class _Answers:
+    """The lines that answer a question."""
+
+    def __init__(self, surface: PlainSurface, answers: asyncio.Queue[str]) -> None:
+        self.target = surface.target
+        self._surface = surface
+        self._answers = answers
+
+    def show(self, text: str) -> None:
+        self._surface.write(text)
+
+    async def read(self, label: str) -> str | None:
+        line = await self._surface.next_line(self._answers, label)
+        return None if not line and self._surface.at_end and self._answers.empty() else line
+
+    async def forget_typed(self) -> None:
+        if self._surface.echoes:  # what a program has written was meant for this
+            await asyncio.sleep(QUIET_SECONDS)
+            while not self._answers.empty():
+                self._surface.submit(self._answers.get_nowait())
 
 
 @contextmanager

@@ -89,13 +89,16 @@ class Renderer:
         if result.display and call.id not in self._previewed:
             self._displays[call.id] = result.display
 
+    def announce(self, call: ToolCall) -> None:
+        """Show the call that a question is about."""
+        self._show_call(call)
+
     def preview(self, call: ToolCall, text: str) -> None:
-        """Show what a call would do."""
+        """Show, in short, what a call would do."""
         self._show_call(call)
         if text and text.strip() != tool_view.argument_summary(call.arguments):
             self._previewed.add(call.id)
-            most = tool_view.MAX_PREVIEW_LINES
-            self._surface.show(*tool_view.display_pieces(text, most=most))
+            self._surface.show(*tool_view.display_pieces(text))
 
     def live(self) -> list[Piece]:
         """What is not settled yet, for the live area."""

@@ -25,19 +25,17 @@ from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProce
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
-from rich.console import RenderableType
-from rich.text import Text
 
-from shepherd.cli.repl.keys import global_keys, prompt_keys, question_keys
+from shepherd.cli.repl.keys import global_keys, leave_prompt_keys, prompt_keys
 from shepherd.cli.repl.paint import Painter, Piece
 from shepherd.cli.repl.prompt import Prompt
+from shepherd.cli.repl.question import Answer, Question
+from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.resize import ResizingApplication
 from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.typed_ahead import reading_keys
 
 REDRAW_SECONDS = 0.04
-ESCAPE_SECONDS = 0.08
-"""How long to wait for the rest of a sequence that begins with Esc."""
 LIVE_SHARE = 0.6
 """How much of the screen's height the live text may take."""
 
@@ -96,14 +94,14 @@ class Screen:
         self._pending: list[Piece] = []
         self._updating = False
         self._painted: tuple[int, list[str]] = (-1, [])
-        self._question: RenderableType | None = None
-        self._accepted: Sequence[str] = ()
         self._answer: asyncio.Future[str] | None = None
         self._label = ""
         self._is_secret = False
         self._reply = Buffer(multiline=False)
         self._build_windows(actions)
-        keys = global_keys(prompt, actions, lambda: self._answer is not None)
+        self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
+        keys = global_keys(prompt, actions, lambda: self._answer is not None or self._panel.is_open)
+        leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
         self.app: Application[None] = ResizingApplication(
             layout=Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
@@ -116,7 +114,9 @@ class Screen:
         )
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.before_render += self._write_pending
+        self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._end_update
+        self.app.after_render += self._panel.drawn
 
     def show(self, *pieces: Piece) -> None:
         """Write above the prompt, for good."""
@@ -130,14 +130,9 @@ class Screen:
         """Redraw soon."""
         self.app.invalidate()
 
-    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
-        """Show `question` in place of the live area until one of `keys` is pressed."""
-        size = self.app.output.get_size()
-        if len(self.painter.paint(Piece(question), size.columns).splitlines()) > size.rows - 5:
-            self.show(Piece(question))
-            question = Text(f"Press one of: {' '.join(keys)}")
-        self._question, self._accepted = question, keys
-        return await self._wait_in(self._question_window)
+    async def ask(self, question: Question) -> Answer:
+        """Show `question` in place of the live area until it is answered."""
+        return await self._panel.ask(question)
 
     async def ask_text(self, label: str) -> str:
         """Read one line behind `label`."""
@@ -188,7 +183,7 @@ class Screen:
         try:
             return await self._answer
         finally:
-            self._answer = self._question = None
+            self._answer = None
             self._label = ""
             self.app.layout.focus(self._prompt_window)
             self.refresh()
@@ -197,21 +192,8 @@ class Screen:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    def _take_key(self, key: str) -> None:
-        if key in self._accepted:
-            self._settle(key)
-
     def _build_windows(self, actions: Actions) -> None:
         self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions.submit))
-        self._question_window = Window(
-            FormattedTextControl(
-                self._question_text,
-                focusable=True,
-                show_cursor=False,
-                key_bindings=question_keys(self.prompt, actions.submit, self._take_key),
-            ),
-            dont_extend_height=True,
-        )
         self._reply_window = Window(
             BufferControl(
                 self._reply,
@@ -237,7 +219,7 @@ class Screen:
         return keys
 
     def _root(self) -> HSplit:
-        asking = Condition(lambda: self._question is not None)
+        asking = Condition(lambda: self._panel.is_open)
         replying = Condition(lambda: bool(self._label))
         drafting = Condition(lambda: bool(self.prompt.text))
         idle = ~asking & ~replying
@@ -247,7 +229,7 @@ class Screen:
         return HSplit(
             [
                 ConditionalContainer(Window(live, dont_extend_height=True), idle & lively),
-                ConditionalContainer(self._question_window, asking),
+                ConditionalContainer(self._panel.window, asking),
                 ConditionalContainer(self._reply_window, replying),
                 Window(height=1),
                 ConditionalContainer(self._prompt_window, idle | drafting),
@@ -270,11 +252,6 @@ class Screen:
 
     def _status_text(self) -> StyleAndTextTuples:
         return [("class:status", self.status(self.app.output.get_size().columns))]
-
-    def _question_text(self) -> ANSI:
-        columns = self.app.output.get_size().columns
-        question = Piece(self._question or "")
-        return ANSI(self.painter.paint(question, columns).rstrip("\n"))
 
     def _write_pending(self, app: Application[None]) -> None:
         """Write what is to stay, just before the live area is drawn anew below it."""

@@ -1,12 +1,11 @@
 """What the rest of the terminal needs from the place where it is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rich.console import RenderableType
-
 from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.repl.question import Answer, Question
 
 
 def do_nothing() -> None:
@@ -42,8 +41,8 @@ class Surface(Protocol):
         """The live area or the status has changed."""
         ...
 
-    async def ask(self, question: RenderableType, keys: Sequence[str]) -> str:
-        """Wait for one of `keys`, the last of which is the answer when nobody can answer."""
+    async def ask(self, question: Question) -> Answer:
+        """Wait for an answer; it is no when nobody can answer."""
         ...
 
     async def ask_text(self, label: str) -> str:

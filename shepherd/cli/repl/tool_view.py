@@ -4,14 +4,14 @@ import json
 
 from rich.text import Text
 
-from shepherd.cli.repl.clean import clean, one_line
+from shepherd.cli.repl.clean import clean, one_line, revealed_line
+from shepherd.cli.repl.document import Line, text_lines
 from shepherd.cli.repl.paint import Glyphs, Piece
 from shepherd.messages import JsonObject, ToolCall
 
 MAX_ARGUMENT = 200
 MAX_RESULT_LINES = 3
 MAX_DIFF_LINES = 60
-MAX_PREVIEW_LINES = 400
 MAX_LINE = 400
 
 _SUBJECTS = ("command", "path", "pattern", "url", "name", "method", "question")
@@ -28,7 +28,7 @@ _PLURALS = {"entry": "entries", "match": "matches"}
 def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
     """`● read_file notes.txt`."""
     line = Text(f"{glyphs.call} ", style="quiet")
-    line.append(one_line(call.name, 80), style="tool")
+    line.append(revealed_line(call.name, 80), style="tool")
     summary = argument_summary(call.arguments)
     if summary:
         line.append(f" {summary}")
@@ -38,11 +38,11 @@ def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
 def argument_summary(arguments: JsonObject) -> str:
     """The arguments in short: what the call is about first, long texts left out."""
     subject = next((k for k in _SUBJECTS if isinstance(arguments.get(k), str)), "")
-    shown = [one_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
+    shown = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
     for key, value in arguments.items():
         if key != subject and key not in _BODIES:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            shown.append(one_line(f"{key}={text}", MAX_ARGUMENT))
+            shown.append(revealed_line(f"{key}={text}", MAX_ARGUMENT))
     return " ".join(shown)
 
 
@@ -60,22 +60,17 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
     return [_hanging(shown, glyphs, "quiet")]
 
 
-def display_pieces(display: str, *, most: int = MAX_DIFF_LINES) -> list[Piece]:
-    """A diff in colours, or any text indented; cut after `most` lines."""
-    lines = clean(display).rstrip("\n").split("\n")
-    diff = is_diff(display)
+def display_pieces(display: str) -> list[Piece]:
+    """A diff in colours, or any text indented; of a long one the beginning and how much follows."""
+    lines = list(text_lines(display.rstrip("\n")))
     text = Text()
-    for line in lines[:most]:
-        text.append(f"    {line}\n", style=_diff_style(line) if diff else "")
-    if len(lines) > most:
-        text.append(f"    ({counted(len(lines) - most, 'more line')})\n", style="quiet")
+    for line in lines[:MAX_DIFF_LINES]:
+        text.append_text(_display_line(line))
+    rest = sum(line.span for line in lines[MAX_DIFF_LINES:])
+    if rest:
+        text.append(f"    ({counted(rest, 'more line')})\n", style="quiet")
     text.rstrip()
     return [Piece(text, soft_wrap=True)]
-
-
-def is_diff(text: str) -> bool:
-    """Whether the text is a unified diff."""
-    return text.startswith("--- ") or "\n@@ " in text
 
 
 def counted(number: int, unit: str) -> str:
@@ -90,7 +85,6 @@ def _hanging(lines: list[str], glyphs: Glyphs, style: str) -> Piece:
     return Piece(text)
 
 
-def _diff_style(line: str) -> str:
-    if line.startswith(("+++", "---")):
-        return "bold"
-    return {"+": "added", "-": "removed", "@": "hunk"}.get(line[:1], "quiet")
+def _display_line(line: Line) -> Text:
+    indent = "    " if line.span else "      "
+    return Text.assemble(indent, *line.fragments(), "\n")

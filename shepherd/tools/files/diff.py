@@ -1,57 +1,93 @@
-"""Unified diffs for the eye, fast on long files."""
+"""Unified diffs for the eye: complete, and fast on long files."""
 
-import difflib
-import re
+from collections.abc import Iterator
 
+from shepherd.tools.files.matching import Block, common_blocks
 from shepherd.tools.text import counted, one_line
 
 _CONTEXT = 3
-_MAX_CHANGED = 2000
-_MAX_SHOWN = 400
-_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
+_NO_NEWLINE = "\\ No newline at end of file"
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """What changes from `before` to `after`, "" if nothing does.
+    """All that changes from `before` to `after`, "" if nothing does.
 
-    Very large changes are told, not shown.
+    Lines end at line feeds only. The CR LF of two texts that have no other line ends is left out;
+    any other carriage return is part of its line.
     """
     if before == after:
         return ""
     name = one_line(name)
-    old, new = before.splitlines(), after.splitlines()
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
-    changed_old, changed_new = len(old) - start - end, len(new) - start - end
-    if max(changed_old, changed_new) > _MAX_CHANGED and min(changed_old, changed_new) > 0:
-        become = "becomes" if changed_old == 1 else "become"
-        change = f"{counted(changed_old, 'line')} {become} {changed_new}"
-        return f"--- {name}\n+++ {name}\n@@ {change} @@"
-    skip = max(start - _CONTEXT, 0)
-    keep = max(end - _CONTEXT, 0)
-    lines = difflib.unified_diff(
-        old[skip : len(old) - keep], new[skip : len(new) - keep], name, name, lineterm=""
-    )
-    shown = [_shift(line, skip) for line in lines]
-    if not shown:
-        return f"--- {name}\n+++ {name}\n@@ only line ends change @@"
-    if len(shown) > _MAX_SHOWN:
-        shown[_MAX_SHOWN:] = [f"@@ {counted(len(shown) - _MAX_SHOWN, 'more line')} of diff @@"]
-    return "\n".join(shown)
+    head = [f"--- {name}", f"+++ {name}"]
+    if before.replace("\r\n", "\n") == after.replace("\r\n", "\n"):
+        windows = abs(before.count("\r\n") - after.count("\r\n"))
+        return "\n".join([*head, f"@@ only line ends change, {counted(windows, 'line')} @@"])
+    if _all_crlf(before) and _all_crlf(after):
+        before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
+    old, new = _lines(before), _lines(after)
+    hunks = _hunks(common_blocks(old, new), len(old), len(new))
+    shown = [line for hunk in hunks for line in _hunk_lines(hunk, old, new)]
+    return "\n".join([*head, *shown])
 
 
-def _common(one: list[str], other: list[str]) -> int:
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+def _all_crlf(text: str) -> bool:
+    return text.count("\n") == text.count("\r\n") == text.count("\r")
 
 
-def _shift(line: str, by: int) -> str:
-    found = _HUNK.match(line)
-    if not found or not by:
-        return line
-    old, new = int(found[1]) + by, int(found[3]) + by
-    return f"@@ -{old}{found[2] or ''} +{new}{found[4] or ''} @@"
+def _lines(text: str) -> list[str]:
+    """The lines with their line feeds; the last one may have none."""
+    *lines, last = text.split("\n")
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+_Change = tuple[int, int, int, int]
+"""Lines from, to in the old text; from, to in the new one."""
+
+
+def _changes(blocks: list[Block], old: int, new: int) -> Iterator[_Change]:
+    i = j = 0
+    for x, y, length in [*blocks, (old, new, 0)]:
+        if (i, j) != (x, y):
+            yield i, x, j, y
+        i, j = x + length, y + length
+
+
+def _hunks(blocks: list[Block], old: int, new: int) -> Iterator[list[_Change]]:
+    """Changes that are so near to each other that their context touches."""
+    hunk: list[_Change] = []
+    for change in _changes(blocks, old, new):
+        if hunk and change[0] - hunk[-1][1] > 2 * _CONTEXT:
+            yield hunk
+            hunk = []
+        hunk.append(change)
+    if hunk:
+        yield hunk
+
+
+def _hunk_lines(hunk: list[_Change], old: list[str], new: list[str]) -> Iterator[str]:
+    start = max(0, hunk[0][0] - _CONTEXT)
+    end = min(len(old), hunk[-1][1] + _CONTEXT)
+    new_start = hunk[0][2] - (hunk[0][0] - start)
+    new_end = hunk[-1][3] + (end - hunk[-1][1])
+    yield f"@@ -{_span(start, end)} +{_span(new_start, new_end)} @@"
+    at = start
+    for i, i_end, j, j_end in hunk:
+        yield from _marked(" ", old[at:i])
+        yield from _marked("-", old[i:i_end])
+        yield from _marked("+", new[j:j_end])
+        at = i_end
+    yield from _marked(" ", old[at:end])
+
+
+def _marked(sign: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        yield sign + line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield _NO_NEWLINE
+
+
+def _span(start: int, end: int) -> str:
+    """Lines as diffs count them; an empty range is named by the line before it."""
+    length = end - start
+    first = start + 1 if length else start
+    return str(first) if length == 1 else f"{first},{length}"

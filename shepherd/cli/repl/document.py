@@ -1,0 +1,105 @@
+"""Text as lines of a question: with counts in place of blanks that would hide what follows."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from shepherd.tools.invisible import pieces
+from shepherd.tools.text import counted
+
+MAX_SEGMENT = 2000
+"""Characters of a line that are laid out together; a longer one goes on in the next segment."""
+MAX_BLANK_LINES = 4
+"""Blank lines in a row that are shown as such; of more the number is."""
+TAB = "    "
+MARKER = "warn"
+"""The style of what stands for something that would not be seen."""
+
+_HIDING_BLANKS = re.compile(r"[ \t]{40,}|[ \t]+$")
+_DIFF_STYLES = {"+": "added", "-": "removed", "@": "hunk", " ": "quiet", "\\": "quiet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, or a segment of a long one.
+
+    `sign` is what a diff begins it with. `span` is how many lines of the text it stands for, 0 for
+    the later segments of a line. `is_fact` marks what Shepherd says about the call.
+    """
+
+    text: str
+    style: str = ""
+    sign: str = ""
+    span: int = 1
+    is_marker: bool = False
+    is_fact: bool = False
+
+    def fragments(self) -> Iterator[tuple[str, str]]:
+        """The text as pieces with their styles; nothing in it is invisible."""
+        if self.is_marker:
+            yield self.sign, self.style
+            yield self.text, MARKER
+            return
+        for is_notation, group in groupby(self._pieces(), lambda piece: piece[1]):
+            yield "".join(text for text, _ in group), MARKER if is_notation else self.style
+
+    def _pieces(self) -> Iterator[tuple[str, bool]]:
+        yield self.sign, False
+        at = 0
+        for blanks in _HIDING_BLANKS.finditer(self.text):
+            yield from _visible(self.text[at : blanks.start()])
+            yield f"<{counted(len(blanks[0]), 'blank')}>", True
+            at = blanks.end()
+        yield from _visible(self.text[at:])
+
+
+def _visible(text: str) -> Iterator[tuple[str, bool]]:
+    first, *others = text.split("\t")
+    yield from pieces(first)
+    for other in others:
+        yield TAB, False
+        yield from pieces(other)
+
+
+def fact(text: str, style: str) -> Line:
+    """Something that Shepherd says about the call, on one line."""
+    return Line(text, style, is_fact=True)
+
+
+def is_diff(text: str) -> bool:
+    """Whether the text is a unified diff."""
+    return text.startswith("--- ") and "\n+++ " in text and "\n@@ " in text
+
+
+def text_lines(text: str) -> Iterator[Line]:
+    """All lines of `text`, a diff in its colours."""
+    signed = is_diff(text)
+    lines = (_line(line, signed=signed) for line in text.split("\n"))
+    for (blank, _), group in groupby(lines, lambda line: (not line.text.strip(" \t"), line.sign)):
+        run = list(group)
+        if blank and len(run) > MAX_BLANK_LINES:
+            marker = f"<{counted(len(run), 'blank line')}>"
+            yield Line(marker, run[0].style, run[0].sign, len(run), is_marker=True)
+            continue
+        for line in run:
+            yield from _segments(line)
+
+
+def _line(line: str, *, signed: bool) -> Line:
+    if not signed:
+        return Line(line)
+    if line.startswith(("--- ", "+++ ")):
+        return Line(line, "bold")
+    style = _DIFF_STYLES.get(line[:1], "")
+    return Line(line[1:], style, line[:1]) if style != "hunk" else Line(line, style)
+
+
+def _segments(line: Line) -> Iterator[Line]:
+    yield (
+        line
+        if len(line.text) <= MAX_SEGMENT
+        else Line(line.text[:MAX_SEGMENT], line.style, line.sign)
+    )
+    for start in range(MAX_SEGMENT, len(line.text), MAX_SEGMENT):
+        yield Line(line.text[start : start + MAX_SEGMENT], line.style, span=0)

@@ -1,0 +1,223 @@
+"""The question in the live area of the screen, and the keys that answer it."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.formatted_text import ANSI, to_formatted_text
+from prompt_toolkit.formatted_text.utils import split_lines
+from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import UIContent, UIControl, Window
+from prompt_toolkit.layout.controls import GetLinePrefixCallable
+from prompt_toolkit.utils import get_cwidth
+from rich.cells import get_character_cell_size
+from rich.text import Text
+
+from shepherd.cli.repl.dialog import SENT, Dialog
+from shepherd.cli.repl.dialog_view import Frame, lay_out, preferred_rows
+from shepherd.cli.repl.keys import bind, more_follows
+from shepherd.cli.repl.pager import Gutter, Pager
+from shepherd.cli.repl.paint import UNICODE, Painter, Piece
+from shepherd.cli.repl.prompt import Prompt
+from shepherd.cli.repl.question import Answer, Question
+from shepherd.cli.repl.typed_ahead import input_waiting
+
+OTHER_ROWS = 2
+"""Rows of the screen that are not the question's: the blank line and the status."""
+ESCAPE_SECONDS = 0.08
+"""How long to wait for the rest of a sequence that begins with Esc."""
+
+
+def _cells(character: str) -> int:
+    return max(get_cwidth(character), get_character_cell_size(character))
+
+
+class QuestionPanel(UIControl):
+    """Shows a `Dialog` while one is open; what is typed goes to the prompt."""
+
+    def __init__(
+        self,
+        painter: Painter,
+        prompt: Prompt,
+        prompt_window: Window,
+        app: Callable[[], Application[None]],
+    ) -> None:
+        self.window = Window(self, dont_extend_height=True)
+        self._prompt_window = prompt_window
+        self._app = app
+        self._painter = painter
+        self._prompt = prompt
+        self._dialog: Dialog | None = None
+        self._frame = Frame([])
+        self._answer: asyncio.Future[Answer] | None = None
+        self._keys = self._bindings()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a question."""
+        return self._dialog is not None
+
+    async def ask(self, question: Question) -> Answer:
+        """Show `question` until it is answered; the prompt keeps the keys if text is in it."""
+        gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
+        self._dialog = Dialog(question, gutter, _cells)
+        self._answer = asyncio.get_running_loop().create_future()
+        if not self._prompt.text:
+            self._app().layout.focus(self.window)
+        self._app().invalidate()
+        try:
+            return await self._answer
+        finally:
+            self._dialog = self._answer = None
+            self._focus_prompt()
+            self._app().invalidate()
+
+    def before_drawing(self, _app: Application[None]) -> None:
+        """Go back to the question when what was typed in the prompt has been sent."""
+        if self._dialog and self.is_beside_prompt() and not self._prompt.text:
+            self.take_focus()
+            self._dialog.disturb(SENT)
+
+    def take_focus(self) -> None:
+        """Give the keys to the question."""
+        self._app().layout.focus(self.window)
+
+    def is_beside_prompt(self) -> bool:
+        """Whether there is a question, and the prompt has the keys."""
+        return self.is_open and not self._app().layout.has_focus(self.window)
+
+    def move(self, step: int) -> None:
+        """Go back to the question, with the next or the previous line marked; 0 for the same."""
+        self.take_focus()
+        self._act(lambda dialog: dialog.move(step))
+
+    def drawn(self, _app: Application[None]) -> None:
+        """The screen shows the question; keys that were pressed before that are no answer."""
+        dialog = self._dialog
+        if dialog is None:
+            return
+        if not dialog.is_visible:
+            _take_waiting_keys(self._app())
+        dialog.drawn(end=self._frame.end)
+
+    def page(self, turn: Callable[[Pager], None]) -> None:
+        """Show another part of the text."""
+        self.take_focus()
+        self._act(lambda dialog: dialog.page(turn))
+
+    def is_focusable(self) -> bool:
+        """It takes keys."""
+        return True
+
+    def get_key_bindings(self) -> KeyBindingsBase:
+        """The keys of the question."""
+        return self._keys
+
+    def preferred_height(
+        self,
+        width: int,
+        max_available_height: int,
+        wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
+        get_line_prefix: GetLinePrefixCallable | None,
+    ) -> int:
+        """As many rows as the text needs, if there are so many."""
+        if self._dialog is None:
+            return 0
+        rows = self._app().output.get_size().rows - OTHER_ROWS
+        return preferred_rows(self._dialog, width, min(max_available_height, rows))
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        """Draw into exactly the rows that there are: what is in them was shown."""
+        if self._dialog is None:
+            return UIContent()
+        focused = self._app().layout.has_focus(self.window)
+        sign = self._painter.glyphs.user
+        self._frame = lay_out(self._dialog, sign, focused=focused, width=width, height=height)
+        rows = Text("\n").join(Text.assemble(*row) for row in self._frame.rows)
+        painted = self._painter.paint(Piece(rows, soft_wrap=True), width).rstrip("\n")
+        lines = list(split_lines(to_formatted_text(ANSI(painted))))
+        return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
+
+    def _bindings(self) -> KeyBindings:
+        keys = KeyBindings()
+        self._bind_paging(keys)
+
+        @keys.add("enter")
+        def _(_event: KeyPressEvent) -> None:
+            self._act(lambda dialog: dialog.enter())
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            self._act(lambda dialog: dialog.disturb())
+            self._put(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+        @keys.add(Keys.Any)
+        def _(event: KeyPressEvent) -> None:
+            if event.data.isprintable():
+                burst = more_follows(event)
+                self._act(lambda dialog: self._put(dialog.type(event.data, burst=burst)))
+            else:
+                self._act(lambda dialog: dialog.disturb())
+
+        return keys
+
+    def _bind_paging(self, keys: KeyBindings) -> None:
+        moves = {"up": -1, "s-tab": -1, "down": 1, "tab": 1}
+        turns = {
+            "pageup": Pager.back,
+            "left": Pager.back,
+            "pagedown": Pager.forward,
+            "right": Pager.forward,
+            "home": Pager.begin,
+            "end": Pager.end,
+        }
+        for key, step in moves.items():
+            bind(keys, key, partial(self.move, step))
+        for key, turn in turns.items():
+            bind(keys, key, partial(self.page, turn))
+
+    def _act(self, action: Callable[[Dialog], None]) -> None:
+        if self._dialog is None:
+            return
+        action(self._dialog)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Hand the answer over, or look again when the time of a choice has come."""
+        dialog, answer = self._dialog, self._answer
+        if dialog is None or answer is None or answer.done():
+            return
+        if dialog.answer is not None:
+            answer.set_result(dialog.answer)
+        elif dialog.is_waiting:
+            delay = dialog.missing_seconds() + ESCAPE_SECONDS
+            asyncio.get_running_loop().call_later(delay, self._carry_out, dialog)
+
+    def _carry_out(self, dialog: Dialog) -> None:
+        if dialog is not self._dialog:
+            return
+        if input_waiting(self._app().input):  # a key that takes it back, not read yet
+            asyncio.get_running_loop().call_later(ESCAPE_SECONDS, self._carry_out, dialog)
+        elif dialog.is_waiting and dialog.missing_seconds() <= 0:
+            dialog.carry_out()
+            self._settle()
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._prompt.buffer.insert_text(text)
+            self._focus_prompt()
+
+    def _focus_prompt(self) -> None:
+        self._app().layout.focus(self._prompt_window)
+
+
+def _take_waiting_keys(app: Application[None]) -> None:
+    """Do what the keys do that the terminal already has."""
+    while not app.input.closed and input_waiting(app.input):
+        keys = app.input.read_keys()
+        if not keys:
+            return
+        app.key_processor.feed_multiple(keys)
+        app.key_processor.process_keys()

@@ -1,0 +1,155 @@
+"""Finds the lines that two texts have in common, in bounded time."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+MAX_EDITS = 500
+"""The shortest edit script is looked for up to this length; its cost grows with the square."""
+EXTRA_WORK = 2_000_000
+WORK_PER_LINE = 40
+"""Steps that are spent per line, and on top, before the rest counts as replaced."""
+
+Block = tuple[int, int, int]
+"""Where the common lines begin in the first and in the second text, and how many they are."""
+_Region = tuple[int, int, int, int]
+
+
+def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+    """The common lines in order, as blocks that neither touch nor overlap.
+
+    Lines that occur once in both texts are matched first (a patience diff), what lies between
+    them by a shortest edit script. When the work is spent, fewer lines match: the result still
+    describes the change in full.
+    """
+    numbers: dict[str, int] = {}
+    a = [numbers.setdefault(line, len(numbers)) for line in old]
+    b = [numbers.setdefault(line, len(numbers)) for line in new]
+    return _joined(sorted(_Matcher(a, b).blocks()))
+
+
+class _Matcher:
+    def __init__(self, a: list[int], b: list[int]) -> None:
+        self._a = a
+        self._b = b
+        self._work = EXTRA_WORK + WORK_PER_LINE * (len(a) + len(b))
+
+    def blocks(self) -> Iterator[Block]:
+        regions: list[_Region] = [(0, len(self._a), 0, len(self._b))]
+        while regions:
+            region, *ends = self._trimmed(regions.pop())
+            yield from ends
+            i, i_end, j, j_end = region
+            self._work -= i_end - i + j_end - j
+            if i == i_end or j == j_end or self._work < 0:
+                continue
+            anchors = self._anchors(region)
+            for x, y in anchors:
+                yield x, y, 1
+                regions.append((i, x, j, y))
+                i, j = x + 1, y + 1
+            if anchors:
+                regions.append((i, i_end, j, j_end))
+            else:
+                yield from self._shortest(region)
+
+    def _trimmed(self, region: _Region) -> tuple[_Region, *tuple[Block, ...]]:
+        """The region without what is the same at both ends, and these ends."""
+        i, i_end, j, j_end = region
+        a, b = self._a, self._b
+        start = 0
+        while i + start < i_end and j + start < j_end and a[i + start] == b[j + start]:
+            start += 1
+        end, most = 0, min(i_end - i, j_end - j) - start
+        while end < most and a[i_end - 1 - end] == b[j_end - 1 - end]:
+            end += 1
+        rest = (i + start, i_end - end, j + start, j_end - end)
+        return rest, (i, j, start), (i_end - end, j_end - end, end)
+
+    def _anchors(self, region: _Region) -> list[tuple[int, int]]:
+        """Lines that are unique on both sides, as many as keep their order."""
+        i, i_end, j, j_end = region
+        old, new = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
+        places = {self._b[y]: y for y in range(j, j_end) if new[self._b[y]] == 1}
+        pairs = [
+            (x, places[self._a[x]])
+            for x in range(i, i_end)
+            if old[self._a[x]] == 1 and self._a[x] in places
+        ]
+        return _increasing(pairs)
+
+    def _shortest(self, region: _Region) -> list[Block]:
+        """The matches of a shortest edit script (Myers), none when it is too long."""
+        i, i_end, j, j_end = region
+        a, b = self._a[i:i_end], self._b[j:j_end]
+        reached = {1: 0}
+        history: list[dict[int, int]] = []
+        for edits in range(MAX_EDITS):
+            history.append(dict(reached))
+            self._work -= edits
+            if self._work < 0:
+                return []
+            for k in range(-edits, edits + 1, 2):
+                x = self._slide(a, b, _step(reached, edits, k), k)
+                reached[k] = x
+                if x >= len(a) and x - k >= len(b):
+                    return [(i + x, j + y, n) for x, y, n in _trace(history, len(a), len(b))]
+        return []
+
+    def _slide(self, a: list[int], b: list[int], x: int, k: int) -> int:
+        start = x
+        while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
+            x += 1
+        self._work -= x - start
+        return x
+
+
+def _step(reached: dict[int, int], edits: int, k: int) -> int:
+    down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
+    return reached[k + 1] if down else reached[k - 1] + 1
+
+
+def _trace(history: list[dict[int, int]], x: int, y: int) -> Iterator[Block]:
+    """The diagonals on the way back from the end."""
+    for edits in range(len(history) - 1, -1, -1):
+        k = x - y
+        start = _step(history[edits], edits, k)
+        yield start, start - k, x - start
+        down = edits > 0 and start == history[edits].get(k + 1)
+        came_from = k + 1 if down else k - 1
+        x = history[edits].get(came_from, 0)
+        y = x - came_from
+
+
+def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest part of `pairs`, sorted by the first numbers, in which the second ones grow."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for index, (_, y) in enumerate(pairs):
+        length = bisect_left(tails, y)
+        before.append(ends[length - 1] if length else -1)
+        if length == len(tails):
+            tails.append(y)
+            ends.append(index)
+        else:
+            tails[length], ends[length] = y, index
+    chosen: list[tuple[int, int]] = []
+    index = ends[-1] if ends else -1
+    while index >= 0:
+        chosen.append(pairs[index])
+        index = before[index]
+    return chosen[::-1]
+
+
+def _joined(blocks: list[Block]) -> list[Block]:
+    joined: list[Block] = []
+    for i, j, length in blocks:
+        if joined and length:
+            x, y, n = joined[-1]
+            if (x + n, y + n) == (i, j):
+                joined[-1] = x, y, n + length
+                continue
+        if length:
+            joined.append((i, j, length))
+    return joined
