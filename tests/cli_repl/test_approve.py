@@ -1,12 +1,12 @@
 import asyncio
 import io
-from pathlib import Path
 
 import pytest
 
-from shepherd.cli.repl.approve import TerminalApprover, offered_keys, question
-from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.repl.approve import TerminalApprover
+from shepherd.cli.repl.paint import Painter
 from shepherd.cli.repl.plain import PlainSurface
+from shepherd.cli.repl.question import Answer, approval_question
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.status import Status
 from shepherd.cli.repl.surface import Actions
@@ -43,20 +43,29 @@ async def _asked(lines: str, request: ApprovalRequest = REQUEST) -> tuple[Approv
 @pytest.mark.parametrize(
     ("lines", "approval"),
     [
-        ("y\n", Approval(Choice.ONCE)),
-        ("s\n", Approval(Choice.SESSION)),
-        ("a\n", Approval(Choice.ALWAYS)),
-        ("n\n", Approval(Choice.DENY)),
-        ("what?\n\nY\n", Approval(Choice.ONCE)),
+        ("once\n", Approval(Choice.ONCE)),
+        (" YES \n", Approval(Choice.ONCE)),
+        ("session\n", Approval(Choice.SESSION)),
+        ("always\n", Approval(Choice.ALWAYS)),
+        ("no\n", Approval(Choice.DENY)),
+        ("tell\nuse cat\n", Approval(Choice.DENY, "use cat")),
+        ("what?\n\nstop\nsure, but\nactually\ny\ns\na\n1\nyes please\nno\n", Approval(Choice.DENY)),
+        ("y\n", Approval(Choice.DENY)),
         ("", Approval(Choice.DENY)),
     ],
-)
-async def test_answers(lines: str, approval: Approval) -> None:
-    assert (await _asked(lines))[0] == approval
+)  # fmt: skip
+async def test_only_full_words_answer(lines: str, approval: Approval) -> None:
+    answer, shown = await _asked(lines)
+    assert answer == approval
+    assert (
+        shown.count("Nothing was approved")
+        == max(0, len(lines.split("\n")) - 2) * (approval.feedback == "" and len(lines) > 10)
+        or lines == "y\n"
+    )
 
 
 async def test_the_diff_and_every_rule_are_shown() -> None:
-    _, shown = await _asked("n\n")
+    _, shown = await _asked("no\n")
     assert "+x" in shown
     for rule in (*REQUEST.session, *REQUEST.always):
         assert rule.describe() in shown
@@ -65,13 +74,37 @@ async def test_the_diff_and_every_rule_are_shown() -> None:
 
 def test_lasting_answers_are_offered_only_where_there_is_a_rule_for_them() -> None:
     bare = ApprovalRequest(REQUEST.call, REQUEST.accesses)
-    assert offered_keys(bare) == ["y", "f", "n"]
-    assert offered_keys(REQUEST) == ["y", "s", "a", "f", "n"]
+    assert [entry.answer for entry in approval_question(bare).entries] == [
+        Answer.ONCE,
+        Answer.NO,
+        Answer.TELL,
+    ]
+    assert [entry.answer for entry in approval_question(REQUEST).entries] == list(Answer)
 
 
-def test_a_call_can_not_forge_the_question(tmp_path: Path) -> None:
-    call = ToolCall("1", "x\x1b[2Jy", {"command": "ls\rrm"})
-    forged = Rule("x", "ls\x1b[1A", Decision.ALLOW, "/work")
-    request = ApprovalRequest(call, (), always=(forged,), cause="\x1b[31m")
-    shown = Painter(styled=False).paint(Piece(question(request)), 80)
-    assert "\x1b" not in shown
+async def test_a_call_can_not_forge_the_question() -> None:
+    call = ToolCall("1", "x\x1b[2Jy", {"command": "ls\rrm\n\u200bAllow ls?", "n": "\nx = y"})
+    forged = Rule("x", "ls\x1b[1A\u202e", Decision.ALLOW, "/work")
+    request = ApprovalRequest(call, (), always=(forged,), cause="\x1b[31m", asker="a\u200bb")
+    _, shown = await _asked("no\n", request)
+    assert "Allow x<U+001B>[2Jy for a<U+200B>b?  (<U+001B>[31m)" in shown
+    assert "command = ls<U+000D>rm<U+000A><U+200B>Allow ls?" in shown
+    assert "n = <U+000A>x = y" in shown
+    assert "allow x ls<U+001B>[1A<U+202E>" in shown.replace("\\x1b", "<U+001B>")
+    assert not {"\x1b", "\u200b", "\u202e"} & set(shown)
+
+
+async def test_a_tool_without_a_preview_shows_all_of_its_arguments() -> None:
+    arguments = {"text": "x" * 5000 + "END", "many": [1, {"deep": "Ä"}]}
+    request = ApprovalRequest(ToolCall("1", "other", arguments), ())
+    _, shown = await _asked("no\n", request)
+    assert "x" * 5000 + "END" in "".join(shown.split())
+    assert 'many = [1, {"deep": "Ä"}]' in shown
+
+
+async def test_a_name_that_is_too_long_for_the_title_is_in_the_text() -> None:
+    request = ApprovalRequest(ToolCall("1", "t" * 300, {}), (), "go", asker="a" * 300)
+    _, shown = await _asked("no\n", request)
+    joined = "".join(shown.split())
+    assert "t" * 300 in joined
+    assert "a" * 300 in joined

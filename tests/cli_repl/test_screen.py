@@ -19,8 +19,10 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from pyte import modes
 
 from shepherd.cli.repl.complete import PromptCompleter
+from shepherd.cli.repl.document import Line
 from shepherd.cli.repl.paint import Painter
 from shepherd.cli.repl.prompt import Prompt
+from shepherd.cli.repl.question import QUIET_SECONDS, Answer, Entry, Question
 from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
 from shepherd.cli.repl.status import Status
@@ -139,24 +141,47 @@ async def test_keys_become_messages() -> None:
         assert stage.screen.prompt.text == "not sent\nleft over"
 
 
+QUESTION = Question(
+    "Really?", "because", (Line("the text"),), (Entry(Answer.ONCE), Entry(Answer.NO))
+)
+
+
+@asynccontextmanager
+async def _question(stage: Stage) -> AsyncGenerator[asyncio.Future[Answer]]:
+    asking = asyncio.ensure_future(stage.screen.ask(QUESTION))
+    await asyncio.sleep(0)
+    assert any("Really?" in line for line in await stage.drawn())
+    yield asking
+
+
 async def test_a_question_takes_only_its_keys() -> None:
-    async with _stage() as stage:
-        asking = asyncio.ensure_future(stage.screen.ask("Really?", ["y", "n"]))
-        await asyncio.sleep(0)
-        assert "Really?" in await stage.drawn()
-        for key in "qx\r":
+    async with _stage() as stage, _question(stage) as asking:
+        for key in ("\x1b[6~", "n", "\x1b[A", "\x7f", "\x1b[B"):
             await stage.press(key)
         assert not asking.done()
-        await stage.press("y")
-        assert await asyncio.wait_for(asking, PATIENCE) == "y"
-        assert "Really?" not in await stage.drawn()
+        await stage.press("\r")
+        assert await asyncio.wait_for(asking, PATIENCE) is Answer.NO
+        assert not any("Really?" in line for line in await stage.drawn())
+
+
+async def test_a_yes_is_carried_out_when_no_key_follows() -> None:
+    async with _stage() as stage, _question(stage) as asking:
+        await asyncio.sleep(QUIET_SECONDS)
+        await stage.press("\r")
+        assert not asking.done()
+        await stage.press("x")
+        await asyncio.sleep(2 * QUIET_SECONDS)
+        assert not asking.done()
+        assert stage.screen.prompt.text == "x"
+        await stage.press("\x7f")  # the prompt is empty again: the question has the keys
+        await stage.drawn()
+        await asyncio.sleep(QUIET_SECONDS)
+        await stage.press("\r")
+        assert await asyncio.wait_for(asking, PATIENCE) is Answer.ONCE
 
 
 async def test_a_question_that_is_cancelled_leaves_the_prompt_as_it_was() -> None:
-    async with _stage() as stage:
-        asking = asyncio.ensure_future(stage.screen.ask("Really?", ["y", "n"]))
-        await asyncio.sleep(0)
-        await stage.drawn()
+    async with _stage() as stage, _question(stage) as asking:
         asking.cancel()
         await asyncio.wait([asking])
         await stage.press("typed")
@@ -164,12 +189,23 @@ async def test_a_question_that_is_cancelled_leaves_the_prompt_as_it_was() -> Non
 
 
 async def test_a_line_typed_into_a_question_is_sent_and_no_answer() -> None:
-    async with _stage() as stage:
-        asking = asyncio.ensure_future(stage.screen.ask("May I?", ["y", "n"]))
-        await asyncio.sleep(0)
-        await stage.drawn()
+    async with _stage() as stage, _question(stage) as asking:
         await stage.press("yes, later\r")
         assert stage.submitted == ["yes, later"]
         assert not asking.done()
-        await stage.press("y")
-        assert await asking == "y"
+        await stage.drawn()
+        await stage.press("n")
+        await stage.press("\r")
+        assert await asyncio.wait_for(asking, PATIENCE) is Answer.NO
+
+
+async def test_text_in_the_prompt_keeps_the_keys_until_an_arrow_is_pressed() -> None:
+    async with _stage() as stage:
+        await stage.press("half a ")
+        async with _question(stage) as asking:
+            await stage.press("n")
+            assert stage.screen.prompt.text == "half a n"
+            await stage.press("\x1b[B")
+            await stage.press("\r")
+            assert await asyncio.wait_for(asking, PATIENCE) is Answer.NO
+            assert stage.screen.prompt.text == "half a n"

@@ -26,7 +26,8 @@ TIMEOUT = 90.0
 """Seconds; long, so that a busy machine fails no test."""
 QUIET = 0.6
 """Seconds in which no key is pressed around a yes."""
-_TAKEN = r"In a moment|Too soon|denied|tell the model:"
+_TAKEN = r"In a moment|Too soon|Enter shows|tell the model:"
+_MENU = r"(?m)^. \d no +no$|^\[?once.* tell"
 _BEGIN_UPDATE, _END_UPDATE = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
@@ -92,9 +93,13 @@ class Terminal:
         while True:
             time.sleep(QUIET)
             self.send(ENTER)
-            self._wait(lambda: re.search(_TAKEN, self.visible()) is not None, "taken", TIMEOUT)
-            if "Too soon" not in self.visible():
+            self._wait(self._took_enter, "Enter taken", TIMEOUT)
+            if re.search("Too soon|Enter shows", self.visible()) is None:
                 return
+
+    def _took_enter(self) -> bool:
+        shown = self.visible()
+        return re.search(_TAKEN, shown) is not None or re.search(_MENU, shown) is None
 
     def paste(self, text: str) -> None:
         """Paste as a terminal with bracketed paste does."""

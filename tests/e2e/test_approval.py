@@ -1,40 +1,93 @@
 """Questions before a tool runs."""
 
+import json
+import re
+import signal
+import time
 from pathlib import Path
 
-from tests.e2e.conftest import Start
-from tests.e2e.terminal import ENTER, ESCAPE, Terminal
+import pytest
 
-READY = r"approve: ask"
+from tests.e2e.conftest import Start
+from tests.e2e.terminal import ENTER, ESCAPE, QUIET, Terminal
+
+READY = r"(?m)^script · .*tokens"
 WRITE = 'call: write_file {"path": "new.txt", "content": "alpha\\nbeta\\n"}\n'
 SCRIPT = f"{WRITE}---\ntext: It is done.\n"
+UP, DOWN, PAGE_UP, PAGE_DOWN = "\x1b[A", "\x1b[B", "\x1b[5~", "\x1b[6~"
+WIDTHS = pytest.mark.parametrize(("columns", "no_color"), [(40, "1"), (80, ""), (200, "1")])
 
 
-def _asked(start: Start, script: str = SCRIPT) -> Terminal:
-    terminal = start(script, columns=100, rows=30)
+def _asked(start: Start, script: str = SCRIPT, **options: object) -> Terminal:
+    options = {"columns": 100, "rows": 30, **options}
+    terminal = start(script, **options)
     terminal.wait_for(READY)
     terminal.say("write it")
-    terminal.wait_for("Allow write_file")
+    terminal.wait_for(r"Allow \w+\?")
     return terminal
 
 
-def test_the_question_shows_the_diff_and_the_exact_rules(start: Start, work: Path) -> None:
-    terminal = _asked(start)
+def _command(command: str) -> str:
+    call = json.dumps({"command": command})
+    return f"call: execute_command {call}\n---\ntext: It is done.\n"
+
+
+def _marked(terminal: Terminal) -> str:
+    found = re.search(r"(?m)^› \d (\w+) |\[(\w+)\] ", terminal.visible())
+    return (found[1] or found[2]) if found else ""
+
+
+def _unwrapped(screen: str) -> str:
+    """The text inside the gutter, put together again."""
+    rows = re.findall(r"(?m)^  ([│┊]) ?(.*)$", screen)
+    return "".join(("\n" if gutter == "│" else "") + text for gutter, text in rows)
+
+
+def _paged(terminal: Terminal) -> str:
+    """All of the text, page by page, as far as it fills each page."""
+    terminal.send("g")
+    terminal.wait_for(r"lines 1-")
+    pages = [terminal.settle()]
+    while not re.search(r"-(\d+) of \1,", terminal.visible()):
+        before = re.findall(r"lines .* of \d+", terminal.visible())
+        terminal.send(PAGE_DOWN)
+        terminal.wait_gone(re.escape(before[0]))
+        pages.append(terminal.visible())
+    return "\n".join(pages)
+
+
+@WIDTHS
+def test_the_question_shows_the_tool_the_diff_and_the_exact_rules(
+    start: Start, work: Path, columns: int, no_color: str
+) -> None:
+    terminal = _asked(start, columns=columns, env={"NO_COLOR": no_color})
     shown = terminal.settle()
-    assert "+alpha" in shown
-    assert "+beta" in shown
-    assert "allow write" in shown
-    assert "until this session ends" in shown
-    assert "kept for later sessions" in shown
+    assert "● write_file new.txt\nAllow write_file?  (ask write /**)\n  │ --- new.txt" in shown
+    assert "+alpha\n  │ +beta\n  writes /" in shown
+    assert f"writes{work / 'new.txt'}" in "".join(shown.split())
+    assert _marked(terminal) == "once"
+    assert "until this session ends" not in " ".join(terminal.visible().split())
+    for word, rule in (
+        ("session", f"allow write_file {{cwd}}/** (in {work}, until this session ends)"),
+        ("always", f"allow write_file {{cwd}}/new.txt (in {work}, kept for later sessions)"),
+    ):
+        terminal.send(DOWN)
+        terminal.wait_for(rf"› \d {word}")
+        assert "".join(rule.split()) in "".join(terminal.settle().split())
     assert not (work / "new.txt").exists()
+
+
+def test_once_runs_the_tool_and_leaves_the_change_on_the_screen(start: Start, work: Path) -> None:
+    terminal = _asked(start)
     terminal.choose("y")
     shown = terminal.wait_for("It is done")
     assert (work / "new.txt").read_text() == "alpha\nbeta\n"
     assert shown.count("+alpha") == 1
+    assert "allowed once" in shown
     terminal.wait_gone("Allow write_file")
 
 
-def test_no_denies_and_the_model_goes_on(start: Start, work: Path) -> None:
+def test_no_denies_at_once_and_the_model_goes_on(start: Start, work: Path) -> None:
     terminal = _asked(start)
     terminal.choose("n")
     shown = terminal.wait_for("It is done")
@@ -54,8 +107,13 @@ def test_feedback_goes_to_the_model(start: Start, work: Path) -> None:
     assert not (work / "new.txt").exists()
 
 
-def test_escape_denies_and_stops_the_turn(start: Start, work: Path) -> None:
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_escape_denies_and_stops_the_turn(start: Start, work: Path, moment: str) -> None:
     terminal = _asked(start)
+    if moment == "after":
+        time.sleep(QUIET)
+        terminal.send(ENTER)
+        terminal.wait_for("In a moment")
     terminal.send(ESCAPE)
     shown = terminal.wait_for("interrupted")
     assert "It is done" not in shown
@@ -75,6 +133,75 @@ def test_a_rule_for_the_session_is_not_asked_again(start: Start, work: Path) -> 
     assert (work / "new.txt").exists()
 
 
+def test_prose_is_a_message_and_never_an_answer(start: Start, home: Path, work: Path) -> None:
+    terminal = _asked(start)
+    for count, prose in enumerate(("stop", "actually", "any", "a good idea"), start=1):
+        for letter in prose:
+            terminal.send(letter)
+            terminal.settle(0.02)
+        terminal.wait_for(f"› {prose}")
+        assert _marked(terminal) == "once"
+        if count == 1:
+            terminal.settle(QUIET)
+        terminal.send(ENTER)
+        terminal.wait_gone(f"› {prose}")
+        terminal.wait_for("The message waits")
+    assert "Allow write_file" in terminal.settle(2 * QUIET)
+    assert not (work / "new.txt").exists()
+    assert not list(home.rglob("permissions.toml"))
+    terminal.choose("n")
+    terminal.wait_for("(?m)^› stop$")
+    assert not (work / "new.txt").exists()
+
+
+def test_a_key_right_after_a_yes_takes_it_back(start: Start, work: Path) -> None:
+    terminal = _asked(start)
+    for key in (" ", ENTER, DOWN, "\x7f", "o"):
+        time.sleep(QUIET)
+        terminal.send(ENTER + key)
+        terminal.wait_for("nothing was approved")
+        terminal.settle(2 * QUIET)
+        assert re.search("Allow write_file", terminal.visible())
+    assert not (work / "new.txt").exists()
+
+
+def test_what_is_typed_ahead_is_no_answer(start: Start, work: Path) -> None:
+    terminal = start(f"text: Wait.\ndelay: 1\n{SCRIPT}", columns=100, rows=30)
+    terminal.wait_for(READY)
+    terminal.say("write it")
+    terminal.wait_for("Wait")
+    terminal.send("\r\r")
+    terminal.wait_for("Allow write_file")
+    terminal.send("\r")
+    assert "Allow write_file" in terminal.settle(2 * QUIET)
+    assert not (work / "new.txt").exists()
+
+
+def test_keys_that_come_while_the_program_can_not_draw_are_no_answer(
+    start: Start, work: Path
+) -> None:
+    terminal = start(f"text: Wait.\ndelay: 1\n{SCRIPT}", columns=100, rows=30)
+    terminal.wait_for(READY)
+    terminal.say("write it")
+    terminal.wait_for("Wait")
+    terminal.process.send_signal(signal.SIGSTOP)
+    terminal.send("y\r")
+    time.sleep(2)
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.wait_for("Allow write_file")
+    assert "Allow write_file" in terminal.settle(2 * QUIET)
+    assert not (work / "new.txt").exists()
+
+
+def test_a_paste_goes_to_the_prompt(start: Start, work: Path) -> None:
+    terminal = _asked(start)
+    time.sleep(QUIET)
+    terminal.paste("y\n\n")
+    terminal.wait_for("› y")
+    assert "Allow write_file" in terminal.settle(2 * QUIET)
+    assert not (work / "new.txt").exists()
+
+
 def test_somebody_in_the_middle_of_typing_does_not_answer_by_accident(
     start: Start, work: Path
 ) -> None:
@@ -83,13 +210,96 @@ def test_somebody_in_the_middle_of_typing_does_not_answer_by_accident(
     terminal.say("write it")
     terminal.wait_for("Wait")
     while "Allow write_file" not in terminal.visible():
-        terminal.send("yy")  # keys that come together are never an answer
+        terminal.send("yy")
         terminal.settle(0.1)
     terminal.send("yay")
     terminal.wait_for("yyay")
+    terminal.wait_for("Typing a message")
     assert not (work / "new.txt").exists()
-    terminal.settle(1.0)
+    terminal.send(DOWN)
+    terminal.wait_for(r"› \d session")
     terminal.choose("y")
     terminal.wait_for("It is done")
     assert (work / "new.txt").exists()
     terminal.wait_for("› y+yay")
+
+
+@WIDTHS
+def test_all_of_a_long_command_can_be_paged_and_a_yes_waits_for_its_end(
+    start: Start, work: Path, columns: int, no_color: str
+) -> None:
+    lines = [f"echo {n} {'x' * (n * 7 % 300)}" for n in range(60)]
+    command = "\n".join([f"true {'y' * 400}", *lines, "touch end-of-it"])
+    env = {"NO_COLOR": no_color}
+    terminal = _asked(start, _command(command), columns=columns, rows=24, env=env)
+    time.sleep(QUIET)
+    assert "end-of-it" not in terminal.visible()
+    terminal.send(ENTER)
+    terminal.wait_for("Enter shows what follows")
+    assert not (work / "end-of-it").exists()
+    shown = "".join(_unwrapped(_paged(terminal)).split())
+    for line in (*lines, "touch end-of-it"):
+        assert "".join(line.split()) in shown
+    assert "y" * 400 in shown
+    terminal.send("g")
+    terminal.wait_for("lines 1-")
+    terminal.choose("y")
+    terminal.wait_for("It is done")
+    assert (work / "end-of-it").exists()
+
+
+@WIDTHS
+def test_what_would_not_be_seen_is_spelled_out(
+    start: Start, work: Path, columns: int, no_color: str
+) -> None:
+    codes = (0x200B, 0x202E, 0x2060, 0xFEFF, 0xAD, 0x3164, 0xFE0F, 0xA0, 0xE0041)
+    hidden = "".join(map(chr, codes))
+    zalgo = "z" + "\u0301" * 20
+    command = f"echo {hidden} {zalgo}{' ' * 300}; touch it # https://p\u0430ypal.com"
+    env = {"NO_COLOR": no_color}
+    terminal = _asked(start, _command(command), columns=columns, rows=40, env=env)
+    shown = _unwrapped(terminal.settle())
+    for character in hidden:
+        assert f"<U+{ord(character):04X}>" in shown
+    assert shown.count("<U+0301>") == 17
+    assert "<300 blanks>; touch it" in shown
+    said = "".join(terminal.text().split())
+    assert "xn--pypal-4ve.com" in said
+    assert "hiddencharacters" in said
+    assert not set(hidden) & set(terminal.text())
+
+
+def test_a_large_change_is_all_there(start: Start, work: Path) -> None:
+    (work / "new.txt").write_text("".join(f"old {n}\n" for n in range(2500)))
+    content = "".join(f"new {n}\n" for n in range(2500))
+    call = json.dumps({"path": "new.txt", "content": content})
+    terminal = _asked(start, f"call: write_file {call}\n---\ntext: It is done.\n")
+    terminal.wait_for(r"lines 1-\d+ of 5004,")
+    terminal.send("G")
+    terminal.wait_for(r"\+new 2499")
+    terminal.choose("y")
+    shown = terminal.wait_for("It is done")
+    assert "(4943 more lines)" in shown
+
+
+def test_a_small_window_shows_the_question_too(start: Start, work: Path) -> None:
+    terminal = _asked(start, columns=40, rows=11)
+    terminal.send("G")
+    terminal.wait_for("of 6, 100 %")
+    terminal.choose("s")
+    terminal.wait_for("It is done")
+    assert (work / "new.txt").exists()
+
+
+def test_a_window_that_is_too_small_approves_nothing(start: Start, work: Path) -> None:
+    terminal = start(_command("touch it\ntrue\ntrue\ntrue"), columns=40, rows=7)
+    terminal.wait_for("tokens")
+    terminal.say("write it")
+    terminal.wait_for("too small")
+    for _ in range(3):
+        time.sleep(QUIET)
+        terminal.send(ENTER)
+    assert "too small" in terminal.settle(2 * QUIET)
+    assert not (work / "it").exists()
+    terminal.send(ESCAPE)
+    terminal.wait_for("interrupted")

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from tests.e2e.conftest import Start
-from tests.e2e.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, ESCAPE, TAB
+from tests.e2e.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, ESCAPE, TAB, Terminal
 
 READY = r"approve: ask"
 HELLO = "text: Good day.\n"
@@ -170,3 +170,46 @@ def test_the_history_is_kept_for_the_next_start_and_private(start: Start, home: 
     second.wait_for(READY)
     second.send("\x1b[A")
     second.wait_for("› remember me")
+
+
+VI = '[terminal]\nedit_mode = "vi"\n'
+
+
+def _vi(start: Start, home: Path, script: str = HELLO) -> Terminal:
+    config = home / ".config" / "shepherd"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(VI)
+    terminal = start(script, columns=100, rows=30)
+    terminal.wait_for(READY)
+    return terminal
+
+
+def test_escape_in_vi_mode_leaves_the_insert_mode(start: Start, home: Path) -> None:
+    terminal = _vi(start, home)
+    terminal.send("good morning")
+    terminal.wait_for("› good morning")
+    terminal.send(ESCAPE)
+    terminal.settle()
+    terminal.send("0dw")
+    terminal.wait_for("› morning")
+    terminal.send("A!")
+    terminal.wait_for("› morning!")
+    terminal.send(ENTER)
+    terminal.wait_for("(?m)^› morning!$")
+    terminal.wait_for("Good day")
+
+
+def test_escape_in_vi_mode_stops_what_runs_and_denies(start: Start, home: Path, work: Path) -> None:
+    call = 'call: write_file {"path": "new.txt", "content": "x"}'
+    terminal = _vi(start, home, f"{call}\n---\ntext: going\ndelay: 600\n")
+    terminal.say("hello")
+    terminal.wait_for("Allow write_file")
+    terminal.send(ESCAPE)
+    terminal.wait_for("interrupted")
+    assert not (work / "new.txt").exists()
+    terminal.say("again")
+    terminal.wait_for("going")
+    terminal.send(ESCAPE)
+    terminal.wait_count("interrupted", 2)
+    terminal.send("ib")
+    terminal.wait_for("› i?b")

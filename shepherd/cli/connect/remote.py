@@ -12,6 +12,7 @@ from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import FinishReason
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
+from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.approval import (
     DENIED_BY_USER,
     Approval,
@@ -208,7 +209,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
     call = ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
     return ApprovalRequest(
         call=call,
-        accesses=(),
+        accesses=_accesses(data.get("accesses", [])),
         preview=str(data["preview"]),
         session=_rules(data["session"]),
         always=_rules(data["always"]),
@@ -223,6 +224,13 @@ def reason_of(approval: Approval) -> str:
     if approval.feedback or approval.reason == DENIED_BY_USER:
         return approval.feedback
     return approval.reason
+
+
+def _accesses(data: list[JsonObject]) -> tuple[Access, ...]:
+    return tuple(
+        Access(AccessKind(access["kind"]), str(access["target"]), Claim(access["claim"]))
+        for access in data
+    )
 
 
 def _rules(data: list[JsonObject]) -> tuple[Rule, ...]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from shepherd.cli.repl.dialog import TYPING, Dialog
 from shepherd.cli.repl.pager import Row, fold
 
-MIN_ROWS = 8
 MIN_WIDTH = 20
-"""A smaller window can show nothing that a yes could be about."""
+"""A narrower window can show nothing that a yes could be about."""
+MIN_WIDTH_FOR_KEYS = 55
 MIN_TEXT_ROWS = 3
 """Where fewer are left for the text, what is around it is as short as it can be."""
 TOO_SMALL = ("The window is too small", "for the question.", "Make it larger,", "or Esc: no.")
 PAGE_KEYS = "(PgUp PgDn Space g G)"
+FEW_PAGE_KEYS = "(Space g G)"
 HINT = "Up, Down, Enter. Esc: no, and stop"
 RULES_PAGED = "  adds the rules at the end of the text"
 
@@ -32,17 +33,18 @@ def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
 
 def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int) -> Frame:
     """The question in at most `height` rows of `width` cells; `sign` is before the marked line."""
-    if height < MIN_ROWS or width < MIN_WIDTH:
-        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]])
     around = _Around(dialog, sign, width, height, focused=focused)
     least = min(MIN_TEXT_ROWS + 1, dialog.pager.height(width, height))
     if height - around.height < least:
         around = _Around(dialog, sign, width, height, focused=focused, short=True)
+    if height - around.height < least or width < MIN_WIDTH:
+        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]])
     room = height - around.height
     pager = dialog.pager
     fits = pager.fits(width, room)
     text = pager.rows(width, room if fits else room - 1)
-    position = [] if fits else [_row(f"  {pager.position()} {PAGE_KEYS}"[:width], "warn")]
+    keys = PAGE_KEYS if width >= MIN_WIDTH_FOR_KEYS else FEW_PAGE_KEYS
+    position = [] if fits else [_row(f"  {pager.position()} {keys}"[:width], "warn")]
     rows = [*around.title, *text, *position, *around.menu, *around.rules, *around.note]
     return Frame(rows, end=pager.at_end)
 

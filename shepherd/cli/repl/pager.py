@@ -66,6 +66,7 @@ class Pager:
     ) -> None:
         self._lines = lines
         self._numbers = list(accumulate((line.span for line in lines), initial=0))
+        self._characters = list(accumulate((len(line.text) + 1 for line in lines), initial=0))
         self._gutter = gutter
         self._measure = measure
         self.place: Place = (0, 0)
@@ -119,11 +120,19 @@ class Pager:
         return shown
 
     def position(self) -> str:
-        """`lines 1-24 of 812`, of the rows that were given last."""
+        """`lines 1-24 of 812, 3 %`, of the rows that were given last."""
         first = self._numbers[self.place[0]] + 1
         line, row = self._bottom
         last = self._numbers[line + 1 if row else line]
-        return f"lines {min(first, last)}-{last} of {self.total}"  # a row may be mid-line
+        more = "…" if row else ""
+        return f"lines {min(first, last)}-{last}{more} of {self.total}, {self._percent()} %"
+
+    def _percent(self) -> int:
+        line, row = self._bottom
+        done = self._characters[line]
+        if row:
+            done += len(self._lines[line].text) * row // len(self._rows(line))
+        return 100 * done // max(1, self._characters[-1])
 
     def forward(self) -> None:
         """Show what follows."""

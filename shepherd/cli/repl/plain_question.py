@@ -49,12 +49,12 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
 
 async def _goes_on(position: str, lines: Lines) -> bool:
     while True:
-        line = await lines.read(f"-- {position}. Enter shows what follows, no denies: ")
+        line = await lines.read(f"-- {position} [Enter/no] ")
         if line is None or line.strip().lower() == Answer.NO:
             return False
         if not line.strip():
             return True
-        lines.show("Nothing was approved: there is more to see before an answer counts.\n")
+        lines.show("Nothing was approved: more follows.\n")
 
 
 async def _answer(question: Question, lines: Lines) -> Answer:

@@ -11,6 +11,7 @@ from shepherd.server.conversation.log import UpdateLog
 from shepherd.server.conversation.presence import Presence
 from shepherd.server.conversation.prompts import PromptRequest
 from shepherd.server.errors import ApiError
+from shepherd.tools.base import Access
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Rule
 
@@ -38,6 +39,7 @@ class PendingApproval:
             "call_id": self.asked.call.id,
             "arguments": self.asked.call.arguments,
             "preview": self.asked.preview,
+            "accesses": [_access_to_json(access) for access in self.asked.accesses],
             "cause": self.asked.cause,
             "asker": self.asked.asker,
             "sandbox": self.asked.sandbox,
@@ -115,6 +117,10 @@ class ClientApprover:
         self, kind: UpdateKind, pending: PendingApproval, data: JsonObject, addressee: str = ""
     ) -> None:
         self._log.publish(kind, data, request=pending.request.id, addressee=addressee)
+
+
+def _access_to_json(access: Access) -> JsonObject:
+    return {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
 
 
 def _rule_to_json(rule: Rule) -> JsonObject:

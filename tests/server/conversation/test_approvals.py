@@ -1,5 +1,6 @@
 """Approvals: asked at the client whose request it is, answered by it alone, denied without it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,22 @@ async def test_the_answer_may_come_through_the_requests_own_stream(work: Path) -
         assert (await decide(served, question, "once", client))[0] == 200
         await stream.rest()
         assert (work / "made").exists()
+
+
+async def test_the_question_holds_all_of_a_change(work: Path) -> None:
+    (work / "f").write_text("".join(f"old {n}\n" for n in range(3000)))
+    content = "".join(f"new {n}\u200b\n" for n in range(3000))
+    arguments = json.dumps({"path": "f", "content": content})
+    script = f"call: write_file {arguments}\n---\ntext: done"
+    async with serving(script, work) as served, served.streamed("go", "me") as stream:
+        question = await stream.until("approval_needed")
+        preview = question.data["preview"]
+        assert preview.count("\n-old ") == preview.count("\u200b") == 3000
+        assert question.data["accesses"] == [
+            {"kind": "write", "target": str(work / "f"), "claim": "exact"}
+        ]
+        await decide(served, question, "deny", "me")
+        await stream.rest()
 
 
 async def test_a_no_is_told_with_its_reason(work: Path) -> None:
