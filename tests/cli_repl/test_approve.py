@@ -1,5 +1,6 @@
 import asyncio
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -108,3 +109,10 @@ async def test_a_name_that_is_too_long_for_the_title_is_in_the_text() -> None:
     joined = "".join(shown.split())
     assert "t" * 300 in joined
     assert "a" * 300 in joined
+
+
+async def test_what_the_sandbox_means_for_the_call_is_said() -> None:
+    outside = replace(REQUEST, sandbox="It runs outside the sandbox.")
+    assert "Allow write_file? It runs outside the sandbox." in (await _asked("no\n", outside))[1]
+    long = replace(REQUEST, sandbox="It may reach " + "h" * 200)
+    assert "h" * 200 in "".join((await _asked("no\n", long))[1].split())
