@@ -13,6 +13,7 @@ MOST_IMAGES = 20
 """How large an image may be, and how many may go with one message."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_BLANKS = b" \t\n\r\v\f"
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
@@ -71,7 +72,8 @@ def decode_image(text: str, name: str = "") -> Image:
     if comma and not head.lower().endswith(";base64"):
         raise ImageError("A data URL of an image must be in base64: data:image/png;base64,…")
     try:
-        data = b64decode("".join((tail if comma else text).split()), validate=True)
+        encoded = (tail if comma else text).encode("ascii")
+        data = b64decode(encoded.translate(None, _BLANKS), validate=True)
     except ValueError as error:
         shown = name or "An image"
         raise ImageError(f"{shown} is no valid base64 ({error}); encode it anew.") from error

@@ -127,6 +127,7 @@ RANGES: dict[str, tuple[float, float]] = {
 BIAS_RANGE = (-100.0, 100.0)
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 4096
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 MAX_BIASES = 1024
@@ -142,6 +143,9 @@ def check_sampling(sampling: Sampling) -> Sampling:
     stop = sampling.stop or ()
     if len(stop) > MAX_STOP_STRINGS or any(not s for s in stop):
         message = f"stop takes at most {MAX_STOP_STRINGS} non-empty strings"
+        raise InvalidRequestError(message, "stop")
+    if any(len(s) > MAX_STOP_CHARACTERS for s in stop):
+        message = f"stop takes texts of at most {MAX_STOP_CHARACTERS:,} characters"
         raise InvalidRequestError(message, "stop")
     _check_breakers(sampling.dry_sequence_breakers or ())
     _check_samplers(sampling.samplers or ())

@@ -52,6 +52,10 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         max_body_bytes=section.max_body_bytes,
         max_choices=section.max_choices,
         keepalive=section.keepalive,
+        read_timeout=section.read_timeout,
+        write_timeout=section.write_timeout,
+        max_connections=section.max_connections,
+        max_connections_per_address=section.max_connections_per_address,
     )
 
 

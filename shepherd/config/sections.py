@@ -348,6 +348,30 @@ class ServerSection(Section):
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
     ] = 15.0
+    read_timeout: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="Seconds for a request's headers; a body gets a second more per 16 KiB.",
+        ),
+    ] = 30.0
+    write_timeout: Annotated[
+        float,
+        Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
+    ] = 60.0
+    max_connections: Annotated[
+        int, Field(ge=0, le=100_000, description="Open connections in all; 0 = no limit.")
+    ] = 512
+    max_connections_per_address: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100_000,
+            description="Open connections from one address; 0 = no limit, as behind a proxy on "
+            "another machine. Addresses of this machine are not limited.",
+        ),
+    ] = 64
     cors_origins: Annotated[
         list[str], Field(description="Origins of web pages that may call the server.")
     ] = []

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from shepherd.errors import ShepherdError
 from shepherd.server.connection import ClientDisconnectedError
 from shepherd.server.context import ServerContext
 from shepherd.server.conversation.shared import SharedConversation
+from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
@@ -70,7 +70,12 @@ def create_conversation_app(
 
 def _bare_app() -> FastAPI:
     return FastAPI(
-        title="Shepherd", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+        title="Shepherd",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
     )
 
 
@@ -82,12 +87,13 @@ def _finish(
     app.add_middleware(Guard, settings=settings, keys=keys)
     if settings.cors_origins:
         app.add_middleware(
-            CORSMiddleware,
+            JsonCors,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[CLIENT_HEADER, REQUEST_HEADER],
         )
+    app.add_middleware(UniformRequests)
 
 
 def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> None:

@@ -1,69 +1,128 @@
-"""Reads a request's body into a model, with a limit on its size."""
+"""Reads a request's body into a model, with limits on its size and on the work that it is."""
 
-import json
+import asyncio
 import re
-from typing import TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.requests import Request
 
+from shepherd.errors import BusyError
 from shepherd.server.errors import ApiError, invalid_body
+from shepherd.server.shape import check_finite, check_shape
 
 M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SMALL_BYTES = 16 * 1024
+"""A body up to this size is parsed on the event loop: that takes less than a millisecond or two."""
 
 _DRAIN_FACTOR = 4
+_BUFFER_FACTOR = 16
+_PARSERS = 2
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-async def read_json(request: Request, model: type[M], limit: int) -> M:
-    """The body as a `model`; raises ApiError when it is none, or longer than `limit` bytes."""
-    _check_content_type(request)
-    body = await _read(request, limit)
-    try:
-        return model.model_validate_json(_without_lone_surrogates(body))
-    except ValidationError as error:
-        raise invalid_body(error) from error
+_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*)\\u"
+    rb"(?:([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_JSON_TYPE = re.compile(r"application/[^\s;]+\+json")
+_BOM = b"\xef\xbb\xbf"
 
 
-def _check_content_type(request: Request) -> None:
-    """Only JSON, also because a web page can send nothing else without being asked first."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given == "application/json" or (
-        given.startswith("application/") and given.endswith("+json")
-    ):
+class BodyReader:
+    """Reads bodies of at most `limit` bytes; large ones are parsed off the event loop.
+
+    All bodies that are read at one time share `_BUFFER_FACTOR` times the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffered = 0
+        self._parsers = asyncio.Semaphore(_PARSERS)
+
+    async def read(self, request: Request, model: type[M]) -> M:
+        """The body as a `model`; raises ApiError for anything else, BusyError if too many come."""
+        _check_headers(request)
+        body = bytearray()
+        try:
+            await self._receive(request, body)
+            if len(body) <= SMALL_BYTES:
+                return _parse(bytes(body), model)
+            return await self.run(_parse, bytes(body), model)
+        finally:
+            self._buffered -= len(body)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `work` returns, which takes long and so runs beside the event loop."""
+        async with self._parsers:
+            return await asyncio.to_thread(work, *args, **kwargs)
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Fill `body`. One that is too long is read to its end if that is near, so that the
+        client, which writes before it reads, gets to see the answer."""
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= self._limit:
+                self._take(chunk, body)
+            elif size > _DRAIN_FACTOR * self._limit:
+                break
+        if size > self._limit:
+            message = (
+                f"The request is larger than the {self._limit:,} bytes that this server takes: "
+                "send less at once, or smaller images, or raise server.max_body_bytes there."
+            )
+            raise ApiError(413, message, "request_too_large", headers={"Connection": "close"})
+
+    def _take(self, chunk: bytes, body: bytearray) -> None:
+        if self._buffered + len(chunk) > _BUFFER_FACTOR * self._limit:
+            raise BusyError("Too many large requests are being read; try again later.")
+        body += chunk
+        self._buffered += len(chunk)
+
+
+def _check_headers(request: Request) -> None:
+    """Only plain JSON, also because a web page can send nothing else without being asked first.
+
+    A page can leave the type out too, so only programs may: pages name their origin.
+    """
+    headers = request.headers
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        message = f"The content encoding {encoding[:40]!r} is not supported; send plain JSON."
+        raise ApiError(415, message, "unsupported_media_type", headers={"Connection": "close"})
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    missing = not given and "origin" not in headers
+    if missing or given == "application/json" or _JSON_TYPE.fullmatch(given):
         return
-    found = f"'{given}'" if given else "none"
+    found = repr(given[:80]) if given else "none"
     message = f"The content type must be application/json, got {found}."
     raise ApiError(415, message, "unsupported_media_type")
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    """The body; one that is too long is read to its end if that is near, so that the client,
-    which writes before it reads, gets to see the answer."""
-    body = bytearray()
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            body += chunk
-        elif size > _DRAIN_FACTOR * limit:
-            break
-    if size > limit:
-        message = (
-            f"The request is larger than the {limit:,} bytes that this server takes: send less at "
-            "once, or smaller images, or raise server.max_body_bytes there."
-        )
-        raise ApiError(413, message, "request_too_large", headers={"Connection": "close"})
-    return bytes(body)
+def _parse(body: bytes, model: type[M]) -> M:
+    check_shape(body)
+    try:
+        data: object = from_json(_without_lone_surrogates(body), allow_inf_nan=False)
+    except ValueError as error:
+        message = f"The body is not valid JSON: {error}"
+        raise ApiError(400, message, "invalid_json") from error
+    if not isinstance(data, dict):
+        raise ApiError(400, "The body must be a JSON object.", "invalid_value")
+    check_finite(cast(object, data))
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise invalid_body(error) from error
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
     """Text that was cut inside an emoji comes as half a pair: it becomes U+FFFD."""
-    if not _SURROGATE.search(body):
-        return body
-    try:
-        text = json.dumps(json.loads(body), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return body  # not JSON: the validation says so
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return _SURROGATE.sub(_repaired, body.removeprefix(_BOM))
+
+
+def _repaired(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[2] else found[1] + rb"\ufffd"

@@ -2,7 +2,7 @@
 
 import ipaddress
 import logging
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +14,10 @@ from shepherd.server.settings import ServerSettings
 from shepherd.server.wire import JsonResponse
 
 logger = logging.getLogger(__name__)
+
+_NAME_AND_PORT = r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+_HOST = re.compile(_NAME_AND_PORT, re.ASCII)
+_ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
 
 OPEN_PATHS = frozenset({"/health"})
 
@@ -82,23 +86,24 @@ def _unauthorized(message: str) -> ApiError:
 
 
 def _origin_refusal(headers: Headers, settings: ServerSettings) -> ApiError | None:
-    host = headers.get("host")
-    if host is not None and not _is_ours(_hostname(f"//{host}"), settings):
-        message = f"Requests for host '{host}' are not served without authentication."
-        return ApiError(403, message, "host_not_allowed")
-    origin = headers.get("origin")
-    if origin is None or origin in settings.cors_origins or _is_ours(_hostname(origin), settings):
-        return None
-    message = f"Web pages of origin '{origin}' may not use this server."
-    return ApiError(403, message, "origin_not_allowed")
+    for host in headers.getlist("host"):
+        if not _is_ours(_HOST.fullmatch(host), settings):
+            message = f"Requests for host {host!r} are not served without authentication."
+            return ApiError(403, message, "host_not_allowed")
+    for origin in headers.getlist("origin"):
+        if origin in settings.cors_origins or _is_ours(_ORIGIN.fullmatch(origin), settings):
+            continue
+        message = f"Web pages of origin {origin!r} may not use this server."
+        return ApiError(403, message, "origin_not_allowed")
+    return None
 
 
-def _is_ours(hostname: str, settings: ServerSettings) -> bool:
-    return names_this_machine(hostname) or hostname == settings.host.lower()
-
-
-def _hostname(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
+    if parsed is None:
+        return False
+    name = parsed["name"].lower()
+    if name.startswith("["):
+        name = name[1:-1]
+        if ":" not in name:
+            return False
+    return names_this_machine(name) or name == settings.host.lower()

@@ -53,7 +53,7 @@ class KeyStore:
         """The name of `key`, None if it is not one.
 
         Sees changes of the file at once. Raises KeyStoreError when the file is unreadable,
-        damaged or open to other users. Takes the same time for every key.
+        damaged, another user's or open to others. Takes the same time for every key.
         """
         digest = _digest(key)
         name = None
@@ -112,6 +112,8 @@ class KeyStore:
         self._seen, self._keys = None, []
         with self.path.open("rb") as file:
             status = os.fstat(file.fileno())
+            if status.st_uid not in (os.geteuid(), 0):
+                raise self._broken(f"another user's (uid {status.st_uid}); make keys of your own")
             if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise self._broken(f"open to other users; run: chmod 600 {self.path}")
             content = file.read()

@@ -9,6 +9,8 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -20,6 +22,8 @@ from shepherd.server.connection import end_tasks
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, start_listening, url_of
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.protocol import HttpProtocol
+from shepherd.server.transport.table import ConnectionTable
 from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")
@@ -89,7 +93,10 @@ async def serve_service(
         async with open_service() as service:
             url = url_of(settings.host, sock, service.path)
             server = DrainingServer(
-                AccessLog(service.app), f"Serving {service.name} at {url}", service.drain
+                AccessLog(service.app),
+                f"Serving {service.name} at {url}",
+                service.drain,
+                settings=settings,
             )
             start_listening(sock, settings)
             await server.serve(sockets=[sock])
@@ -100,16 +107,22 @@ class DrainingServer(uvicorn.Server):
     """Uvicorn that waits for running requests at the first signal and not at the second."""
 
     def __init__(
-        self, app: ASGIApp, announcement: str, drain: Callable[[], None] = _nothing
+        self,
+        app: ASGIApp,
+        announcement: str,
+        drain: Callable[[], None] = _nothing,
+        *,
+        settings: ServerSettings,
     ) -> None:
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
         self._drain = drain
+        protocol = partial(HttpProtocol, settings=settings, table=ConnectionTable(settings))
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=cast(type[asyncio.Protocol], protocol),
                 ws="none",
                 lifespan="off",
                 log_config=None,

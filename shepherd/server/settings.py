@@ -12,6 +12,9 @@ class ServerSettings:
     `cors_origins` are the origins of web pages that may call the server. `keepalive` is the
     silence in seconds after which a stream sends a comment. `insecure` insists on listening
     beyond loopback without authentication. `max_choices` is how many answers (`n`) a request gets.
+    `read_timeout` and `write_timeout` are how many seconds a client may take to send a request's
+    headers, and to read what was sent to it; a body gets more by its size. Connections are limited
+    in all and per address, 0 for no limit.
     """
 
     host: str = "127.0.0.1"
@@ -23,3 +26,7 @@ class ServerSettings:
     max_body_bytes: int = 16 * 1024 * 1024
     keepalive: float = 15.0
     max_choices: int = 8
+    read_timeout: float = 30.0
+    write_timeout: float = 60.0
+    max_connections: int = 512
+    max_connections_per_address: int = 64

@@ -61,7 +61,7 @@ class RunningServer(Generic[B]):
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
         app = create_app(backend, self._settings, keys, tools)
-        self._server = DrainingServer(AccessLog(app), "started")
+        self._server = DrainingServer(AccessLog(app), "started", settings=self._settings)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -17,6 +17,8 @@ from shepherd.server.openai.arguments import arguments_object
 from shepherd.server.openai.content import Content, content_of
 from shepherd.server.openai.sampling import SamplingFields
 
+MAX_TOOLS = 1000
+
 
 class Wire(BaseModel):
     """Ignores what it does not know."""
@@ -58,7 +60,9 @@ class WireMessage(Wire):
     content: Annotated[Content, PlainValidator(content_of)] = Content()
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: Annotated[list[WireToolCall], BeforeValidator(_list_or_empty)] = []
+    tool_calls: Annotated[
+        list[WireToolCall], Field(fail_fast=True), BeforeValidator(_list_or_empty)
+    ] = []
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -110,11 +114,14 @@ class ChatRequest(Wire, SamplingFields):
         list[WireMessage],
         Field(
             min_length=1,
+            fail_fast=True,
             description="The conversation; system messages are merged, images are `data:` URLs.",
         ),
     ]
     tools: Annotated[
-        list[WireTool], BeforeValidator(_list_or_empty), Field(description="Functions on offer.")
+        list[WireTool],
+        Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
+        BeforeValidator(_list_or_empty),
     ] = []
     tool_choice: Annotated[
         Any,

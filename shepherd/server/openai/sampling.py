@@ -1,13 +1,22 @@
 """The fields of a request that say how tokens are chosen, as OpenAI and llama.cpp name them."""
 
-from typing import Annotated, Any, cast
+from functools import cache
+from typing import Annotated, Any, cast, get_args
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
-from shepherd.sampling import MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
+from shepherd.sampling import MAX_BIASES, MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
 from shepherd.server.errors import ApiError
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
+_TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
 _BIAS_FORM = "must map tokens, by number or text, to numbers"
 
 _SAME_NAMES = (
@@ -33,6 +42,24 @@ _SAME_NAMES = (
     "ignore_eos",
 )
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
+
+
+_NUMBERS = {int, float}
+
+
+@cache
+def _number_names(model: type[BaseModel]) -> frozenset[str]:
+    """Every name by which a request may send a number."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        if _NUMBERS & set(get_args(field.annotation)):
+            alias = field.validation_alias
+            names |= (
+                {name, *(str(c) for c in alias.choices)}
+                if isinstance(alias, AliasChoices)
+                else {name}
+            )
+    return frozenset(names)
 
 
 def _ranged(name: str, description: str, *aliases: str) -> Any:
@@ -68,6 +95,8 @@ def _biases(value: object) -> object:
         pairs = [_pair(item) for item in cast(list[object], value)]
     else:
         raise ValueError(_BIAS_FORM)
+    if len(pairs) > MAX_BIASES:
+        raise ValueError(_TOO_MANY_BIASES)
     return tuple((_token(token), _bias(bias)) for token, bias in pairs) or None
 
 
@@ -79,7 +108,7 @@ def _pair(item: object) -> tuple[object, object]:
 
 def _token(token: object) -> int | str:
     if isinstance(token, str) and token:
-        return int(token) if token.isascii() and token.isdigit() else token
+        return int(token) if token.isascii() and token.isdigit() and len(token) < 20 else token
     if isinstance(token, int) and not isinstance(token, bool):
         return token
     raise ValueError(_BIAS_FORM)
@@ -174,6 +203,17 @@ class SamplingFields(BaseModel):
     top_logprobs: int | None = _ranged(
         "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any) -> object:
+        """Refuse `true` and `false` for numbers, which pydantic would take for 1 and 0."""
+        fields = cast(dict[str, object], value) if isinstance(value, dict) else {}
+        for name in fields.keys() & _number_names(cls):
+            if isinstance(fields[name], bool):
+                message = f"{name}: must be a number, not true or false"
+                raise ApiError(400, message, "invalid_value", name)
+        return cast(object, value)
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError where two do not fit together."""

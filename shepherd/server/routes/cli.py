@@ -18,7 +18,7 @@ from shepherd.backends.cliclient.vocabulary import (
     UpdateKind,
 )
 from shepherd.images import check_count, decode_image
-from shepherd.server.body import read_json
+from shepherd.server.body import BodyReader
 from shepherd.server.connection import while_connected
 from shepherd.server.conversation.follow import watch, watch_request
 from shepherd.server.conversation.log import frame
@@ -98,7 +98,7 @@ def cli_router(conversation: SharedConversation, settings: ServerSettings) -> AP
 def _add_requests(
     router: APIRouter, conversation: SharedConversation, settings: ServerSettings
 ) -> None:
-    limit = settings.max_body_bytes
+    bodies = BodyReader(settings.max_body_bytes)
 
     @router.post("/request")
     async def send_request(request: Request) -> Response:
@@ -109,7 +109,7 @@ def _add_requests(
         answer. 503 with `Retry-After` when too many wait.
         """
         named = _named_client(request)
-        asked = await read_json(request, PromptBody, limit)
+        asked = await bodies.read(request, PromptBody)
         client = named or f"client_{secrets.token_hex(12)}"
         if named or asked.stream:
             conversation.presence.seen(client)
@@ -154,7 +154,7 @@ def _add_requests(
 def _add_session(
     router: APIRouter, conversation: SharedConversation, settings: ServerSettings
 ) -> None:
-    limit = settings.max_body_bytes
+    bodies = BodyReader(settings.max_body_bytes)
 
     @router.get("/updates")
     async def read_updates(request: Request) -> Response:
@@ -192,7 +192,7 @@ def _add_session(
         With `always` the rules that the question named are stored.
         """
         client = _named_client(request)
-        body = await read_json(request, DecisionBody, limit)
+        body = await bodies.read(request, DecisionBody)
         conversation.approver.decide(id, client, Approval(Choice(body.decision), body.reason))
         return JsonResponse({"id": id, "decision": body.decision})
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
-from shepherd.server.body import read_json
+from shepherd.server.body import BodyReader
 from shepherd.server.connection import while_connected
 from shepherd.server.context import ServerContext
 from shepherd.server.errors import answer_cut, log_failure, to_api_error
@@ -21,11 +21,15 @@ from shepherd.server.openai.to_session import choice_count, session_from_request
 from shepherd.server.sse import EventStreamResponse, Frames, frame
 from shepherd.server.wire import JsonResponse
 
+MANY_MESSAGES = 500
+"""More are translated beside the event loop."""
+
 
 def chat_router(context: ServerContext) -> APIRouter:
     """The chat completions route."""
     router = APIRouter()
     backend, settings = context.backend, context.settings
+    bodies = BodyReader(settings.max_body_bytes)
 
     @router.post("/v1/chat/completions")
     async def create_chat_completion(request: Request) -> Response:
@@ -34,9 +38,12 @@ def chat_router(context: ServerContext) -> APIRouter:
         The prompt is processed before the first header is sent, so a conversation that does not
         fit is a 400 `context_length_exceeded` either way. Hanging up stops the work.
         """
-        asked = await read_json(request, ChatRequest, settings.max_body_bytes)
+        asked = await bodies.read(request, ChatRequest)
         check_images(asked, backend.info)
-        session = session_from_request(asked, thinking=settings.thinking)
+        if len(asked.messages) > MANY_MESSAGES:
+            session = await bodies.run(session_from_request, asked, thinking=settings.thinking)
+        else:
+            session = session_from_request(asked, thinking=settings.thinking)
         answer = ChatAnswer.to_request(asked, session, backend.info.id)
         count = choice_count(asked, settings.max_choices)
         limit = token_limit(asked, settings.max_tokens)

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.server.body import read_json
+from shepherd.server.body import BodyReader
 from shepherd.server.connection import while_connected
 from shepherd.server.openai.requests import Wire
 from shepherd.server.settings import ServerSettings
@@ -41,6 +41,7 @@ class ExecuteRequest(Wire):
 def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
     """The routes that list and run tools."""
     router = APIRouter(prefix="/v1/tools")
+    bodies = BodyReader(settings.max_body_bytes)
 
     @router.get("")
     async def list_tools() -> JsonResponse:
@@ -58,7 +59,7 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
         `--server-tools`.
         """
-        asked = await read_json(request, ExecuteRequest, settings.max_body_bytes)
+        asked = await bodies.read(request, ExecuteRequest)
         call_id = asked.tool_call_id or f"call_{secrets.token_hex(8)}"
         call = ToolCall(call_id, asked.name, asked.arguments)
         result = await while_connected(request.receive, tools.run(call))

@@ -195,7 +195,7 @@ async def serving(
         session, backend, lambda approver: runner(directory, approver), log=log, clock=clock
     )
     app = create_conversation_app(conversation, settings, keys)
-    server = DrainingServer(AccessLog(app), "started", conversation.drain)
+    server = DrainingServer(AccessLog(app), "started", conversation.drain, settings=settings)
     sock = bind(settings)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with AsyncExitStack() as stack:

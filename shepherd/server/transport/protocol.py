@@ -1,0 +1,233 @@
+"""Uvicorn's HTTP protocol with time limits, and with every refusal as an error object."""
+
+import asyncio
+import logging
+import math
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.framing import StrictConnection
+from shepherd.server.transport.table import ConnectionTable
+from shepherd.server.wire import to_json
+
+logger = logging.getLogger(__name__)
+
+MIN_BODY_RATE = 16 * 1024
+"""Bytes of a body that give a client another second."""
+
+DRAIN_FACTOR = 4
+"""How often the largest body may follow an answer that did not wait for it."""
+
+LINGER_SECONDS = 2.0
+"""How long a refused client may go on writing before it reads why."""
+
+_SLICE = 16 * 1024
+
+
+class _Awaited(StrEnum):
+    """What the client is to send next."""
+
+    REQUEST = "request"
+    HEAD = "head"
+    BODY = "body"
+    NOTHING = "nothing"
+
+
+class HttpProtocol(H11Protocol):
+    """One connection. `ConnectionTable` calls `check`, which ends it when a limit has passed."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        settings: ServerSettings,
+        table: ConnectionTable,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = self._strict = StrictConnection()
+        self.address = ""
+        self._settings = settings
+        self._table = table
+        self._phase: object = None
+        self._since = self._checked = self.loop.time()
+        self._received = 0
+        self._unsent_since: float | None = None
+        self._lingers_since: float | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for the head of a request."""
+        return self._strict.their_state is h11.IDLE and self._lingers_since is None
+
+    @property
+    def _cycle(self) -> RequestResponseCycle | None:
+        """The request that was read last; uvicorn's type does not say that there may be none."""
+        return self.cycle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Admit the connection, or refuse it at once."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if self._table.admit(self):
+            self._follow()
+            return
+        message = "There are too many connections; close some, or try again later."
+        headers = {"Retry-After": "1"}
+        error = ApiError(503, message, "too_many_connections", type=SERVER_ERROR, headers=headers)
+        transport.write(raw_response(error))
+        self._lingers_since = self.loop.time()
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room for another."""
+        self._table.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, in slices: each is checked against the limits before the next."""
+        for start in range(0, len(data), _SLICE):
+            if self._lingers_since is not None or self.transport.is_closing():
+                return
+            piece = data[start : start + _SLICE]
+            self._received += len(piece)
+            super().data_received(piece)
+            self._follow()
+        self._check_drained()
+
+    def on_response_complete(self) -> None:
+        """Count the time of the next request from here."""
+        if self._lingers_since is None:
+            super().on_response_complete()
+            self._follow()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._unsent_since = None
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """Close what is idle; a running request ends first."""
+        if self._lingers_since is not None:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request with its reason; `msg` is uvicorn's, which names none."""
+        self._refuse(self._strict.refusal)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle for too long."""
+        if self._lingers_since is None:
+            super().timeout_keep_alive_handler()
+
+    def close_idle(self) -> None:
+        """Close it to make room for another."""
+        self.transport.abort()
+
+    def check(self, now: float) -> None:
+        """End the connection if the client reads or writes too slowly."""
+        elapsed, self._checked = now - self._checked, now
+        if self._lingers_since is not None:
+            if now - self._lingers_since > LINGER_SECONDS:
+                self.transport.abort()
+            return
+        if self.flow.read_paused:
+            self._since += elapsed  # the server lets the client wait
+        elif now - self._since > self._allowed_seconds():
+            self._time_out()
+        self._check_unsent(now)
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def _follow(self) -> None:
+        """Start the clock anew when a head, a body or the wait for a head begins."""
+        phase = (self._waits_for(), self.cycle)
+        if phase != self._phase:
+            self._phase, self._since, self._received = phase, self.loop.time(), 0
+
+    def _waits_for(self) -> _Awaited:
+        state = self._strict.their_state
+        if state is h11.SEND_BODY:
+            return _Awaited.BODY
+        if state is not h11.IDLE:
+            return _Awaited.NOTHING
+        return _Awaited.HEAD if self._strict.trailing_data[0] else _Awaited.REQUEST
+
+    def _allowed_seconds(self) -> float:
+        patience = self._settings.read_timeout
+        match self._waits_for():
+            case _Awaited.BODY:
+                return patience + self._received / MIN_BODY_RATE
+            case _Awaited.REQUEST if self._cycle is not None:
+                return max(patience, self.timeout_keep_alive)
+            case _Awaited.NOTHING:
+                return math.inf
+            case _:
+                return patience
+
+    def _time_out(self) -> None:
+        awaited = self._waits_for()
+        if awaited is _Awaited.REQUEST:
+            self.transport.abort()
+            return
+        message = f"The request's {awaited} took longer than this server waits."
+        self._refuse(ApiError(408, message, "request_timeout"))
+
+    def _check_unsent(self, now: float) -> None:
+        if not self.transport.get_write_buffer_size():
+            self._unsent_since = None
+        elif self._unsent_since is None:
+            self._unsent_since = now
+        elif now - self._unsent_since > self._settings.write_timeout:
+            logger.warning("%s does not read its answer: the connection is closed", self.address)
+            self.transport.abort()
+
+    def _check_drained(self) -> None:
+        """End a client that goes on sending a body that is not wanted any more."""
+        answered = self._cycle is not None and self._cycle.response_complete
+        limit = DRAIN_FACTOR * self._settings.max_body_bytes
+        if answered and self._strict.their_state is h11.SEND_BODY and self._received > limit:
+            self.transport.abort()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer with an error if nothing was answered yet; then end the connection."""
+        self._unset_keepalive_if_required()
+        self._lingers_since = self.loop.time()
+        answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+        cycle = self._cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answered:
+            self.transport.abort()
+            return
+        self.transport.write(raw_response(error))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def raw_response(error: ApiError) -> bytes:
+    """The bytes of an answer that ends its connection."""
+    body = to_json(error.body()).encode()
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",
+        **error.headers,
+    }
+    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
