@@ -24,9 +24,10 @@ _DRAIN_FACTOR = 4
 _BUFFER_FACTOR = 16
 _PARSERS = 2
 
-_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*)\\u"
-    rb"(?:([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|[dD][89a-fA-F][0-9a-fA-F]{2})"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|[\s\S])"
 )
 _JSON_TYPE = re.compile(r"application/[^\s;]+\+json")
 _BOM = b"\xef\xbb\xbf"
@@ -121,8 +122,9 @@ def _parse(body: bytes, model: type[M]) -> M:
 
 def _without_lone_surrogates(body: bytes) -> bytes:
     """Text that was cut inside an emoji comes as half a pair: it becomes U+FFFD."""
-    return _SURROGATE.sub(_repaired, body.removeprefix(_BOM))
+    body = body.removeprefix(_BOM)
+    return _ESCAPE.sub(_repaired, body) if _SURROGATE.search(body) else body
 
 
-def _repaired(found: re.Match[bytes]) -> bytes:
-    return found[0] if found[2] else found[1] + rb"\ufffd"
+def _repaired(escape: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if escape[1] else escape[0]

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shepherd.errors import ConfigError
 from shepherd.server.errors import SERVER_ERROR, ApiError
 from shepherd.server.keys import KeyStore
+from shepherd.server.revocation import RevocableRequest
 from shepherd.server.settings import ServerSettings
 from shepherd.server.wire import JsonResponse
 
@@ -25,7 +26,8 @@ OPEN_PATHS = frozenset({"/health"})
 class Guard:
     """Middleware that lets a request in or answers it with an error.
 
-    With keys, every path but the health check needs one. Without, the server listens on loopback
+    With keys, every path but the health check needs one, and a request ends when its key is
+    removed. Without, the server listens on loopback
     (unless `insecure` insists otherwise), and the Host and Origin headers must name this machine:
     a web page whose name was made to resolve to 127.0.0.1 (DNS rebinding) or that posts across
     sites is refused.
@@ -37,13 +39,19 @@ class Guard:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope), scope["path"])
-            if refusal is not None:
-                response = JsonResponse(refusal.body(), refusal.status, refusal.headers)
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), scope["path"]
+        refusal = self._refusal(headers, path)
+        if refusal is not None:
+            response = JsonResponse(refusal.body(), refusal.status, refusal.headers)
+            await response(scope, receive, send)
+        elif self._keys is None or path in OPEN_PATHS:
+            await self._app(scope, receive, send)
+        else:
+            request = RevocableRequest(scope, receive, send)
+            await request.serve(self._app, self._keys, _given_key(headers))
 
     def _refusal(self, headers: Headers, path: str) -> ApiError | None:
         if self._keys is not None:

@@ -1,6 +1,7 @@
 """Runs the server until a signal ends it."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -98,6 +99,7 @@ async def serve_service(
                 service.drain,
                 settings=settings,
             )
+            gc.freeze()  # collections then look at what requests leave, not at all modules
             start_listening(sock, settings)
             await server.serve(sockets=[sock])
             await server.end_requests()

@@ -9,7 +9,7 @@ from shepherd.server.errors import ApiError
 MAX_VALUES = 100_000
 """Values in one body, nested ones counted: parsing more takes long enough to be felt by others."""
 
-MAX_ESCAPES = 2_000_000
+MAX_ESCAPES = 1_000_000
 
 _SLICE = 64 * 1024
 _ESCAPE = re.compile(rb"\\[\s\S]")

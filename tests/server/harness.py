@@ -115,6 +115,20 @@ class RunningServer(Generic[B]):
                     received += chunk
         return bytes(received)
 
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def tasks(self) -> int:
+        """Requests that are being answered."""
+        return len(self._server.server_state.tasks)
+
+    def connect(self) -> socket.socket:
+        """A connection over which nothing was sent yet."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
     def connect_and_post(self, body: dict[str, Any]) -> socket.socket:
         """A connection over which a request was sent and nothing was read yet."""
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)

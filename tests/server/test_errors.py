@@ -145,9 +145,9 @@ def test_what_is_no_json_object_is_a_400(server: Scripted, body: bytes) -> None:
     error_of(response)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "json"])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "json"])
 def test_other_content_types_are_refused(server: Scripted, kind: str) -> None:
-    headers = {"Content-Type": kind} if kind else {}
+    headers = {"Content-Type": kind}
     response = httpx.post(server.url + CHAT, content=b"{}", headers=headers, timeout=PATIENCE)
     assert response.status_code == 415
     assert error_of(response)["code"] == "unsupported_media_type"

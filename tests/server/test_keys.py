@@ -55,6 +55,19 @@ def test_the_file_is_private_from_its_creation(store: KeyStore) -> None:
     assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
 
 
+def test_another_user_s_file_closes_the_door(
+    store: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = store.add("k")
+    owner = store.path.stat().st_uid
+    if owner == 0:  # the file becomes another user's
+        os.chown(store.path, 12_345, -1)
+    else:  # the user becomes another
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(KeyStoreError, match="another user's"):
+        KeyStore(store.path).verify(key)
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620])
 def test_a_file_open_to_others_closes_the_door(store: KeyStore, mode: int) -> None:
     key = store.add("k")

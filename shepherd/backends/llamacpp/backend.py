@@ -23,6 +23,7 @@ from shepherd.backends.inprocess.room import check_room
 from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
 from shepherd.backends.inprocess.text_thread import TextThread
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.length import LengthLimit
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.sampling.bias import resolve_biases
@@ -65,6 +66,7 @@ class LlamaCppBackend(Backend):
         self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
+        self._limit = LengthLimit(self._vocab, self._context_size)
         self._capacity = engine.context.sequences + engine.max_queue
         self._grammars = GrammarWorkshop(lambda: text.run(_tokenizer, vocab))
         self._jobs: set[Job] = set()
@@ -179,6 +181,7 @@ class LlamaCppBackend(Backend):
         session = thinking_as(session, thinking=self.thinking)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
+        await self._text.run(self._limit.check_session, session)
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = await self._text.run(resolve_biases, sampling, self._vocab)
         tools = list(session.tools)
@@ -207,7 +210,7 @@ class LlamaCppBackend(Backend):
 
     async def _build(self, session: Session) -> Prompt:
         conversation = self._sessions.conversation(session)
-        return await self._text.run(self._prompts.build, conversation)
+        return await self._text.run(self._prompts.build, conversation, self._limit.check_text)
 
     async def _constraint(self, session: Session, prompt: Prompt) -> CompiledConstraint | None:
         constraint = await self._text.run(self._constrainer.constraint, session, prompt.text_tail)

@@ -6,6 +6,8 @@ from typing import Any, cast
 from shepherd.messages import JsonObject
 
 _MAX_NESTING = 3
+_MAX_PARSED = 256 * 1024
+_MAX_REPAIRED = 16 * 1024
 
 
 def arguments_object(given: object) -> JsonObject:
@@ -26,10 +28,15 @@ def arguments_object(given: object) -> JsonObject:
 
 
 def _parse(text: str) -> object:
-    """The JSON in `text`; cut-off JSON is closed, no JSON gives an unusable value."""
+    """The JSON in `text`; cut-off JSON is closed, no JSON gives an unusable value.
+
+    Long texts are not repaired, and longer ones not parsed: others wait for that.
+    """
+    if len(text) > _MAX_PARSED:
+        return False
     if not text.strip():
         return {}
-    for candidate in (text, text + _closers(text)):
+    for candidate in (text, text + _closers(text)) if len(text) <= _MAX_REPAIRED else (text,):
         try:
             parsed: object = json.loads(candidate, strict=False, parse_constant=_no_constant)
         except (ValueError, RecursionError):

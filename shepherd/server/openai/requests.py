@@ -17,7 +17,15 @@ from shepherd.server.openai.arguments import arguments_object
 from shepherd.server.openai.content import Content, content_of
 from shepherd.server.openai.sampling import SamplingFields
 
+MAX_MESSAGES = 10_000
 MAX_TOOLS = 1000
+
+
+def _few_messages(value: object) -> object:
+    """Count before each message is looked at."""
+    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
+        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
+    return cast(object, value)
 
 
 class Wire(BaseModel):
@@ -117,6 +125,7 @@ class ChatRequest(Wire, SamplingFields):
             fail_fast=True,
             description="The conversation; system messages are merged, images are `data:` URLs.",
         ),
+        BeforeValidator(_few_messages),
     ]
     tools: Annotated[
         list[WireTool],

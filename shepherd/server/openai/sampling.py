@@ -17,7 +17,10 @@ from shepherd.server.errors import ApiError
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
-_BIAS_FORM = "must map tokens, by number or text, to numbers"
+MAX_BIAS_CHARACTERS = 256
+_BIAS_FORM = (
+    f"must map tokens, by number or text of at most {MAX_BIAS_CHARACTERS} characters, to numbers"
+)
 
 _SAME_NAMES = (
     "temperature",
@@ -107,7 +110,7 @@ def _pair(item: object) -> tuple[object, object]:
 
 
 def _token(token: object) -> int | str:
-    if isinstance(token, str) and token:
+    if isinstance(token, str) and 0 < len(token) <= MAX_BIAS_CHARACTERS:
         return int(token) if token.isascii() and token.isdigit() and len(token) < 20 else token
     if isinstance(token, int) and not isinstance(token, bool):
         return token

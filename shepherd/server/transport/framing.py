@@ -72,7 +72,7 @@ class StrictConnection(h11.Connection):
         self._chunks = self._body_bytes = 0
         names = {name for name, _ in request.headers}
         if request.http_version not in _VERSIONS:
-            self._refuse(505, "Only HTTP/1.0 and HTTP/1.1 are served.")
+            self._refuse(505, "Only versions 1.0 and 1.1 of HTTP are served.")
         if b"transfer-encoding" in names:
             if b"content-length" in names:
                 self._refuse(400, "Transfer-Encoding and Content-Length exclude each other.")

@@ -66,7 +66,8 @@ async def test_wrong_paths_and_methods(
 async def test_large_and_foreign_bodies_are_refused(work: Path) -> None:
     async with serving("text: ok", work, settings=ServerSettings(port=0, max_body_bytes=1024)) as s:
         assert (await s.ask("x" * 2000)).status_code == 413
-        text = await s.http.post("/request", content='{"prompt": "hi"}')
+        form = {"Content-Type": "text/plain"}
+        text = await s.http.post("/request", content='{"prompt": "hi"}', headers=form)
         assert text.status_code == 415
 
 

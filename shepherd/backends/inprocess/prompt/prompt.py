@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shepherd.backends.inprocess.grammar.calls import (
@@ -89,9 +89,13 @@ class PromptBuilder:
         """Whether history is tokenized only once; not where special tokens overlap."""
         return self._tokenize == self._fragments.tokenize
 
-    def build(self, conversation: Conversation) -> Prompt:
-        """The prompt for the assistant's next message."""
+    def build(
+        self, conversation: Conversation, check: Callable[[str], None] | None = None
+    ) -> Prompt:
+        """The prompt for the assistant's next message; `check` sees its text before its tokens."""
         rendered, warning = self._render(conversation)
+        if check is not None:
+            check(rendered)
         tokens, tail = self._tokenize(rendered)
         text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
         return Prompt(tokens, tail, text_tail, warning)

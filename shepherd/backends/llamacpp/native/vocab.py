@@ -111,6 +111,11 @@ class Vocab:
         return TokenBytes([self.piece(token) for token in range(self.size)], self.ends)
 
     @cached_property
+    def longest(self) -> int:
+        """The bytes of the longest token."""
+        return max(len(self.piece(token)) for token in range(self.size))
+
+    @cached_property
     def suppressed(self) -> list[int]:
         """The tokens that the model's file says must never be generated."""
         count = ctypes.c_int32(0)
