@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
@@ -106,14 +107,16 @@ def reveal_lines(text: str) -> str:
 
 def count_hidden(text: str) -> int:
     """How many characters of `text`, newlines and tabs aside, are hidden."""
-    return sum(is_hidden(match[0]) for match in _NOT_ASCII_PRINTABLE.finditer(text))
+    if text.isascii() and _NOT_ASCII_PRINTABLE.search(text) is None:
+        return 0
+    return sum(n for c, n in Counter(text).items() if c not in "\t\n" and is_hidden(c))
 
 
 def count_right_to_left(text: str) -> int:
     """How many characters a terminal may show in another order than they stand in."""
     if text.isascii():
         return 0
-    return sum(_is_right_to_left(match[0]) for match in _NOT_ASCII_PRINTABLE.finditer(text))
+    return sum(n for c, n in Counter(text).items() if _is_right_to_left(c))
 
 
 @cache

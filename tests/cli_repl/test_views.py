@@ -61,6 +61,13 @@ def test_a_long_diff_is_cut_and_says_so() -> None:
     assert "43 more lines" in lines[-1]
 
 
+def test_a_line_without_end_is_cut_and_says_so() -> None:
+    shown = PLAIN.paint_all(display_pieces("x" * 1_000_000 + "\nlast"), 80)
+    assert len(shown) < 200_000
+    assert shown.endswith("(1 more line)\n")
+    assert PLAIN.paint_all(display_pieces("x" * 1_000_000), 80).endswith("(the line goes on)\n")
+
+
 def test_a_diff_is_coloured() -> None:
     diff = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n"
     shown = Painter().paint_all(display_pieces(diff), 80)

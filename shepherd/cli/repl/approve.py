@@ -29,7 +29,8 @@ class TerminalApprover:
             self._renderer.announce(request.call)
             self._renderer.activity.stop()
             try:
-                answer = await self._surface.ask(approval_question(request))
+                question = await asyncio.to_thread(approval_question, request)
+                answer = await self._surface.ask(question)
             finally:
                 self._renderer.preview(request.call, request.preview)
             feedback = ""

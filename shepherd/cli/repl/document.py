@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from shepherd.tools.invisible import pieces
 from shepherd.tools.text import counted
@@ -20,8 +20,7 @@ _HIDING_BLANKS = re.compile(r"[ \t]{40,}|[ \t]+$")
 _DIFF_STYLES = {"+": "added", "-": "removed", "@": "hunk", " ": "quiet", "\\": "quiet"}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line, or a segment of a long one.
 
     `sign` is what a diff begins it with. `span` is how many lines of the text it stands for, 0 for
@@ -76,14 +75,23 @@ def text_lines(text: str) -> Iterator[Line]:
     """All lines of `text`, a diff in its colours."""
     signed = is_diff(text)
     lines = (_line(line, signed=signed) for line in text.split("\n"))
-    for (blank, _), group in groupby(lines, lambda line: (not line.text.strip(" \t"), line.sign)):
-        run = list(group)
-        if blank and len(run) > MAX_BLANK_LINES:
-            marker = f"<{counted(len(run), 'blank line')}>"
-            yield Line(marker, run[0].style, run[0].sign, len(run), is_marker=True)
+    for (is_blank, sign), group in groupby(lines, _kind):
+        if not is_blank:
+            for line in group:
+                yield from _segments(line)
             continue
-        for line in run:
-            yield from _segments(line)
+        run = list(group)
+        if len(run) > MAX_BLANK_LINES:
+            marker = f"<{counted(len(run), 'blank line')}>"
+            yield Line(marker, run[0].style, sign, len(run), is_marker=True)
+        else:
+            yield from run
+
+
+def _kind(line: Line) -> tuple[bool, str]:
+    """Whether a line is blank, and what sign a run of such lines shares."""
+    is_blank = not line.text.strip(" \t")
+    return is_blank, line.sign if is_blank else ""
 
 
 def _line(line: str, *, signed: bool) -> Line:

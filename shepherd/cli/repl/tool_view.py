@@ -1,6 +1,7 @@
 """Tool calls and their results in a line or two, changes as coloured diffs."""
 
 import json
+from itertools import islice
 
 from rich.text import Text
 
@@ -62,13 +63,14 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
 
 def display_pieces(display: str) -> list[Piece]:
     """A diff in colours, or any text indented; of a long one the beginning and how much follows."""
-    lines = list(text_lines(display.rstrip("\n")))
-    text = Text()
-    for line in lines[:MAX_DIFF_LINES]:
-        text.append_text(_display_line(line))
-    rest = sum(line.span for line in lines[MAX_DIFF_LINES:])
-    if rest:
-        text.append(f"    ({counted(rest, 'more line')})\n", style="quiet")
+    display = display.rstrip("\n")
+    lines = list(islice(text_lines(display), MAX_DIFF_LINES + 1))
+    shown = lines[:MAX_DIFF_LINES]
+    text = Text().join(map(_display_line, shown))
+    if len(lines) > len(shown):
+        more = display.count("\n") + 1 - sum(line.span for line in shown)
+        what = counted(more, "more line") if more else "the line goes on"
+        text.append(f"    ({what})\n", style="quiet")
     text.rstrip()
     return [Piece(text, soft_wrap=True)]
 
