@@ -15,6 +15,7 @@ from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from tests.patience import PATIENCE
 
 RULE = Rule("write", "{cwd}/new.txt", Decision.ALLOW, "/work")
 REQUEST = ApprovalRequest(
@@ -33,7 +34,9 @@ async def _asked(lines: str, request: ApprovalRequest = REQUEST) -> tuple[Approv
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(lines), target)
     approver = TerminalApprover(surface, Renderer(surface, Status(), "ansi_dark"))
     asking = asyncio.ensure_future(approver.ask(request))
-    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        while "Allow" not in target.getvalue():
+            await asyncio.sleep(0.001)
     running = asyncio.ensure_future(surface.run())
     approval = await asking
     surface.leave()
