@@ -50,4 +50,8 @@ def candidates() -> tuple[Box, ...]:
         from shepherd.tools.sandbox.landlock import BareLandlock, Landlock
 
         return (Bubblewrap(), Landlock(), BareLandlock())
+    if sys.platform == "darwin":
+        from shepherd.tools.sandbox.macos import SandboxExec
+
+        return (SandboxExec(),)
     return ()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from shepherd.tools.sandbox.inside.rules import (
@@ -21,7 +22,8 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 def box_rights(shown: Iterable[Mount]) -> Rights:
     """The rights in a file system of our own, where mounts already say what is read-only."""
-    writable = [str(m.target) for m in shown if m.kind is MountKind.WRITE]
+    kinds = (MountKind.WRITE, MountKind.TEMPORARY)
+    writable = [str(m.target) for m in shown if m.kind in kinds]
     places = [(path, WRITE) for path in (*writable, "/dev/shm")]
     return [("/", READ), ("/dev", USE), ("/proc", READ | WRITE_FILE), *places]
 
@@ -36,25 +38,31 @@ def bare_rights(
     """
     rights = [(f"/dev/{name}", USE) for name in _DEVICES]
     rights.append(("/proc", READ))
-    kept, masked = frozenset(protected), frozenset(hidden)
+    kept, masked = {*map(str, protected)}, {*map(str, hidden)}
     for mount in shown:
         if mount.kind is not MountKind.LINK:
-            right = WRITE if mount.kind is MountKind.WRITE else READ
-            rights += _grants(mount.source, right, kept, masked)
+            right = READ if mount.kind is MountKind.READ else WRITE
+            rights += _grants(str(mount.source), right, kept, masked)
     return rights
 
 
 def _grants(
-    path: Path, right: int, kept: frozenset[Path], masked: frozenset[Path]
+    path: str, right: int, kept: AbstractSet[str], masked: AbstractSet[str]
 ) -> Iterator[tuple[str, int]]:
     if path in masked:
         return
     right = READ if path in kept else right
     special = masked if right == READ else masked | kept
-    if not any(other.is_relative_to(path) for other in special if other != path):
-        yield str(path), right
+    prefix = f"{path}/"
+    below = {other for other in special if other.startswith(prefix)}
+    if not below:
+        yield path, right
         return
-    yield str(path), READ_DIRECTORY | EXECUTE
+    yield path, READ_DIRECTORY | EXECUTE
+    names = {other.removeprefix(prefix).partition("/")[0] for other in below}
     with os.scandir(path) as entries:
         for entry in entries:
-            yield from _grants(Path(entry.path), right, kept, masked)
+            if entry.name in names:
+                yield from _grants(entry.path, right, kept & below, masked & below)
+            else:
+                yield entry.path, right

@@ -15,6 +15,7 @@ from shepherd.tools.sandbox.toolchains import (
     HOME_TOOLS,
     SYSTEM,
     SYSTEM_SECRETS,
+    is_below,
     real,
     tool_paths,
 )
@@ -28,6 +29,7 @@ class MountKind(IntEnum):
     READ = 0
     WRITE = 1
     LINK = 2  # a symbolic link to `source`
+    TEMPORARY = 3  # an empty file system in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,13 @@ def visible_mounts(
     base = [*_system(profile)]
     base += [Mount(temp, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]
     if len(home.parts) > 1:
-        base.append(Mount(MountKind.WRITE, home, private.home))
+        base.append(Mount(MountKind.TEMPORARY, home, private.home))
     return [*base, *_visible(profile, environment)]
 
 
 def check_cwd(profile: Profile, shown: Iterable[Mount]) -> None:
     """Raises ToolError if the command can't start where it should."""
-    if not any(real(profile.cwd).is_relative_to(mount.target) for mount in shown):
+    if not any(is_below(real(profile.cwd), mount.target) for mount in shown):
         raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
 
 
@@ -141,10 +143,10 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
 
 
 def _is_shown(path: Path, visible: Iterable[Mount]) -> bool:
-    covers = [mount for mount in visible if path.is_relative_to(mount.target)]
+    covers = [mount for mount in visible if is_below(path, mount.target)]
     if not covers:
         return False
-    last = max(covers, key=lambda mount: len(mount.target.parts))
+    last = max(covers, key=lambda mount: len(str(mount.target)))
     return last.source == last.target
 
 
@@ -154,16 +156,16 @@ def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:
         parent
         for path in paths
         for top in tops
-        if path.is_relative_to(top)
+        if is_below(path, top)
         for parent in path.parents
-        if parent != top and parent.is_relative_to(top)
+        if parent != top and is_below(parent, top)
     }
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
     outer: list[Path] = []
     for path in sorted(paths):
-        if not any(path.is_relative_to(other) for other in outer):
+        if not any(is_below(path, other) for other in outer):
             outer.append(path)
     return outer
 

@@ -29,7 +29,7 @@ class PrivateFiles:
 
     @property
     def home(self) -> Path:
-        """What the command sees in place of the home directory."""
+        """The command's home directory where nothing can be mounted on the real one."""
         return self.base / "home"
 
     @property

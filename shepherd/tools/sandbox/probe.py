@@ -63,7 +63,10 @@ class _Canaries:
         return Profile(self.root, self.root, Path.home(), (protected,), (hidden,))
 
     def program(self) -> Program:
-        paths = [self.base / "outside", *(self.root / n for n in ("secret", "protected", "made"))]
+        paths = [
+            self.base / "outside",
+            *(self.root / n for n in ("secret", "protected", "work/made")),
+        ]
         port = str(self.tcp.getsockname()[1])
         python = str(real(Path(sys.executable)))
         argv = [python, "-I", "-S", "-c", _ATTACK, *map(str, paths), port]
@@ -80,7 +83,7 @@ class _Canaries:
             yield "a network socket was reached"
         if _reached(self.unix):
             yield "a local socket was reached"
-        if not (self.root / "made").exists() or "ran" not in output:
+        if not (self.root / "work" / "made").exists() or "ran" not in output:
             yield "an ordinary command failed"
 
 
@@ -123,7 +126,7 @@ def _attack(box: Box) -> tuple[list[str], str]:
 
 
 def _prepare(canaries: _Canaries) -> None:
-    canaries.root.mkdir()
+    (canaries.root / "work").mkdir(parents=True)
     (canaries.base / "outside").write_text("kept", "utf-8")
     (canaries.root / "protected").write_text("kept", "utf-8")
     (canaries.root / "secret").write_text(canaries.secret, "utf-8")

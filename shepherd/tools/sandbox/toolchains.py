@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from shepherd.tools.sandbox.profile import Profile
@@ -22,8 +22,6 @@ SYSTEM = (
     "/snap",
     "/run/current-system",
     "/sys/devices/system",
-    "/sys/fs/cgroup",
-    "/sys/kernel/mm",
     "/var/cache/fontconfig",
     "/var/lib/alternatives",
     "/var/lib/dpkg",
@@ -136,6 +134,7 @@ HOME_STARTUP = (
 )
 """What runs by itself, or decides what does: protected where it lies in the working directory."""
 
+_PLAIN = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 _VARIABLES = (
     "CONDA_PREFIX",
     "GOROOT",
@@ -152,40 +151,40 @@ _VENVS = (".venv", "venv", "env")
 
 def tool_paths(profile: Profile, environment: Mapping[str, str]) -> list[Path]:
     """The existing paths outside of the system that commands need to read."""
-    return [
-        path
-        for path in dict.fromkeys(_all_tools(profile, environment))
-        if path.exists() and _narrow(path, profile)
-    ]
+    root, home = real(profile.root), real(profile.home)
+    found = [*map(real, home_tools(profile)), *_named(root, environment)]
+    found += [*_linked_environments(root), *_worktree(root)]
+    return [path for path in dict.fromkeys(found) if _is_narrow(path, (root, home))]
 
 
 def home_tools(profile: Profile) -> list[Path]:
     """The toolchains in the home directory, by the names that they have there."""
-    return [path for name in HOME_TOOLS if (path := profile.home / name).exists()]
+    home = str(profile.home)
+    return [profile.home / name for name in HOME_TOOLS if os.access(f"{home}/{name}", os.F_OK)]
 
 
-def _all_tools(profile: Profile, environment: Mapping[str, str]) -> Iterator[Path]:
-    for name in HOME_TOOLS:
-        yield real(profile.home / name)
-    outside = [
+def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """What PATH and other variables name, and the Python that runs this."""
+    names = [
         *environment.get("PATH", "").split(os.pathsep),
         *(environment.get(name, "") for name in _VARIABLES),
         sys.base_prefix,
         sys.base_exec_prefix,
-        str(Path(sys.executable).resolve().parent),
+        str(interpreter().parent),
     ]
-    for text in outside:
-        path = Path(text)
-        if path.is_absolute() and not real(path).is_relative_to(real(profile.root)):
-            yield real(path)
-    yield from _linked_environments(real(profile.root))
-    yield from _worktree(real(profile.root))
+    for name in dict.fromkeys(names):
+        if not name.startswith("/") or name in _PLAIN or not os.access(name, os.F_OK):
+            continue
+        path = real(Path(name))
+        if not is_below(path, root):
+            yield path
+            if os.access(f"{name}/../pyvenv.cfg", os.F_OK):
+                yield real(path.parent)  # the packages of the programs there
 
 
-def _narrow(path: Path, profile: Profile) -> bool:
+def _is_narrow(path: Path, broad: Iterable[Path]) -> bool:
     """Whether nothing but a tool lies there: no home, and nothing that holds one or the root."""
-    broad = (real(profile.home), real(profile.root))
-    return len(path.parts) > 2 and not any(place.is_relative_to(path) for place in broad)
+    return len(path.parts) > 2 and not any(is_below(place, path) for place in broad)
 
 
 def _linked_environments(root: Path) -> Iterator[Path]:
@@ -215,6 +214,12 @@ def _line(path: Path) -> str:
             return file.readline(4096).strip()
     except OSError:
         return ""
+
+
+def is_below(path: Path, top: Path) -> bool:
+    """Whether an absolute path is `top` or lies in it; several times as fast as pathlib's."""
+    text, prefix = str(path), str(top)
+    return text == prefix or text.startswith(prefix if prefix == "/" else f"{prefix}/")
 
 
 def real(path: Path) -> Path:

@@ -1,0 +1,1 @@
+"""What a box costs, and what works inside."""

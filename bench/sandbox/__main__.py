@@ -1,0 +1,40 @@
+"""`python -m bench.sandbox`: what a box costs, and what works inside."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench.sandbox.everyday import compare
+from bench.sandbox.starts import measure, table
+from bench.table import machine
+from shepherd.tools.sandbox.find import candidates
+from shepherd.tools.sandbox.probe import probe
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print both tables."""
+    options = _options(arguments)
+    attempts = [(box, probe(box)) for box in candidates()]
+    boxes = [box for box, attempt in attempts if attempt.ok and box.name in options.boxes]
+    print(f"{machine()}\n")
+    for _box, attempt in attempts:
+        if not attempt.ok:
+            print(f"{attempt.name} does not work here: {attempt.reason}\n")
+    print(f"Start of `true`, {options.rounds} rounds:\n\n{table(measure(boxes, options.rounds))}\n")
+    if options.everyday:
+        everyday = compare(boxes)
+        print(f"Everyday commands:\n\n{everyday.table()}\n\n{everyday.details()}")
+    return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    names = [box.name for box in candidates()]
+    parser = argparse.ArgumentParser("python -m bench.sandbox")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--boxes", nargs="+", choices=names, default=names)
+    parser.add_argument("--no-everyday", dest="everyday", action="store_false")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

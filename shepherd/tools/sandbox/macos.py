@@ -1,0 +1,123 @@
+"""Commands in macOS's sandbox-exec, by a profile in its language (SBPL).
+
+Written by the documents; it has not been run on a Mac.
+"""
+
+import re
+import shutil
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.box import Report, ignore_refusals
+from shepherd.tools.sandbox.limits import resource_limits
+from shepherd.tools.sandbox.private import private_files
+from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.sandbox.surroundings import boxed_environment
+from shepherd.tools.sandbox.toolchains import SYSTEM_SECRETS, is_below, real, tool_paths
+from shepherd.tools.sandbox.watch import Watch
+
+_EXECUTABLE = "/usr/bin/sandbox-exec"
+_SYSTEM = (
+    *("/bin", "/sbin", "/usr", "/opt", "/System", "/Library", "/Applications", "/nix", "/etc"),
+    *("/private/etc", "/private/var/db/dyld", "/private/var/db/timezone", "/private/var/select"),
+    *("/dev", "/var", "/tmp"),
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper")
+_BASE = """(version 1)
+(deny default)
+(allow process-fork)
+(allow process-exec)
+(allow signal (target same-sandbox))
+(allow process-info* (target same-sandbox))
+(allow sysctl-read)
+(allow file-read-metadata)
+(allow file-read* (literal "/"))
+(allow ipc-posix-sem)
+(allow pseudo-tty)
+(allow file-ioctl (literal "/dev/tty"))
+(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
+(allow mach-lookup (global-name "com.apple.system.logger"))
+(allow mach-lookup (global-name "com.apple.trustd.agent"))"""
+_NETWORK = """(allow network-outbound (remote ip "*:*"))
+(allow network-bind (local ip "*:*"))
+(allow network-inbound (local ip "*:*"))
+(allow network-outbound (literal "/private/var/run/mDNSResponder"))
+(allow mach-lookup (global-name "com.apple.dnssd.service"))"""
+_ULIMITS = {"CPU": "t", "NOFILE": "n", "NPROC": "u", "CORE": "c"}
+
+
+class SandboxExec:
+    """A profile that denies all but what it names."""
+
+    name = "sandbox-exec"
+
+    @contextmanager
+    def enter(
+        self, program: Program, profile: Profile, report: Report = ignore_refusals
+    ) -> Generator[Program]:
+        """See `Box.enter`."""
+        if shutil.which(_EXECUTABLE) is None:
+            raise ToolError("sandbox-exec is missing")
+        watch = Watch(profile)
+        with private_files() as private:
+            environment = boxed_environment(program.environment, str(private.temp))
+            tools = tool_paths(profile, environment)
+            text = sandbox_profile(profile, private.temp, tools)
+            limits = ["/bin/sh", "-c", f'{_ulimits(profile.limits)}exec "$@"', "sh"]
+            argv = [_EXECUTABLE, "-p", text, *limits, *program.argv]
+            try:
+                yield replace(program, argv=argv, environment=environment)
+            finally:
+                watch.undo(report)
+
+
+def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
+    """The profile's text; the last rule that matches a file decides."""
+    root = real(profile.root)
+    writable = [root, temp, *map(real, profile.writable)]
+    readable = [*map(Path, _SYSTEM), *tools, *map(real, profile.readable)]
+    kept = [real(path.parent) / path.name for path in profile.protected]
+    kept += [real(path) for path in profile.protected]
+    hidden = [real(path) for path in (*profile.hidden, *map(Path, SYSTEM_SECRETS))]
+    parts = [
+        _BASE,
+        _rules("allow", "file-read*", "subpath", [*readable, *writable]),
+        _rules("allow", "file-write*", "literal", map(Path, _DEVICES)),
+        _rules("allow", "file-write*", "subpath", writable),
+        _rules("deny", "file-write*", "subpath", kept),
+        _rules("deny", "file-write-unlink", "literal", _between(writable, [*kept, *hidden])),
+        _rules("deny", "file-read* file-write*", "subpath", hidden),
+    ]
+    parts += [_NETWORK] if profile.network else []
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _rules(action: str, operations: str, form: str, paths: Iterable[Path]) -> str:
+    names = dict.fromkeys(f"({form} {quoted(str(path))})" for path in paths)
+    return f"({action} {operations} {' '.join(names)})" if names else ""
+
+
+def quoted(text: str) -> str:
+    """A string of the profile's language. Raises ToolError for what it can't hold."""
+    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise ToolError(f"the sandbox can't hold the path {text!r}")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _between(tops: Iterable[Path], paths: Iterable[Path]) -> Iterator[Path]:
+    """Directories above `paths`: renaming one would give a path another name."""
+    places = list(tops)
+    for path in paths:
+        for parent in path.parents:
+            if any(parent != top and is_below(parent, top) for top in places):
+                yield parent
+
+
+def _ulimits(limits: Limits) -> str:
+    known = ((_ULIMITS.get(name), number) for name, number in resource_limits(limits))
+    return "".join(f"ulimit -{letter} {number} 2>/dev/null; " for letter, number in known if letter)
