@@ -20,7 +20,7 @@ from shepherd.tools.sandbox.private import private_files, remove_stale
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.shell.process import Exit, run_program
 from tests.patience import PATIENCE
-from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
+from tests.tools.sandbox.boxes import BOXES, make_profile, need, run_in
 
 _PYTHON = os.path.realpath(sys.executable)
 _FORKS = """
@@ -54,6 +54,7 @@ asyncio.run(main())
 @pytest.fixture(params=BOXES, ids=lambda box: box.name)
 def box(request: pytest.FixtureRequest) -> Box:
     """Each box that works here."""
+    need(request.param)
     return request.param
 
 
