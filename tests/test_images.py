@@ -1,6 +1,8 @@
 """Images are known by their bytes, and never break what they go through."""
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.cli.images import load_image
 from shepherd.cli.repl.export import as_json, as_markdown
 from shepherd.errors import ImageError
 from shepherd.images import (
@@ -23,8 +26,11 @@ from shepherd.images import (
 from shepherd.memory.text import kept_text
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
+from shepherd.tools.files.image import ReadImage
+from shepherd.tools.registry import ToolRegistry
 from shepherd.transcript import SessionStore
 from tests.pictures import gif, jpeg, picture, png, webp
+from tests.tools.workshop import open_workshop
 
 MAKERS: dict[Callable[[int, int], bytes], str] = {
     png: "image/png",
@@ -130,3 +136,19 @@ def test_a_session_file_keeps_images_a_line_each(tmp_path: Path) -> None:
     damaged = transcript.path.read_text().replace("image/png", "image/bmp")
     transcript.path.write_text(damaged)
     assert "damaged line skipped" in store.read(saved.id).warnings[0]
+
+
+@pytest.mark.parametrize(("over", "refused"), [(0, False), (1, True), (4096, True)])
+async def test_a_file_over_the_limit_is_refused_and_never_cut(
+    tmp_path: Path, over: int, *, refused: bool
+) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png())
+    os.truncate(path, MOST_BYTES + over)
+    registry = ToolRegistry([ReadImage()])
+    result = await open_workshop(tmp_path, registry=registry).result("read_file", path=str(path))
+    assert result.ok is not refused
+    assert ("larger than 20 MiB" in result.content) is refused
+    assert len(result.images) == (not refused)
+    with pytest.raises(ImageError, match="larger") if refused else contextlib.nullcontext():
+        load_image(path, "a.png")

@@ -17,11 +17,24 @@ def main() -> int:
 
     0 done, 1 error, 2 usage, 130 interrupted, 128 + N ended by signal N.
     """
+    _open_closed_streams()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"shepherd {__version__}\n")
         return 0
     return guarded(partial(_run, arguments), debug="--debug" in arguments)
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed (`>&-`).
+
+    The next file that is opened would get its number, and be written to by whatever prints.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - stays open
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def guarded(work: Callable[[], int], *, debug: bool = False) -> int:

@@ -99,6 +99,24 @@ def test_nobody_reads_the_answer(program: Program) -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("arguments", [["--version"], ["doctor"], ["config", "show"]])
+def test_a_closed_stream_is_like_the_null_device(
+    program: Program, arguments: list[str], closed: str
+) -> None:
+    line = f'exec "$0" "$@" {closed}'
+    result = subprocess.run(
+        ["/bin/sh", "-c", line, SHEPHERD, *arguments],
+        capture_output=True,
+        cwd=program.work,
+        env=program.env,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert bool(result.stdout) == (not closed.startswith(">"))
+
+
 def test_nobody_reads_a_list(program: Program) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -15,11 +15,7 @@ from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.grep import Grep
 from tests.tools.workshop import Workshop, open_workshop
 
-NEEDS_RIPGREP = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
-ENGINES = [
-    pytest.param(False, id="python"),
-    pytest.param(True, id="ripgrep", marks=NEEDS_RIPGREP),
-]
+ENGINES = [pytest.param(False, id="python"), pytest.param(True, id="ripgrep")]
 FILES = {
     "a.py": b"import os\nx = 'needle'\n",
     "a.txt": b"needle one\r\nno\r\nneedle two",
