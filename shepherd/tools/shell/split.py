@@ -159,6 +159,8 @@ class _Parser:
             raise UnreadableError("a subscript")
         elif not command.words and word.assignment:
             command.assignments.append(word)
+        elif command.detached:
+            raise UnreadableError("a word behind &>")
         else:
             command.words.append(word)
 
@@ -174,6 +176,7 @@ class _Parser:
         if found is None:
             raise UnreadableError("a redirection")
         operator = found[0]
+        command.detached = command.detached or operator.startswith("&>")
         self._cursor.at = found.end()
         self._cursor.skip_blanks()
         start = self._cursor.at

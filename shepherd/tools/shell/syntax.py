@@ -77,6 +77,7 @@ class Command:
     """One simple command.
 
     `fed` if the line itself is its input (a here-document), `piped` if another command is.
+    `detached` behind `&>`, where some shells begin a new command.
     """
 
     words: list[Word] = field(default_factory=list[Word])
@@ -84,6 +85,7 @@ class Command:
     redirects: list[Redirect] = field(default_factory=list[Redirect])
     fed: bool = False
     piped: bool = False
+    detached: bool = False
 
     @property
     def program(self) -> str:

@@ -5,10 +5,13 @@ line of which the second parser says otherwise goes to bash, and some on which b
 """
 
 import posixpath
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
+from shepherd.tools.shell.globs import expand_glob, is_wide
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import UnreadableError, Word
 from tests.tools.shell.lines import LineMaker
@@ -55,7 +58,7 @@ NASTY = [
     "; ok", "| ok", ") ok",
     "function ok { bad; }", "ok { bad; }", "{ ok; }", "} ok", "[[ ok ]]", "[ ok ]",
     "case x in x) bad;; esac", "ok esac",
-    "ok <&-''", "ok >&1''", "ok >&f''", "ok }<&-", "ok }>f", "ok {<f",
+    "ok <&-''", "ok >&1''", "ok >&f''", "ok &>f bad", "ok }<&-", "ok }>f", "ok {<f",
     "ok >& '$(bad)'", "ok >&'`bad`'", "ok >& \\$\\(bad\\)", "ok >& 'a b'", "ok &> '$(bad)'",
     "ok <<< '$(bad)'",
     "select x in a; do bad; done", "until ok; do bad; done", "ok < <(bad)", "ok \\<(bad)",
@@ -107,3 +110,41 @@ def test_what_is_claimed_is_what_bash_does(tmp_path: Path) -> None:
     assert len(claims) > LINES / 3, "the reader asks for nearly everything"
     assert len(agreed) > len(claims) / 2, "the second parser understands next to nothing"
     check_with_bash([*disputed, *agreed[:AGREED]], tmp_path)
+
+
+WILD = r"""
+* ? [ ] [a] [!a] [^a] [[:alpha:]] [[=e=]] [[.e.]] [a-z] []a] [!]] [^]a] [.] [\e] ['e'] ['^'a]
+["!"a] e n v a . ./ / sub sub/ d.d/ - \* '*' '' \[ [a/b] .. ../ ! ^ A [A-Z] [a [[:x:]
+[-a] [a-] [!.] [^.] .h/ { } [[:punct:]] [.a] [[:alpha:].]
+"""
+NAMES = r"""
+.env env .e a b.py -x [a] a] * ?a A é .E a\b sub/.env sub/a sub/b d.d/.x d.d/e .h/x .h/.env !a
+^a aa
+"""
+WORDS = 1500
+
+
+def test_no_file_that_a_wildcard_meets_is_missed(tmp_path: Path) -> None:
+    for name in NAMES.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    pick = Random(SEED)
+    texts = ["".join(pick.choices(WILD.split(), k=pick.randint(1, 6))) for _ in range(WORDS)]
+    words = {text: word for text in texts if (word := _wild_word(text)) is not None}
+    assert len(words) > WORDS / 4
+    script = "".join(f"builtin printf '%s\\0' {text}; builtin printf '\\1\\0'\n" for text in words)
+    output = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=True)
+    expansions = output.stdout.decode().split("\1\0")[:-1]
+    for (text, word), expansion in zip(words.items(), expansions, strict=True):
+        files = set(map(posixpath.normpath, expansion.split("\0")[:-1])) - {word.text}
+        known = set(map(posixpath.normpath, expand_glob(word, tmp_path)))
+        assert files <= {*known, posixpath.normpath(word.text)}, text
+
+
+def _wild_word(text: str) -> Word | None:
+    try:
+        words = [word for command in split_line(f"ok {text}") for word in command.words[1:]]
+    except UnreadableError:
+        return None
+    plain = len(words) == 1 and words[0].glob and not words[0].dynamic and not is_wide(words[0])
+    return words[0] if plain else None

@@ -55,7 +55,7 @@ def test_commands(line: str, commands: list[list[str]]) -> None:
         "echo `a \\` b`", "a <&b", "coproc a", "select x in a; do b; done", "a >", "$(<<E)\nE",
         "a\\\nb c", "echo $\\\n{IFS}", "echo $\\\n'\\x2e'", "a &\\\n& b", "cat <<E\\\nF\na\nEF",
         "a >\\\n&2",
-        "echo \"$\\\n(b)\"", "a # b \\\nc", "a {fd}>f", "a 12>f", "a >&\"\"", "a >&1x",
+        "echo \"$\\\n(b)\"", "a # b \\\nc", "a {fd}>f", "a 12>f", "a >&\"\"", "a >&1x", "a &>f b",
         "x[1]=2", "x[ 1 ]=2",
         "! ! a\n!", "time a", "a | time b", "a >#b", "(a) <f", "(a) <<E\nE",
         "cat <<E | (a\nE\n)", "echo $'a",
@@ -134,6 +134,9 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example("ok <<'E'\nE\nbad\nE")
 @example("ok <<-E\n\tE\nbad")
 @example("x=`bad` ok")
+@example("ok &>/dev/null bad")
+@example("ok >& '$(bad)'")
+@example("ok }<&-")
 @example("ok {1..2}>x")
 @example("ok 2>&1>x")
 def test_a_line_allowed_by_rule_runs_nothing_else(tmp_path: Path, bin_dir: Path, line: str) -> None:
