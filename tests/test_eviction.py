@@ -124,3 +124,62 @@ def test_a_long_tool_turn_gives_up_its_oldest_rounds() -> None:
     for call in calls:
         messages += [Message.assistant("", tool_calls=(call,)), Message.tool(call, "text")]
     assert plan_eviction(messages, [1] * 7, 3) == [range(1, 5)]
+
+
+@st.composite
+def labelled(draw: st.DrawFn) -> tuple[list[Message], list[list[int]]]:
+    """A conversation, and which of its messages may go together, oldest first.
+
+    The labels come from how it is made: earlier turns go whole, answered or not; of the last turn
+    each answer with what came of it, but for the newest.
+    """
+    turns = draw(st.integers(1, 5))
+    messages: list[Message] = []
+    groups: list[list[int]] = []
+
+    def add(*told: Message) -> list[int]:
+        start = len(messages)
+        messages.extend(told)
+        return list(range(start, len(messages)))
+
+    for turn in range(turns):
+        asked = add(Message.user(f"question {turn}"))
+        answers: list[list[int]] = []
+        for kind in draw(st.lists(st.sampled_from(["calls", "hint", "answer"]), max_size=4)):
+            call = ToolCall(f"c{len(messages)}", "read", {})
+            other = ToolCall(f"d{len(messages)}", "read", {})
+            told = [Message.assistant("", tool_calls=(call, other))]
+            told += [Message.tool(call, "text"), Message.tool(other, "text")]
+            if kind == "hint":
+                told = [Message.assistant("<tool_call>{"), Message.hint("what?")]
+            elif kind == "answer":
+                told = [Message.assistant("answer")]
+            answers.append(add(*told))
+        if turn < turns - 1:
+            groups.append(sum(answers, asked))
+        else:
+            groups += answers[:-1]
+    return messages, groups
+
+
+@given(labelled(), st.integers(1, 60), st.data())
+def test_what_goes_is_known_from_how_the_conversation_was_made(
+    made: tuple[list[Message], list[list[int]]], over: int, data: st.DataObject
+) -> None:
+    messages, groups = made
+    size = len(messages)
+    counts = data.draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
+    gone: list[int] = []
+    for group in groups:
+        if sum(counts[i] for i in gone) >= over:
+            break
+        gone += group
+    plan = plan_eviction(messages, counts, over)
+    assert [i for taken in plan for i in taken] == gone
+
+
+def test_questions_that_nobody_answered_go_one_by_one() -> None:
+    messages = [Message.user(str(number)) for number in range(5)]
+    assert plan_eviction(messages, [10] * 5, 1) == [range(1)]
+    assert plan_eviction(messages, [10] * 5, 25) == [range(3)]
+    assert plan_eviction(messages, [10] * 5, 999) == [range(4)]

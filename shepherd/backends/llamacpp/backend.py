@@ -4,7 +4,6 @@ import asyncio
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shepherd.backends.base import (
     Backend,
@@ -15,7 +14,7 @@ from shepherd.backends.base import (
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.grammar.compiling import tokenizer_for
+from shepherd.backends.inprocess.grammar.compiling import TokenBytes
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
 from shepherd.backends.inprocess.grammar.workshop import GrammarWorkshop
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
@@ -39,9 +38,6 @@ from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
-
-if TYPE_CHECKING:
-    from llguidance import LLTokenizer
 
 
 class LlamaCppBackend(Backend):
@@ -68,7 +64,7 @@ class LlamaCppBackend(Backend):
         self._context_size = engine.context.size
         self._limit = LengthLimit(self._vocab, self._context_size)
         self._capacity = engine.context.sequences + engine.max_queue
-        self._grammars = GrammarWorkshop(lambda: text.run(_tokenizer, vocab))
+        self._grammars = GrammarWorkshop(lambda: text.run(_token_bytes, vocab))
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._notices = engine.notices()
@@ -246,8 +242,8 @@ class LlamaCppBackend(Backend):
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
 
 
-def _tokenizer(vocab: Vocab) -> "LLTokenizer":
-    return tokenizer_for(vocab.token_bytes)
+def _token_bytes(vocab: Vocab) -> TokenBytes:
+    return vocab.token_bytes
 
 
 def _shut_down(text: TextThread, worker: Worker) -> None:

@@ -14,6 +14,7 @@ from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings
@@ -53,6 +54,7 @@ class Floor:
         self.context.batches.clear()
         speculator = Speculator(self.model.vocab, always=True) if ahead else None
         self.told: list[tuple[Job, Update]] = []
+        self.may_fail = False
         self.scheduler = Scheduler(
             self.context, self.pool, self.model.vocab, self._note, speculator
         )
@@ -76,7 +78,7 @@ class Floor:
         self.model.close()
 
     def _note(self, job: Job, update: Update) -> None:
-        assert not isinstance(update, Failed)
+        assert self.may_fail or not isinstance(update, Failed)
         self.told.append((job, update))
 
 
@@ -184,3 +186,44 @@ def test_cancelling_one_leaves_the_others_as_they_were(llama: Path, at: int) -> 
         answers.append(floor.answer(jobs[0]) + floor.answer(jobs[2]))
         floor.close()
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_alone_in_a_full_memory_an_answer_ends_with_what_it_said(
+    llama: Path,
+    ahead: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    floor = Floor(llama, 1, ahead=ahead)
+    job = floor.start([30] * 30, 60)
+    floor.run()
+    whole = floor.answer(job)
+    floor.close()
+    floor = Floor(llama, 1, ahead=ahead)
+    floor.context.most = 50
+    job = floor.start([30] * 30, 60)
+    floor.run()
+    (finished,) = [u for j, u in floor.told if j is job and isinstance(u, Finished)]
+    assert finished.reason is FinishReason.LENGTH
+    assert finished.tokens == whole[: 50 - 30 + 1]  # the last one is said and not in memory
+    assert not any(sequence.busy for sequence in floor.pool.sequences)
+    assert floor.scheduler.jobs == []
+    floor.context.most = 10**9
+    again = floor.start([31] * 30, 5)
+    floor.run()
+    assert len(floor.answer(again)) == 5
+    floor.close()
+
+
+def test_alone_in_a_full_memory_a_prompt_that_does_not_fit_is_refused(llama: Path) -> None:
+    floor = Floor(llama, 1)
+    floor.may_fail = True
+    floor.context.most = 20
+    job = floor.start([30] * 30, 60)
+    floor.run()
+    (failed,) = [u for j, u in floor.told if j is job and isinstance(u, Failed)]
+    assert isinstance(failed.error, ContextFullError)
+    assert "request (30 tokens) exceeds the available context size" in str(failed.error)
+    assert failed.error.tokens_over == 1
+    assert job.phase is Phase.DONE
+    assert not any(sequence.busy for sequence in floor.pool.sequences)
+    floor.close()

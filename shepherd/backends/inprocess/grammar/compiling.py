@@ -117,4 +117,8 @@ def _reason(matcher: "LLMatcher") -> str:
     text = kept[0] if kept else "llguidance gives no reason"
     while (found := _PLACE.match(text)) is not None:
         text = text[found.end() :]
+    if text.startswith("oneOf"):
+        return "more than one choice of a oneOf may fit."
+    below = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    text = " ".join((text, *below))  # what is wrong with a pattern stands below it
     return f"{text[:300]}."

@@ -1,6 +1,7 @@
 """Grammars as llguidance reads them (a dialect of Lark), and the smallest things in them."""
 
 import json
+import re
 from typing import Any, cast
 
 from shepherd.errors import InvalidRequestError
@@ -12,8 +13,10 @@ MAX_GRAMMAR = 1_000_000
 _HEADER = '%llguidance {"no_forcing": true}'
 """Every token that fits is allowed, not only the usual ones of a text that is certain."""
 
-_JSON = {"whitespace_flexible": False, "json_allowed_escapes": 'nrbtf\\"'}
-"""One way to write a value: nothing goes on for ever between two values, no key in disguise."""
+_ESCAPES = 'nrbtf\\"'
+"""Without \\u, in which a free name could be one of the named ones in disguise."""
+
+_CONTROL = re.compile(r"\\u00[01]")
 
 
 class Rules:
@@ -66,9 +69,19 @@ def through(rules: Rules, name: str, marker: str) -> str:
 
 
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
-    """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`."""
-    options = _JSON | {"item_separator": comma, "key_separator": colon, "coerce_one_of": not strict}
+    """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`.
+
+    There is one way to write it: nothing goes on for ever between two values.
+    """
+    options: JsonObject = {
+        "whitespace_flexible": False,
+        "item_separator": comma,
+        "key_separator": colon,
+        "coerce_one_of": not strict,
+    }
     base = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
+    text = json.dumps(base)
+    options["json_allowed_escapes"] = _ESCAPES + ("u" if _CONTROL.search(text) else "")
     return f"%json {json.dumps({**base, 'x-guidance': options})}"
 
 

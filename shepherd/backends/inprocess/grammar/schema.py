@@ -32,6 +32,12 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 }
 """Values of keywords that ask for nothing."""
 
+_NOTHING = frozenset(("then", "else", "$dynamicAnchor", "$vocabulary"))
+"""What says nothing by itself."""
+
+_COUNTS = frozenset(
+    ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+)
 _FORMATS = frozenset(
     (
         *("date-time", "time", "date", "duration", "uuid", "uri"),
@@ -151,15 +157,13 @@ class _Preparation:
     def _without_unenforced(self, schema: JsonObject) -> JsonObject:
         found: JsonObject = {}
         for key, value in schema.items():
-            if value in _HARMLESS.get(key, ()):
+            if key in _NOTHING or value in _HARMLESS.get(key, ()):
                 continue
             if self._is_enforced(key, value, schema):
-                found[key] = value
+                found[key] = _count(value) if key in _COUNTS else value
             else:
                 self.unenforced.add(key)
-        if "if" not in schema:
-            return found
-        return {key: value for key, value in found.items() if key not in ("then", "else")}
+        return found
 
     def _is_enforced(self, key: str, value: Any, schema: JsonObject) -> bool:
         if key in _UNENFORCED:
@@ -183,6 +187,11 @@ class _Preparation:
                 raise InvalidRequestError(
                     f"The JSON schema has an unknown type {str(kind)[:40]!r}."
                 )
+
+
+def _count(value: Any) -> Any:
+    """A whole number that was written as 2.0 as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from shepherd.backends.inprocess.grammar.compiling import compile_grammar
+from shepherd.backends.inprocess.grammar.compiling import TokenBytes, compile_grammar, tokenizer_for
 from shepherd.errors import BackendError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _COSTLY = ('"pattern', '"multipleOf"', '"allOf"', '"$ref"')
 class GrammarWorkshop:
     """Compiles what is asked for, each grammar once. Used from one event loop."""
 
-    def __init__(self, tokenizer: Callable[[], Awaitable["LLTokenizer"]]) -> None:
-        """`tokenizer` gives that of the model; it is asked for with the first grammar."""
-        self._make = tokenizer
+    def __init__(self, vocabulary: Callable[[], Awaitable[TokenBytes]]) -> None:
+        """`vocabulary` gives that of the model; it is asked for with the first grammar."""
+        self._vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
         self._known: OrderedDict[str, LLMatcher] = OrderedDict()
         self._trials = asyncio.Semaphore(_TRIALS)
@@ -47,7 +47,7 @@ class GrammarWorkshop:
         if not own or _may_cost_much(grammar):
             await self._try(grammar)
         if self._tokenizer is None:
-            self._tokenizer = await self._make()
+            self._tokenizer = await asyncio.to_thread(tokenizer_for, await self._vocabulary())
         matcher = await asyncio.to_thread(compile_grammar, grammar, self._tokenizer)
         self._known[grammar] = matcher
         while len(self._known) > MAX_KNOWN:

@@ -1,0 +1,180 @@
+"""What a schema's grammar takes and forbids, byte by byte, and what is refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shepherd.backends.inprocess.grammar.compiling import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.grammar.lark import Rules, json_value
+from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.errors import InvalidRequestError
+
+TOKENIZER = tokenizer_for(BYTES)
+
+
+def fits(schema: Any, text: str, *, strict: bool = True) -> bool:
+    """Whether the grammar takes the text, whole."""
+    rules = Rules()
+    value = json_value(prepare(schema, strict=strict).value, strict=strict)
+    matcher = compile_grammar(rules.text(rules.add("answer", value)), TOKENIZER)
+    data = list(text.encode())
+    return matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
+
+
+SHORT = {"type": "string", "maxLength": 2}
+OBJECT = {"type": "object", "additionalProperties": False}
+CLOSED = OBJECT | {"properties": {"a": {"type": "integer"}}}
+DOG = OBJECT | {"properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
+CAT = OBJECT | {"properties": {"kind": {"const": "cat"}}, "required": ["kind"]}
+
+ENFORCED: list[tuple[Any, list[Any], list[Any]]] = [
+    (
+        {"$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string"}}},
+        ["", "ab"],
+        ["abc", 1],
+    ),
+    (
+        {"properties": {"x": {"$ref": "#/$defs/n", "maximum": 5}}, "$defs": {"n": {"minimum": 2}}},
+        [{"x": 2}, {"x": 5}, {}],
+        [{"x": 1}, {"x": 6}, {"y": 1}, []],
+    ),
+    (
+        {"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 3, "items": SHORT},
+        [[1, "a", "b"], [1, "a", "b", "c"]],
+        [[], [1], [1, "a"], ["a", "a", "a"], [1, "abc", "a"]],
+    ),
+    ({"prefixItems": [SHORT, {"type": "null"}]}, [["a", None]], [[], ["a"], ["a", None, 1], "a"]),
+    (
+        {"items": [{"type": "integer"}, {"type": "boolean"}], "minItems": 1, "maxItems": 2},
+        [[1], [1, True]],
+        [[], ["a"], [1, 1], [1, True, 1]],
+    ),
+    (
+        {"items": [{"type": "integer"}], "additionalItems": {"type": "null"}},
+        [[], [1], [1, None, None]],
+        [["a"], [1, 2]],
+    ),
+    ({"type": "object", "required": ["a", "b"]}, [{"a": 1, "b": None}], [{}, {"a": 1}, 3]),
+    ({"required": ["a"], "properties": {"b": SHORT}}, [{"b": "x", "a": 1}], [{}, {"b": "x"}]),
+    ({"oneOf": [DOG, CAT]}, [{"kind": "dog"}, {"kind": "cat"}], [{}, {"kind": "cow"}]),
+    ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, [1, "a"], [None, 1.5]),
+    ({"type": "string", "pattern": "^[a-c]{2}$"}, ["ab", "cc"], ["a", "abc", "dd"]),
+    ({"type": "string", "pattern": "b"}, ["b", "abc"], ["", "ac"]),
+    ({"type": "string", "format": "date"}, ["2024-02-29"], ["2024-13-01", "today"]),
+    ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["x"]),
+    ({"type": "string", "format": "ipv4"}, ["10.0.0.1"], ["10.0.0.256", "a"]),
+    ({"type": "integer", "minimum": -3, "exclusiveMaximum": 10}, [-3, 0, 9], [-4, 10, 1.5]),
+    ({"type": "number", "minimum": 0.5, "maximum": 2}, [0.5, 1, 2], [0.4, 2.1, -1]),
+    ({"type": "integer", "multipleOf": 7}, [0, 7, 49], [1, 48]),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "éèà"], ["a", "abcd"]),
+    ({"type": "array", "items": SHORT, "maxItems": 2.0}, [[], ["a", "b"]], [["a", "b", "c"]]),
+    ({"type": "array", "items": {"enum": [1]}, "uniqueItems": False}, [[1, 1]], [[2]]),
+    ({"const": "a\0b"}, ["a\0b"], ["ab"]),
+    ({"const": {"b": [1, {"a": None}]}}, [{"b": [1, {"a": None}]}], [{"b": []}]),
+    ({"type": ["integer", "null"]}, [1, None], ["a", True]),
+    (
+        {
+            "allOf": [
+                {"properties": {"a": SHORT}, "required": ["a"]},
+                {"$ref": "#/$defs/b"},
+            ],
+            "$defs": {"b": {"properties": {"b": {"type": "null"}}, "required": ["b"]}},
+        },
+        [{"a": "x", "b": None}],
+        [{"a": "x"}, {"b": None}, {"a": "x", "b": None, "c": 1}],
+    ),
+    (
+        {
+            "properties": {"kind": {"enum": ["a", "b"]}, "x": SHORT, "y": SHORT},
+            "anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+        },
+        [{"x": "1"}, {"kind": "a", "y": "1"}],
+        [{}, {"kind": "a"}, {"z": 1}],
+    ),
+    (
+        {
+            "$ref": "#/$defs/tree",
+            "$defs": {"tree": {"properties": {"next": {"$ref": "#/$defs/tree"}}}},
+        },
+        [{}, {"next": {"next": {}}}],
+        [{"next": 1}, {"other": {}}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "right", "wrong"), ENFORCED)
+def test_strict_takes_what_fits_and_nothing_else(
+    schema: Any, right: list[Any], wrong: list[Any]
+) -> None:
+    for strict in (True, False):
+        for value in right:
+            assert fits(schema, json.dumps(value, ensure_ascii=False), strict=strict), value
+        for value in wrong:
+            assert not fits(schema, json.dumps(value, ensure_ascii=False), strict=strict), value
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ({"type": "array", "items": SHORT, "uniqueItems": True}, "uniqueItems"),
+        ({"not": {"type": "string"}}, "not"),
+        ({"if": {"const": 1}, "then": {"const": 1}}, "if"),
+        ({"type": "array", "contains": SHORT}, "contains"),
+        ({"type": "array", "items": {"properties": {"a": {"not": SHORT}}}}, "not"),
+        (CLOSED | {"dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+        (CLOSED | {"dependencies": {"a": ["b"]}}, "dependencies"),
+        (CLOSED | {"propertyNames": SHORT}, "propertyNames"),
+        ({"properties": {"a": SHORT}, "unevaluatedProperties": False}, "unevaluatedProperties"),
+        ({"$dynamicRef": "#a"}, "dynamicRef"),
+        ({"type": "object"}, "come twice"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "come twice"),
+        ({"properties": {"a": SHORT}, "additionalProperties": True}, "come twice"),
+        ({"type": "object", "patternProperties": {"^a": SHORT}}, "come twice"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": SHORT}}}, "come twice"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 3}]}, "oneOf"),
+        ({"oneOf": [CLOSED, OBJECT | {"properties": {"b": SHORT}}]}, "oneOf"),
+        ({"oneOf": [{"properties": {"a": SHORT}}, {"properties": {"b": SHORT}}]}, "oneOf|twice"),
+        ({"oneOf": [{"maxItems": 3}, {"type": "array", "minItems": 3}]}, "oneOf"),
+        ({"type": "string", "format": "phone"}, "phone"),
+        ({"type": "string", "pattern": "^(?=a)b"}, "look-around"),
+        ({"type": "string", "pattern": "("}, "regex"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "nsatisfiable|range"),
+        ({"type": "object", "properties": {"a": 3}}, "as a schema"),
+        ({"$ref": "#/$defs/none"}, "does not exist"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        fits(schema, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "unenforced"),
+    [
+        ({"type": "array", "items": SHORT, "uniqueItems": True}, '["a", "a"]', {"uniqueItems"}),
+        ({"type": "integer", "not": {"const": 3}}, "3", {"not"}),
+        ({"type": "string", "format": "phone"}, '"x"', {"format"}),
+        ({"type": "string", "pattern": "^(?!a)b"}, '"x"', {"pattern"}),
+        ({"type": "object", "additionalProperties": {"type": "null"}}, '{"a": null}', set[str]()),
+    ],
+)
+def test_without_strict_it_is_left_out_and_named(
+    schema: Any, text: str, unenforced: set[str]
+) -> None:
+    assert prepare(schema).unenforced == unenforced
+    assert fits(schema, text, strict=False)
+
+
+def test_no_name_comes_in_disguise() -> None:
+    schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": True}
+    assert fits(schema, '{"a": 1, "b": "x"}', strict=False)
+    assert not fits(schema, '{"a": 1, "\\u0061": "x"}', strict=False)
+    assert not fits(schema, '{"a": 1, "a": "x"}', strict=False)
+
+
+def test_what_is_given_stays_as_it_is() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"items": [SHORT]}}, "allOf": [{"not": {}}]}
+    before = json.dumps(schema)
+    prepare(schema)
+    assert json.dumps(schema) == before
