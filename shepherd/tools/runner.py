@@ -191,8 +191,11 @@ class ToolRunner:
         Raises ToolError if a rule or the user says no.
         """
         opening = plan.opening(refusal)
+        # the first run may have made or removed what the line mentions
+        touched = await asyncio.to_thread(made.tool.accesses, made.arguments, made.context)
+        made = replace(made, accesses=tuple(touched))
         accesses = made.command.opening(opening.kind)
-        verdict = self.policy.decide(made.tool.name, accesses)
+        verdict = self.policy.decide(made.tool.name, (*_denied(self.policy, made), *accesses))
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
         everything = (*made.accesses, *accesses)
@@ -243,6 +246,11 @@ class ToolRunner:
         for secret, name in self.context.secrets.items():
             text = text.replace(secret, f"[{name}]")
         return text
+
+
+def _denied(policy: PermissionPolicy, made: "_Call") -> list[Access]:
+    """What a call touches that no answer can allow."""
+    return [access for access in made.accesses if policy.denies(made.tool.name, access)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,3 +166,30 @@ def test_lines_that_are_understood() -> None:
     assert parse_input(b"[1]") == UserInput("[1]")
     assert parse_input(b'{"type": "user", "content": "a\\nb", "x": 1}') == UserInput("a\nb")
     assert parse_input(b'{"type": "interrupt"}') == Interrupt()
+
+
+def test_auto_runs_commands_in_the_sandbox_and_says_what_it_refused(program: Program) -> None:
+    lines = ["echo made > new; cat new", "cat < /dev/tcp/host.test/80"]
+    calls = [f"call: execute_command {json.dumps({'command': line})}\n---\n" for line in lines]
+    script = "".join([*calls, "text: done\n"])
+    done = program.run_scripted(script, "--json", "--approve", "auto", stdin="go\n")
+    items = objects(done.stdout)
+    results = [item["content"] for item in items if item["type"] == "tool_result"]
+    assert results[0] == "made"
+    assert "[the sandbox has no network; not run again" in results[1]
+    notices = [item["content"] for item in items if item["type"] == "system"]
+    assert any("the sandbox has no network" in notice for notice in notices)
+
+
+def test_auto_without_a_sandbox_asks_and_says_why(program: Program) -> None:
+    script = 'call: execute_command {"command": "touch new"}\n---\ntext: done\n'
+    options = ["--json", "--approve", "auto", "--sandbox", "off"]
+    items = objects(program.run_scripted(script, *options, stdin="go\n").stdout)
+    (result,) = [item["content"] for item in items if item["type"] == "tool_result"]
+    assert result == "Error: denied: approval needed and no terminal to ask"
+    (notice,) = [item for item in items if item["type"] == "system"]
+    assert notice["topic"] == "notice"
+    assert notice["content"] == (
+        "The sandbox is off (tools.sandbox). So `auto` asks as `ask` does."
+    )
+    assert not (program.work / "new").exists()

@@ -10,9 +10,10 @@ import pytest
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted
 
@@ -51,6 +52,21 @@ def test_tools_are_listed_with_their_schemas(server: Scripted) -> None:
 def test_an_allowed_call_runs(server: Scripted) -> None:
     answer = execute(server, "read_file", {"path": "notes.txt"}, tool_call_id="call_7")
     assert answer == {"tool_call_id": "call_7", "success": True, "content": "remember the milk"}
+
+
+def test_in_auto_commands_run_in_the_sandbox_and_nobody_opens_it(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    context = ToolContext(tmp_path / "work", tmp_path / "spill", sandbox=Sandbox())
+    policy = PermissionPolicy(tmp_path / "work", ApproveMode.AUTO)
+    runner = ToolRunner(default_registry(), policy, DenyingApprover(), context)
+    with RunningServer(ScriptedBackend(parse_script("text: hi")), tools=runner) as running:
+        answer = execute(running, "execute_command", {"command": "echo x > made; cat made"})
+        assert (answer["success"], answer["content"]) == (True, "x")
+        command = {"command": "cat < /dev/tcp/host.test/80"}
+        refused = execute(running, "execute_command", command)
+    assert not refused["success"]
+    assert refused["content"].endswith("approval needed and no terminal to ask)]")
+    assert "the sandbox has no network" in refused["content"]
 
 
 def test_arguments_may_come_as_text_and_the_id_is_made_up(server: Scripted) -> None:

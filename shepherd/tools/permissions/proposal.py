@@ -45,8 +45,10 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         return None
     subject, pattern = access.kind.value, access.target
     match access.kind:
-        case AccessKind.SHELL | AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
+        case AccessKind.SHELL:
             pattern = command_rule(access.target, named=access.named)
+        case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
+            pattern = access.target if command_rule(access.target, named=access.named) else ""
         case AccessKind.READ:
             pattern = _read_pattern(Path(access.target), cwd)
         case AccessKind.WRITE:

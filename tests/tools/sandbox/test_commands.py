@@ -142,6 +142,14 @@ async def test_variables_that_look_secret_are_missing_where_nobody_was_asked(
     assert "DEPLOY_TOKEN=canary" in await asked.run("env")
 
 
+async def test_private_keys_are_asked_about_before_the_model_reads_them(shop: Shop) -> None:
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{'QUJD' * 16}\n-----END RSA PRIVATE KEY-----\n"
+    commands = shop()
+    (commands.root / "notes.txt").write_text(key)
+    assert "QUJD" not in await commands.run("cat $(ls notes*)")
+    assert commands.questions == [""]
+
+
 @pytest.mark.parametrize(
     ("rules", "line"),
     [
@@ -257,6 +265,14 @@ async def test_outside_is_asked_for_with_all_rules_that_it_takes(shop: Shop) -> 
     ]  # fmt: skip
     assert await commands.run(line) == "(no output)"
     assert len(commands.questions) == 1
+
+
+async def test_a_second_run_is_held_to_what_the_line_touches_by_then(shop: Shop) -> None:
+    commands = shop(ASK, answers=[Choice.ONCE] * 2)
+    line = f"touch made1 made2; ls m*; touch {commands.outside}/b"
+    assert "made1" in await commands.run(line)
+    assert (commands.outside / "b").exists()
+    assert len(commands.questions) == 2
 
 
 async def test_a_line_that_can_not_be_read_gets_no_lasting_right(shop: Shop, port: int) -> None:
