@@ -14,6 +14,7 @@ from tests.e2e.terminal import ENTER, ESCAPE, QUIET, Terminal
 READY = r"(?m)^script · .*tokens"
 WRITE = 'call: write_file {"path": "new.txt", "content": "alpha\\nbeta\\n"}\n'
 SCRIPT = f"{WRITE}---\ntext: It is done.\n"
+SHIFT_TAB = f"{ESCAPE}[Z"
 UP, DOWN, PAGE_UP, PAGE_DOWN = "\x1b[A", "\x1b[B", "\x1b[5~", "\x1b[6~"
 WIDTHS = pytest.mark.parametrize(("columns", "no_color"), [(40, "1"), (80, ""), (200, "1")])
 
@@ -303,3 +304,27 @@ def test_a_window_that_is_too_small_approves_nothing(start: Start, work: Path) -
     assert not (work / "it").exists()
     terminal.send(ESCAPE)
     terminal.wait_for("interrupted")
+
+
+def test_a_key_turns_the_mode_and_auto_runs_commands_in_the_sandbox(
+    start: Start, work: Path
+) -> None:
+    script = 'call: execute_command {"command": "echo x > new; cat new"}\n---\ntext: It is done.\n'
+    terminal = start(script, columns=100, rows=30)
+    terminal.wait_for(READY)
+    for mode in ("edits", "auto", "ask", "edits", "auto"):
+        terminal.send(SHIFT_TAB)
+        terminal.wait_for(rf"approve: {mode}\b")
+    terminal.say("run it")
+    shown = terminal.wait_for("It is done")
+    assert "Allow" not in shown
+    assert (work / "new").read_text() == "x\n"
+
+
+def test_auto_without_a_sandbox_says_why(start: Start) -> None:
+    script = 'call: execute_command {"command": "true"}\n---\ntext: It is done.\n'
+    terminal = start(script, "--approve", "auto", "--sandbox", "off", columns=100, rows=30)
+    terminal.wait_for(r"approve: auto \(asks: no sandbox\)")
+    terminal.wait_for("The sandbox is off")
+    terminal.say("run it")
+    terminal.wait_for("Allow execute_command")

@@ -48,7 +48,8 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         case AccessKind.SHELL:
             pattern = command_rule(access.target, named=access.named)
         case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            pattern = access.target if command_rule(access.target, named=access.named) else ""
+            wide = command_rule(access.target, named=access.named)
+            pattern = exact_pattern(access.target) if wide else ""
         case AccessKind.READ:
             pattern = _read_pattern(Path(access.target), cwd)
         case AccessKind.WRITE:

@@ -27,6 +27,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.patience import PATIENCE
 
 
@@ -184,6 +185,7 @@ async def serving(
     clock: ManualClock | None = None,
     settings: ServerSettings | None = None,
     keys: KeyStore | None = None,
+    sandbox: Sandbox | None = None,
 ) -> AsyncGenerator[Served]:
     """Serve a session in `directory`, with real tools under the usual rules."""
     if isinstance(backend, str):
@@ -192,7 +194,11 @@ async def serving(
     session.journal = journal or session.journal
     settings = settings or ServerSettings(port=0)
     conversation = SharedConversation(
-        session, backend, lambda approver: runner(directory, approver), log=log, clock=clock
+        session,
+        backend,
+        lambda approver: runner(directory, approver, sandbox),
+        log=log,
+        clock=clock,
     )
     app = create_conversation_app(conversation, settings, keys)
     server = DrainingServer(AccessLog(app), "started", conversation.drain, settings=settings)
@@ -208,10 +214,10 @@ async def serving(
         yield Served(conversation, url, http, server)
 
 
-def runner(directory: Path, approver: Approver) -> ToolRunner:
+def runner(directory: Path, approver: Approver, sandbox: Sandbox | None = None) -> ToolRunner:
     store = PermissionStore(directory.parent / "permissions.toml")
     policy = PermissionPolicy(directory, store=store)
-    context = ToolContext(cwd=directory, spill_dir=directory.parent / "spill")
+    context = ToolContext(cwd=directory, spill_dir=directory.parent / "spill", sandbox=sandbox)
     return ToolRunner(default_registry(), policy, approver, context)
 
 

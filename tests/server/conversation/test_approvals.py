@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from shepherd.cli.connect.remote import approval_request
 from shepherd.server.conversation.approvals import AWAY_SECONDS
+from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
 
 WRITES = """\
@@ -186,3 +188,25 @@ async def test_odd_names_of_clients_are_refused(work: Path, name: str) -> None:
     async with serving("text: ok", work) as served:
         answer = await served.http.get("/session", params={"client": name})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "X-Client-ID")
+
+
+async def test_what_the_sandbox_refused_is_asked_about_with_the_rights_that_it_takes(
+    work: Path,
+) -> None:
+    line = "cat < /dev/tcp/host.test/80"
+    script = f"call: execute_command {json.dumps({'command': line})}\n---\ntext: done"
+    async with serving(script, work, sandbox=Sandbox()) as served, served.updates("me") as mine:
+        await served.in_background("fetch it", "me")
+        first = await mine.until("approval_needed")
+        assert first.data["sandbox"] == ""
+        assert (await decide(served, first, "once", "me"))[0] == 200
+        second = await mine.until("approval_needed")
+        assert second.data["call_id"] == first.data["call_id"]
+        expected = "The sandbox has no network. Run it again with network?"
+        assert second.data["sandbox"] == expected
+        assert approval_request(second.data).sandbox == expected
+        assert (await decide(served, second, "deny", "me"))[0] == 200
+        await mine.until("response_complete")
+        assert "[the sandbox has no network; not run again" in result_of(mine.seen)
+        [notice] = [update.data["text"] for update in mine.seen if update.kind == "notice"]
+        assert "the sandbox has no network" in notice
