@@ -1,5 +1,6 @@
 import asyncio
 import io
+import time
 from dataclasses import replace
 
 import pytest
@@ -28,10 +29,31 @@ REQUEST = ApprovalRequest(
 )
 
 
-async def _asked(lines: str, request: ApprovalRequest = REQUEST) -> tuple[Approval, str]:
+WORDS = ("once", "yes", "session", "always", "no")
+
+
+class Typist(io.StringIO):
+    """Types each line when what it waits for is shown."""
+
+    def __init__(self, target: io.StringIO, *lines: tuple[str, str]) -> None:
+        super().__init__()
+        self._target = target
+        self._lines = iter(lines)
+
+    def __next__(self) -> str:
+        shown, line = next(self._lines)
+        while shown not in self._target.getvalue():
+            time.sleep(0.005)
+        return line
+
+
+async def _asked(
+    lines: str | list[tuple[str, str]], request: ApprovalRequest = REQUEST
+) -> tuple[Approval, str]:
     target = io.StringIO()
     actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
-    surface = PlainSurface(Painter(styled=False), actions, io.StringIO(lines), target)
+    source = io.StringIO(lines) if isinstance(lines, str) else Typist(target, *lines)
+    surface = PlainSurface(Painter(styled=False), actions, source, target)
     approver = TerminalApprover(surface, Renderer(surface, Status(), "ansi_dark"))
     asking = asyncio.ensure_future(approver.ask(request))
     async with asyncio.timeout(PATIENCE):
@@ -52,7 +74,6 @@ async def _asked(lines: str, request: ApprovalRequest = REQUEST) -> tuple[Approv
         ("session\n", Approval(Choice.SESSION)),
         ("always\n", Approval(Choice.ALWAYS)),
         ("no\n", Approval(Choice.DENY)),
-        ("tell\nuse cat\n", Approval(Choice.DENY, "use cat")),
         ("what?\n\nstop\nsure, but\nactually\ny\ns\na\n1\nyes please\nno\n", Approval(Choice.DENY)),
         ("y\n", Approval(Choice.DENY)),
         ("", Approval(Choice.DENY)),
@@ -61,15 +82,18 @@ async def _asked(lines: str, request: ApprovalRequest = REQUEST) -> tuple[Approv
 async def test_only_full_words_answer(lines: str, approval: Approval) -> None:
     answer, shown = await _asked(lines)
     assert answer == approval
-    assert (
-        shown.count("Nothing was approved")
-        == max(0, len(lines.split("\n")) - 2) * (approval.feedback == "" and len(lines) > 10)
-        or lines == "y\n"
-    )
+    wrong = [line for line in lines.split("\n")[:-1] if line.strip().lower() not in WORDS]
+    assert shown.count("Nothing was approved") == len(wrong)
+
+
+async def test_feedback_is_asked_for() -> None:
+    typed = [("once/session", "tell\n"), ("tell the model:", "use cat\n")]
+    assert (await _asked(typed))[0] == Approval(Choice.DENY, "use cat")
 
 
 async def test_the_diff_and_every_rule_are_shown() -> None:
     _, shown = await _asked("no\n")
+    assert shown.index("● write_file new.txt\n") < shown.index("Allow write_file?  (ask write *)")
     assert "+x" in shown
     for rule in (*REQUEST.session, *REQUEST.always):
         assert rule.describe() in shown
