@@ -13,11 +13,8 @@ _CHANGES_SHELL = frozenset(_CHANGES_NAMES.split())
 _SPECIAL = frozenset({":", "exit", "times"})
 """An assignment before these outlives them in a POSIX shell."""
 
-_EVALUATING_OPTIONS = {
-    "test": frozenset({"-v", "-R"}),
-    "[": frozenset({"-v", "-R"}),
-}
-"""Tests whose operand is evaluated: `test -v 'x[$(date)]'` runs `date`."""
+_EVALUATING = frozenset({"test", "[", "printf", "wait", "exit", "kill"})
+"""In some shell these evaluate an operand: `test -v 'x[$(date)]'` runs `date` in bash."""
 
 _SETTING = re.compile(
     r"(?:PATH|HOME|IFS|ENV|PS[0-4]|CDPATH|PWD|OLDPWD|SHELL|SHELLOPTS|GLOBIGNORE|POSIXLY_CORRECT"
@@ -43,6 +40,9 @@ def changes_shell(words: Sequence[str]) -> bool:
         return False
     if program in _CHANGES_SHELL:
         return True
-    if program in ("printf", "wait"):
-        return any(word.startswith("-") for word in arguments[:1] if word not in ("--", "-n"))
-    return any(word in _EVALUATING_OPTIONS.get(program, ()) for word in arguments)
+    option = arguments[0] if arguments[:1] not in ([], ["--"], ["-n"]) else ""
+    if program in ("printf", "wait") and option.startswith("-"):
+        return True
+    return program in _EVALUATING and any(
+        word in ("-v", "-R") or "$(" in word or "`" in word for word in arguments
+    )

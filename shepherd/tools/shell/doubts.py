@@ -7,9 +7,15 @@ from shepherd.tools.shell.globs import is_wide
 from shepherd.tools.shell.options import may_become_option
 from shepherd.tools.shell.places import Places
 from shepherd.tools.shell.syntax import Command, Direction, Redirect, Word
-from shepherd.tools.shell.wrappers import is_interpreter, runs_more
+from shepherd.tools.shell.wrappers import (
+    inner_commands,
+    is_interpreter,
+    reads_program,
+    runs_more,
+)
 
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero"})
+_CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
 _TAKES_ARGUMENTS = frozenset({"xargs", "parallel"})
 _TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "uniq", "cut", "tr"})
 
@@ -20,7 +26,7 @@ def is_doubtful(command: Command, places: Places) -> bool:
     return (
         not places.known
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
-        or not all(_is_plain(redirect.target) for redirect in command.redirects)
+        or not all(_is_file(redirect.target) for redirect in command.redirects)
         or (places.makes_links and any(map(opens_file, command.redirects)))
         or _program_is_uncertain(command)
         or _runs_its_input(command)
@@ -41,8 +47,9 @@ def _is_static(word: Word) -> bool:
     return not word.dynamic and not is_wide(word)
 
 
-def _is_plain(word: Word) -> bool:
-    return not word.dynamic and not word.glob
+def _is_file(word: Word) -> bool:
+    """Whether a redirection's target is one file, and none that bash takes for a connection."""
+    return not word.dynamic and not word.glob and not word.text.startswith(_CONNECTIONS)
 
 
 def _program_is_uncertain(command: Command) -> bool:
@@ -62,7 +69,7 @@ def _runs_its_input(command: Command) -> bool:
     if command.program in _TAKES_ARGUMENTS:
         return True
     reads = any(redirect.direction is not Direction.WRITE for redirect in command.redirects)
-    return is_interpreter(command.program) and (command.piped or reads)
+    return (command.piped or reads) and reads_program([word.text for word in command.words])
 
 
 def _names_relative_program(words: Sequence[str]) -> bool:
@@ -71,4 +78,9 @@ def _names_relative_program(words: Sequence[str]) -> bool:
         return False
     if "/" in words[0]:
         return not words[0].startswith("/")
-    return is_interpreter(words[0]) and any(not word.startswith(("-", "/")) for word in words[1:])
+    if is_interpreter(words[0]):
+        return any(not word.startswith(("-", "/")) for word in words[1:])
+    inner = [command for command in inner_commands(words) if not isinstance(command, str)]
+    return any(
+        is_interpreter(command[0]) or command[0].startswith(("./", "../")) for command in inner
+    )

@@ -14,11 +14,16 @@ md5sum sha1sum sha256sum basename dirname less more nl tac pytest ruff mypy pyri
 _FILES = frozenset(_FILE_NAMES.split())
 """Their operands are files, or come before the first file; they honour `--`."""
 
-_FLAG_NAMES = """
---stat --cached --staged --name-only --name-status --numstat --oneline --quiet --patch --force
--p -r -R -f -v -n -i -l -q -s -a
+_GIT_FLAG_NAMES = """
+--stat --cached --staged --name-only --name-status --numstat --oneline --quiet --patch --force -p
 """
-_FLAGS = frozenset(_FLAG_NAMES.split())
+_FLAGS = {
+    "git": frozenset(_GIT_FLAG_NAMES.split()),
+    "rm": frozenset({"-f", "-r", "-rf", "-fr"}),
+    "wc": frozenset({"-l", "-c", "-w", "-m"}),
+    "grep": frozenset({"-n", "-i", "-l", "-r", "-c", "-v", "-q"}),
+    "cp": frozenset({"-r", "-a", "-p"}),
+}
 """Options that never take the `--` behind them for their value."""
 
 
@@ -30,7 +35,7 @@ def may_become_option(words: Sequence[Word]) -> bool:
     program = words[0].text.rsplit("/", 1)[-1] if words else ""
     if program in _ANY_OPTION:
         return False
-    behind = _behind_dashes(words)
+    behind = _behind_dashes(words, _FLAGS.get(program, frozenset()))
     return any(
         word.glob and not _is_file(word, program, behind=index > behind)
         for index, word in enumerate(words[1:], 1)
@@ -54,12 +59,12 @@ def _fixed_part(word: Word) -> str:
     return word.text[: min(ends, default=len(word.text))]
 
 
-def _behind_dashes(words: Sequence[Word]) -> int:
+def _behind_dashes(words: Sequence[Word], flags: frozenset[str]) -> int:
     """The index of a `--` that ends the options; beyond the last word if there is none."""
     for index, word in enumerate(words):
         if word.text != "--" or index == 0:
             continue
         before = words[index - 1].text
-        if not before.startswith("-") or before in _FLAGS:
+        if not before.startswith("-") or before in flags:
             return index
     return len(words)

@@ -12,6 +12,11 @@ script systemd-run runuser pkexec
 _WRAPPERS = frozenset(_WRAPPER_NAMES.split())
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "su"})
 _CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "awk", "gawk"})
+_AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+_READS_COMMANDS = frozenset({"ssh", "at", "batch", "ed", "ex", "m4", "dc", "tclsh", "expect"})
+_GIVES_PROGRAM = re.compile(r"-[a-hj-rt-zA-Z]*[ecm]|-[uqxBEO]")
+"""Options with which the next word is the program, or that leave it to the next word."""
+
 _COMMAND_OPTION = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
 _SPLIT_OPTION = re.compile(r"-S|--split-string=")
 _MAX_WORDS = 500
@@ -27,6 +32,26 @@ _GIT_REACHES = ("--output", "--ext-diff", "--textconv", "--upload-pack", "--rece
 def is_interpreter(program: str) -> bool:
     """Whether the program runs a script, or what it reads."""
     return _name(program) in _SHELLS | _CODE
+
+
+def reads_program(words: Sequence[str]) -> bool:
+    """Whether the words start an interpreter that takes its input for its program."""
+    if not words:
+        return False
+    if _name(words[0]) in _WRAPPERS:
+        return any(is_interpreter(word) for word in words[1:])
+    if _name(words[0]) in _READS_COMMANDS:
+        return True
+    if not is_interpreter(words[0]):
+        return False
+    if _name(words[0]) in _AWKS:
+        return any(word.startswith(("-f", "--f", "-i", "-E", "-l")) for word in words[1:])
+    for word in words[1:]:
+        if not word.startswith("-"):
+            return word.startswith(("/dev/", "/proc/"))
+        if not _GIVES_PROGRAM.fullmatch(word):
+            return True
+    return True
 
 
 def runs_code(words: Sequence[str]) -> bool:
