@@ -18,6 +18,7 @@ from shepherd.tools.sandbox.sandbox import Confinement, Sandbox, SandboxMode
 from shepherd.tools.shell.git_lines import changes_repository, is_git_line
 from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
 
+_SHELL_SOCKETS = ("/dev/tcp/", "/dev/udp/")
 OUTSIDE = "It runs outside the sandbox."
 WITH_NETWORK = "It runs in the sandbox with network."
 TOO_LARGE = (
@@ -37,6 +38,11 @@ class Command:
     accesses: tuple[Access, ...]
     place: Path
     tell: EventCallback
+
+    @property
+    def connects_itself(self) -> bool:
+        """Whether the shell opens a connection by a redirection, which no rule is about."""
+        return any(access.target.startswith(_SHELL_SOCKETS) for access in self.accesses)
 
     def opening(self, kind: AccessKind) -> tuple[Access, ...]:
         """The programs, as what runs with network or outside of the sandbox."""
@@ -160,6 +166,8 @@ class Confiner:
 
     def _is_open(self, command: Command, kind: AccessKind) -> bool:
         """Whether rules allow it for every program of the call."""
+        if command.connects_itself:
+            return False
         opening = command.opening(kind)
         exact = any(access.claim is Claim.EXACT for access in opening)
         return exact and self._policy.decide(command.tool, opening).decision is Decision.ALLOW

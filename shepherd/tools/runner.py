@@ -199,12 +199,18 @@ class ToolRunner:
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
         everything = (*made.accesses, *accesses)
+
+        def offer(lifetime: Lifetime) -> tuple[Rule, ...]:
+            if made.command.connects_itself:
+                return ()
+            return propose(opening.plan.policy, made.tool.name, everything, lifetime)
+
         request = ApprovalRequest(
             call=made.call,
             accesses=accesses,
             preview=valid_text(await self._preview(made)),
-            session=propose(opening.plan.policy, made.tool.name, everything, Lifetime.SESSION),
-            always=propose(opening.plan.policy, made.tool.name, everything, Lifetime.ALWAYS),
+            session=offer(Lifetime.SESSION),
+            always=offer(Lifetime.ALWAYS),
             cause=verdict.cause,
             sandbox=opening.question,
         )

@@ -342,6 +342,15 @@ async def test_a_rule_opens_the_box_if_it_meets_every_command(shop: Shop, port: 
         assert "connected" not in await commands.run(line)
 
 
+async def test_no_rule_opens_the_network_for_the_shell_itself(shop: Shop, port: int) -> None:
+    rules = ["allow shell_network *", "allow unsandboxed *", "allow shell echo *"]
+    commands = shop(rules=rules)
+    text = await commands.run(f"echo x > /dev/tcp/127.0.0.1/{port}")
+    assert "the sandbox has no network" in text
+    (request,) = commands.workshop.approver.requests
+    assert (request.session, request.always) == ((), ())
+
+
 async def test_a_project_can_not_open_the_box(tmp_path: Path, port: int) -> None:
     commands = with_script(Commands(open_workshop(tmp_path, sandbox=Sandbox())))
     rules = [parse_rule(f"allow {kind} *") for kind in ("shell_network", "unsandboxed")]
