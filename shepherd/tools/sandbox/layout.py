@@ -146,7 +146,7 @@ def _is_shown(path: Path, visible: Iterable[Mount]) -> bool:
     covers = [mount for mount in visible if is_below(path, mount.target)]
     if not covers:
         return False
-    last = max(covers, key=lambda mount: len(str(mount.target)))
+    last = covers[-1]  # later mounts cover earlier ones
     return last.source == last.target
 
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -86,6 +87,9 @@ def remove_tree(base: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             try:
                 shutil.rmtree(base, onerror=_open_up)
+            except RecursionError:
+                # deeper than Python's stack; rm does not recurse
+                subprocess.run(["rm", "-rf", "--", str(base)], check=False)
             except OSError:
                 if attempt == _ATTEMPTS - 1:
                     raise

@@ -79,6 +79,8 @@ OWN_PROCESS_SECOND = ("setpriority", "ioprio_set")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS, its 32-bit form, FSSETXATTR
+_SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals by way of a file
+_SET_OWNER_CONTROL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
 _AF_NETLINK = 16  # which only Linux has
 _ROUTES = 0  # NETLINK_ROUTE
@@ -146,7 +148,10 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
         yield name, [fail(errno.ENOSYS)]
     yield "clone", _unless_bits(0, _NEW_NAMESPACES)
     yield "personality", _only(0, _PERSONALITIES, errno.EPERM)
-    yield "ioctl", _except(1, _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ()))
+    controls = _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ())
+    yield "ioctl", _except(1, controls + (() if options.signals else _SET_OWNER_CONTROL))
+    if not options.signals:
+        yield "fcntl", _except(1, _SET_OWNER)
     connected = _only(1, _CONNECTED, errno.EPROTONOSUPPORT)
     pair = [*_load(0), *when(EQUAL, socket.AF_UNIX, connected), fail(errno.EAFNOSUPPORT)]
     yield "socketpair", pair

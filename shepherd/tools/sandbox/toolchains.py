@@ -203,7 +203,9 @@ def _worktree(root: Path) -> Iterator[Path]:
         return
     directory = real(root / text.removeprefix("gitdir: "))
     if real(Path(_line(directory / "gitdir") or "/")) == real(pointer):
-        yield real(directory / (_line(directory / "commondir") or "."))
+        common = real(directory / (_line(directory / "commondir") or "."))
+        if is_below(directory, common):
+            yield common
 
 
 def _line(path: Path) -> str:

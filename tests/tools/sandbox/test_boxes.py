@@ -1,11 +1,17 @@
 """What holds and what works in every box."""
 
+import os
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shepherd.errors import ToolError
 from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.find import find_box
+from shepherd.tools.sandbox.private import private_files
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
 
 
@@ -46,3 +52,65 @@ def test_some_box_works_here() -> None:
     found = find_box()
 
     assert found.box is not None, found.tried
+
+
+@pytest.mark.parametrize("above", ["", "user"])
+def test_start_up_files_are_kept_where_the_working_directory_holds_the_home(
+    box: Box, above: str, tmp_path: Path
+) -> None:
+    profile = make_profile(tmp_path)
+    home = profile.root / above
+    profile = replace(profile, home=home, cwd=home)
+    (home / ".local" / "bin").mkdir(parents=True)
+    (home / "src").mkdir(exist_ok=True)
+    (home / ".bashrc").write_text("kept", "utf-8")
+
+    ended = run_in(
+        box,
+        profile,
+        "echo x >> .bashrc; echo x > .zshrc; echo x > .local/bin/x; mv .local/bin .local/b; "
+        f"echo x > src/made; cat {profile.root}/.env",
+    )
+
+    assert (home / ".bashrc").read_text("utf-8") == "kept"
+    assert not (home / ".zshrc").exists()
+    assert list((home / ".local").rglob("*")) == [home / ".local" / "bin"]
+    assert (home / "src" / "made").exists()
+    assert "canary" not in ended.out
+    assert box.name == "landlock-bare" or any(".zshrc" in r.text for r in ended.reports)
+
+
+def test_deep_directories_of_a_command_are_removed(box: Box, tmp_path: Path) -> None:
+    deep = "import os\nos.chdir(os.environ['TMPDIR'])\n"
+    deep += "for _ in range(2000): os.mkdir('d'); os.chdir('d')"
+
+    python = os.path.realpath(sys.executable)
+    ended = run_in(box, make_profile(tmp_path), [python, "-I", "-S", "-c", deep])
+
+    assert ended.code == 0, ended
+    with private_files() as files:
+        assert not any(files.temp.iterdir())
+
+
+@pytest.mark.parametrize("place", ["/", "/usr", "/proc/self", "/dev/shm"])
+def test_some_places_can_not_be_a_working_directory(box: Box, place: str, tmp_path: Path) -> None:
+    profile = replace(make_profile(tmp_path), root=Path(place), cwd=Path(place))
+
+    with pytest.raises(ToolError, match="working directory"):
+        run_in(box, profile, "true")
+
+
+def test_another_repository_is_not_shown_by_a_forged_pointer(box: Box, tmp_path: Path) -> None:
+    profile = replace(make_profile(tmp_path), protected=())
+    root = profile.root
+    shutil.rmtree(root / ".git")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("secret-canary", "utf-8")
+    (root / "forged").mkdir()
+    (root / ".git").write_text(f"gitdir: {root}/forged\n", "utf-8")
+    (root / "forged" / "gitdir").write_text(f"{root}/.git\n", "utf-8")
+    (root / "forged" / "commondir").write_text(f"{tmp_path}/other\n", "utf-8")
+
+    ended = run_in(box, profile, f"cat {tmp_path}/other/file")
+
+    assert "secret-canary" not in ended.out

@@ -85,7 +85,7 @@ def test_every_call_is_refused_or_allowed_as_listed(
     refused = {*REFUSED, *((*METADATA, *SHARED) if options.bare else ())}
     refused |= set() if options.signals else set(SIGNALS)
     names = {number: name for name, number in architecture.numbers.items()}
-    by_argument = {"clone", "personality", "ioctl", "socket", "socketpair"}
+    by_argument = {"clone", "personality", "ioctl", "socket", "socketpair", "fcntl"}
     by_argument |= {*OWN_PROCESS, *OWN_PROCESS_SECOND}
 
     for number in range(HIGHEST + 200):
@@ -162,6 +162,7 @@ def test_pairs_are_connected_for_good(architecture: Architecture, kind: int, fla
 @pytest.mark.parametrize("architecture", _BOTH, ids=lambda a: a.name)
 def test_arguments_are_compared_as_the_kernel_reads_them(architecture: Architecture) -> None:
     own, bare = FilterOptions(Network.OWN), FilterOptions(Network.NONE, bare=True)
+    old = FilterOptions(Network.NONE, bare=True, signals=False)
     cases = [
         (own, "ioctl", (0, 0x5412), _PERM),
         (own, "ioctl", (0, 0xDEAD_0000_5412), _PERM),
@@ -169,6 +170,10 @@ def test_arguments_are_compared_as_the_kernel_reads_them(architecture: Architect
         (own, "ioctl", (0, 0x5413), _ALLOW),
         (own, "ioctl", (0, 0x40086602), _ALLOW),
         (bare, "ioctl", (0, 0x40086602), _PERM),
+        (old, "fcntl", (0, 8), _PERM),
+        (old, "fcntl", (0, 2), _ALLOW),
+        (own, "fcntl", (0, 8), _ALLOW),
+        (old, "ioctl", (0, 0x8901), _PERM),
         (own, "personality", (0,), _ALLOW),
         (own, "personality", (0xFFFFFFFF,), _ALLOW),
         (own, "personality", (0x0400000,), _PERM),
