@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from shepherd.server.errors import ApiError
 
-MAX_VALUES = 100_000
+MAX_VALUES = 50_000
 """Values in one body, nested ones counted: parsing more takes long enough to be felt by others."""
 
 MAX_ESCAPES = 1_000_000

@@ -9,7 +9,11 @@ from shepherd.messages import JsonObject
 from shepherd.server.wire import to_json
 
 MOST_UPDATES = 20_000
-MOST_CHARACTERS = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
+"""Memory that updates may take."""
+
+_OVERHEAD = 400
+_MAX_DROPPED = 1024
 _MOST_DIGITS = 18
 
 
@@ -41,16 +45,16 @@ class UpdateLog:
     """
 
     def __init__(
-        self, most: int = MOST_UPDATES, most_characters: int = MOST_CHARACTERS, epoch: str = ""
+        self, most: int = MOST_UPDATES, max_bytes: int = MAX_BYTES, epoch: str = ""
     ) -> None:
         self.epoch = epoch or secrets.token_hex(4)
         self.last = 0
         self.closed = False
         self._most = most
-        self._most_characters = most_characters
+        self._max_bytes = max_bytes
         self._kept: list[Update] = []
         self._begin = 0
-        self._characters = 0
+        self._bytes = 0
         self._changed = asyncio.Event()
 
     def publish(
@@ -69,7 +73,7 @@ class UpdateLog:
         text = frame(kind, data, self.id_of(self.last))
         update = Update(self.last, kind, text, request, author, addressee)
         self._kept.append(update)
-        self._characters += len(text)
+        self._bytes += _size(text)
         self._forget()
         self._wake()
         return update
@@ -108,17 +112,22 @@ class UpdateLog:
 
     def _forget(self) -> None:
         while self._begin < len(self._kept) - 1 and (
-            len(self._kept) - self._begin > self._most or self._characters > self._most_characters
+            len(self._kept) - self._begin > self._most or self._bytes > self._max_bytes
         ):
-            self._characters -= len(self._kept[self._begin].frame)
+            self._bytes -= _size(self._kept[self._begin].frame)
             self._begin += 1
-        if self._begin > len(self._kept) // 2:
+        if self._begin > min(_MAX_DROPPED, len(self._kept) // 2):
             del self._kept[: self._begin]
             self._begin = 0
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed.clear()
+
+
+def _size(text: str) -> int:
+    """Bytes that an update with this text takes at most: a string has one width for all of it."""
+    return _OVERHEAD + len(text) * (1 if text.isascii() else 4)
 
 
 def frame(kind: UpdateKind, data: JsonObject, id: str = "") -> str:

@@ -47,6 +47,7 @@ class PromptRequest:
     def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
         """The request has ended; those who wait for it go on."""
         self.state, self.finish_reason, self.error = State.DONE, reason, error
+        self.images = ()  # the conversation has them; requests are remembered for longer
         self.done.set()
 
     def to_json(self) -> JsonObject:

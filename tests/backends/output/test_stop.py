@@ -1,5 +1,7 @@
 """Stop strings."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,3 +76,14 @@ def test_text_behind_a_hit_is_dropped() -> None:
 @pytest.mark.parametrize("stops", [[], [""]])
 def test_no_stop_strings(stops: list[str]) -> None:
     assert run(["a", "b"], stops) == ("ab", None)
+
+
+def test_long_stop_strings_take_memory_in_proportion() -> None:
+    tracemalloc.start()
+    try:
+        matcher = StopMatcher([letter * 100_000 for letter in "abcd"])
+        matcher.feed("a" * 1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import socket
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shepherd.backends.cliclient.vocabulary import UpdateKind
 from shepherd.server.conversation.log import UpdateLog
 from shepherd.server.settings import ServerSettings
 from tests.server.conversation.harness import PATIENCE, Seen, Served, serving, until
@@ -230,3 +232,18 @@ async def test_what_a_model_says_stays_in_its_frame(work: Path) -> None:
     async with serving(f"text: {json.dumps(evil)}", work) as served:
         seen = await watched(served, ["go"])
     assert "".join(u.data["text"] for u in seen if u.kind == "delta") == evil
+
+
+@pytest.mark.parametrize("text", ["word ", "слово "])
+def test_updates_take_bounded_memory(text: str) -> None:
+    log = UpdateLog(max_bytes=1_000_000)
+    log.publish(UpdateKind.DELTA, {"text": ""})
+    tracemalloc.start()
+    try:
+        for _ in range(3000):
+            log.publish(UpdateKind.DELTA, {"text": text * 100})
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 100_000 < kept < 2_500_000
+    assert log.since(log.last - 100) is not None

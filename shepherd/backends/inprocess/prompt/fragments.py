@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
 
-_MAX_CHARACTERS = 16_000_000
+_MAX_CHARACTERS = 4_000_000
+"""With their tokens these take about 40 MB."""
 
 
 @dataclass(frozen=True, slots=True)
