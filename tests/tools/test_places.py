@@ -1,11 +1,13 @@
 """Odd places: links, other names of a file, what is no file, and what is not there."""
 
+import ast
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import shepherd.tools
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess
@@ -193,6 +195,38 @@ def test_files_are_reached_only_as_decided(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="changed since it was approved"):
             work()
     assert (root / "a").read_text() == "a"
+
+
+BY_NAME = {
+    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "touch", "rename"),
+    *("mkdir", "unlink", "rmdir", "remove", "replace", "listdir", "makedirs", "symlink"),
+    *("link", "copy", "copyfile", "move", "rmtree"),
+}
+"""What reaches a file by its name."""
+
+
+def test_no_tool_reaches_files_but_through_what_was_decided() -> None:
+    package = Path(shepherd.tools.__file__).parent
+    offences: list[str] = []
+    for folder in ("files", "search", "web", "memory", "."):
+        for path in sorted((package / folder).glob("*.py")):
+            source = path.read_text()
+            if "(Tool[" not in source and "(ReadFile)" not in source:
+                continue
+            calls = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)]
+            offences += [f"{path.name}: {name}" for c in calls if (name := _by_name(c.func))]
+    assert offences == []
+
+
+def _by_name(called: ast.expr) -> str:
+    """`os.open` and the like, and methods of paths; "" for what else is called."""
+    if isinstance(called, ast.Name):
+        return called.id if called.id == "open" else ""
+    if not isinstance(called, ast.Attribute) or called.attr not in BY_NAME:
+        return ""
+    of = ast.unparse(called.value)
+    is_text = called.attr == "replace" and of != "os"
+    return "" if of in ("files", "FileAccess(context)") or is_text else f"{of}.{called.attr}"
 
 
 async def test_names_with_line_ends_and_case_stay_themselves(tmp_path: Path) -> None:

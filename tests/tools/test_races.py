@@ -55,13 +55,21 @@ def state(root: Path) -> dict[str, str]:
 
 
 async def attack(workshop: Workshop, leaf: str, call: Callable[[], Awaitable[str]]) -> list[str]:
-    """The results of calls made while directories, or else files, change places."""
+    """The results of calls made while directories, or else files, change places.
+
+    The last one is made after they have stopped, with everything where it belongs.
+    """
     before = await asyncio.to_thread(state, workshop.outside)
     results: list[str] = []
     first, second = workshop.root / f"inner{leaf}", workshop.root / f"outer{leaf}"
     with flipping(first, second) as flips:
         while flips.count < MIN_FLIPS or len(results) < MIN_CALLS:
             results.append(await call())
+    if first.is_symlink():
+        first.rename(spare := workshop.root / "spare")
+        second.rename(first)
+        spare.rename(second)
+    results.append(await call())
     assert await asyncio.to_thread(state, workshop.outside) == before
     for text in results:
         assert SECRET not in text
@@ -87,7 +95,7 @@ async def test_nothing_outside_is_read(
 ) -> None:
     workshop = shop(tmp_path)
     results = await attack(workshop, leaf, lambda: workshop.call(name, **arguments))
-    assert any(not text.startswith("Error") for text in results)
+    assert not results[-1].startswith("Error")
 
 
 @pytest.mark.parametrize("ripgrep", [False, True], ids=["python", "ripgrep"])
@@ -99,7 +107,7 @@ async def test_nothing_outside_is_searched(
 ) -> None:
     workshop = shop(tmp_path, ToolRegistry([Grep(use_ripgrep=ripgrep)]))
     results = await attack(workshop, leaf, lambda: workshop.call("grep", pattern="t", path=path))
-    assert any(HARMLESS in text for text in results)
+    assert HARMLESS in results[-1]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,7 @@ async def test_nothing_outside_is_written(tmp_path: Path, path: str, leaf: str) 
     results = await attack(
         workshop, leaf, lambda: workshop.call("write_file", path=path, content=HARMLESS)
     )
-    assert any(text.startswith("Wrote") for text in results)
+    assert results[-1].startswith("Wrote")
 
 
 @pytest.mark.parametrize(("path", "leaf"), [("inner/a.txt", ""), ("inner.txt", ".txt")])
@@ -124,13 +132,11 @@ async def test_nothing_outside_is_edited(tmp_path: Path, path: str, leaf: str) -
     workshop = shop(tmp_path)
 
     async def edit() -> str:
-        result = await workshop.result(
-            "edit_file", path=path, old_string="one\n", new_string="one\none\n"
-        )
+        result = await workshop.result("edit_file", path=path, old_string="one", new_string="one+")
         return result.content + result.display
 
     results = await attack(workshop, leaf, edit)
-    assert any(text.startswith("Edited") for text in results)
+    assert results[-1].startswith("Edited")
 
 
 async def test_nothing_outside_is_deleted(tmp_path: Path) -> None:
@@ -145,4 +151,4 @@ async def test_nothing_outside_is_deleted(tmp_path: Path) -> None:
         results = await attack(workshop, "", delete)
     finally:
         os.close(inner)
-    assert any(text.startswith("Deleted") for text in results)
+    assert results[-1].startswith("Deleted")

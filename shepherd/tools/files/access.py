@@ -9,7 +9,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.atomic import regular_status, write_atomic
-from shepherd.tools.files.hardlinks import Identity, denied_files, identity
+from shepherd.tools.files.hardlinks import HardLinks
 from shepherd.tools.files.opening import (
     existing_status,
     open_below,
@@ -28,7 +28,7 @@ class FileAccess:
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
-        self._denied: dict[AccessKind, dict[Identity, Path]] = {}
+        self._hard_links = HardLinks(context)
 
     def open(self, path: Path, kind: AccessKind = AccessKind.READ) -> BufferedReader:
         """A regular file for reading; a call that may replace a file sees it as `kind` WRITE."""
@@ -106,10 +106,7 @@ class FileAccess:
 
     def _check_links(self, status: os.stat_result, kind: AccessKind) -> None:
         """Raise ToolError if the file has another name nearby under which the rules deny it."""
-        if status.st_nlink < 2:
-            return
-        other = self._denied_files(kind).get(identity(status))
-        if other is not None:
+        if other := self._hard_links.denied_name(status, kind):
             raise ToolError(f"denied by rule: the file is also {other}")
 
     def _opened(self, descriptor: int, kind: AccessKind) -> BufferedReader:
@@ -120,12 +117,6 @@ class FileAccess:
             file.close()
             raise
         return file
-
-    def _denied_files(self, kind: AccessKind) -> dict[Identity, Path]:
-        """The files nearby that the rules deny, looked for once in a call."""
-        if kind not in self._denied:
-            self._denied[kind] = denied_files(self._context, kind)
-        return self._denied[kind]
 
 
 def _check_deletable(directory: int, name: str) -> None:

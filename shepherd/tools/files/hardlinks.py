@@ -3,38 +3,50 @@
 import os
 from collections.abc import Generator
 from pathlib import Path
-from typing import TypeAlias
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.permissions.defaults import protected_rules
-
-Identity: TypeAlias = tuple[int, int]
-"""Device and inode: what all names of a file share."""
 
 MAX_ENTRIES = 20_000
 """So many names are looked at in one directory tree; hard links to others are not recognised."""
 
 
-def identity(status: os.stat_result) -> Identity:
-    """What all names of the file share."""
-    return status.st_dev, status.st_ino
-
-
-def denied_files(context: ToolContext, kind: AccessKind) -> dict[Identity, Path]:
-    """The files nearby that the rules deny, by identity.
+class HardLinks:
+    """The names that files have nearby, looked for once.
 
     Nearby is the working directory with what is below it, and in the home directory the usual
     places of secrets.
     """
-    found: dict[Identity, Path] = {}
-    places = [context.cwd, *_secret_places(Path.home())]
-    for path in (file for place in places for file in _files(place, deep=place != Path.home())):
-        if context.denies(Access(kind, str(path))):
-            try:
-                found[identity(path.lstat())] = path
-            except OSError:
-                continue  # deleted meanwhile: no name of it is left here
-    return found
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._names: dict[int, list[str]] | None = None
+
+    def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
+        """A name of the file under which the rules deny it, "" if none is known."""
+        if status.st_nlink < 2:
+            return ""
+        for name in self._by_inode().get(status.st_ino, ()):
+            denied = self._context.denies(Access(kind, name))
+            if denied and _is_same(name, status):
+                return name
+        return ""
+
+    def _by_inode(self) -> dict[int, list[str]]:
+        if self._names is None:
+            self._names = {}
+            home = Path.home()
+            for place in (self._context.cwd, *_secret_places(home)):
+                for entry in _files(place, deep=place != home):
+                    self._names.setdefault(entry.inode(), []).append(entry.path)
+        return self._names
+
+
+def _is_same(name: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(name), status)
+    except OSError:
+        return False  # deleted meanwhile
 
 
 def _secret_places(home: Path) -> set[Path]:
@@ -44,7 +56,7 @@ def _secret_places(home: Path) -> set[Path]:
     return {(home / name).parent for name in fixed}
 
 
-def _files(root: Path, *, deep: bool) -> Generator[Path]:
+def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
     """The files in a directory and, if `deep`, below it; links are not followed."""
     pending, count = [root], 0
     while pending and count < MAX_ENTRIES:
@@ -53,7 +65,7 @@ def _files(root: Path, *, deep: bool) -> Generator[Path]:
                 for entry in entries:
                     count += 1
                     if entry.is_file(follow_symlinks=False):
-                        yield Path(entry.path)
+                        yield entry
                     elif deep and entry.is_dir(follow_symlinks=False):
                         pending.append(Path(entry.path))
         except OSError:
