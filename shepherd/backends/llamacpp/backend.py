@@ -193,7 +193,7 @@ class LlamaCppBackend(Backend):
             raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
         handle = self._submit(request)
         try:
-            if not self._warn(session, request.prompt, callback):
+            if not self._warn(session, request, callback):
                 handle.cancel()
             await handle.wait(callback)
         except BaseException:
@@ -234,11 +234,15 @@ class LlamaCppBackend(Backend):
         tail, tokens = prefilled.prompt.tail, prefilled.generated()
         self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
-    def _warn(self, session: Session, prompt: Prompt, callback: EventCallback) -> bool:
+    def _warn(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send what the user should know; what the callback said."""
         notices, self._notices = self._notices, []
-        if prompt.warning and self._sessions.is_first_warning(session):
-            notices = [*notices, prompt.warning]
+        if request.prompt.warning and self._sessions.is_first_warning(session):
+            notices = [*notices, request.prompt.warning]
+        held = request.constraint
+        if held is not None and held.constraint.unenforced:
+            words = ", ".join(held.constraint.unenforced)
+            notices = [*notices, f"The answer is not held to all of its JSON schema: {words}."]
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
 
 

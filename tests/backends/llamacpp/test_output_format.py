@@ -12,7 +12,7 @@ from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.sampling.guard import GrammarClock
 from shepherd.errors import InvalidRequestError
-from shepherd.events import FinishReason
+from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -216,3 +216,14 @@ async def test_awkward_grammars_do_no_harm(backend: LlamaCppBackend, grammar: st
     for seed in range(3):
         generation = await answer(backend, OutputFormat(grammar=grammar), seed)
         assert generation.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+
+
+async def test_what_does_not_hold_is_told(backend: LlamaCppBackend) -> None:
+    schema: JsonObject = {"type": "array", "items": {"enum": [1]}, "uniqueItems": True}
+    session = Session(messages=[Message.user("hi")], output_format=OutputFormat(schema))
+    recorder = Recorder()
+    await backend.generate_from_session(session, recorder, 20)
+    told = [text for event, text, _ in recorder.events if event is CallbackEvent.SYSTEM]
+    assert any("not held to all of its JSON schema: uniqueItems" in text for text in told)
+    with pytest.raises(InvalidRequestError, match="with strict: uniqueItems"):
+        await answer(backend, OutputFormat(schema, strict=True))

@@ -1,0 +1,66 @@
+"""Where grammars are tried: nothing of it stays behind, nothing foreign runs in it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.inprocess.grammar.compiling import BYTES, TokenBytes
+from shepherd.backends.inprocess.grammar.lark import Rules, json_value
+from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.grammar.workshop import GrammarWorkshop
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject
+from tests.patience import PATIENCE
+
+ENDLESS: JsonObject = {
+    "type": "string",
+    "allOf": [{"pattern": f"a{{{i}}}b.*c{{{i}}}"} for i in range(1, 30)],
+}
+
+
+async def vocabulary() -> TokenBytes:
+    return BYTES
+
+
+def written(schema: JsonObject) -> str:
+    rules = Rules()
+    return rules.text(rules.add("answer", json_value(prepare(schema).value)))
+
+
+def children() -> list[str]:
+    """The processes that run for this one."""
+    found = [Path(f"/proc/self/task/{t.name}/children") for t in Path("/proc/self/task").iterdir()]
+    return [pid for path in found for pid in path.read_text().split()]
+
+
+async def test_a_trial_that_takes_too_long_is_ended_and_says_why() -> None:
+    workshop = GrammarWorkshop(vocabulary)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(InvalidRequestError, match="too large: preparing it takes more than"):
+            await workshop.matcher(written(ENDLESS))
+        assert (await workshop.matcher(written({"const": 1}))).is_accepting() is False
+    assert children() == []
+
+
+async def test_a_trial_ends_with_who_asked_for_it() -> None:
+    workshop = GrammarWorkshop(vocabulary)
+    task = asyncio.ensure_future(workshop.matcher(written(ENDLESS)))
+    async with asyncio.timeout(PATIENCE):
+        while not children():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert children() == []
+
+
+async def test_a_trial_runs_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("llguidance", "shepherd", "random", "json"):
+        (tmp_path / f"{name}.py").write_text("open('pwned', 'w')")
+    monkeypatch.chdir(tmp_path)
+    matcher = await GrammarWorkshop(vocabulary).matcher(written({"enum": ["a"]}))
+    assert matcher.try_consume_tokens(list(b'"a"')) == 3
+    assert not (tmp_path / "pwned").exists()
