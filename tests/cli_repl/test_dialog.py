@@ -44,7 +44,7 @@ class User:
         if self.dialog.is_waiting and self.dialog.missing_seconds() <= 0:
             self.dialog.carry_out()
         frame = lay_out(self.dialog, "›", focused=not self.prompt, width=size[0], height=size[1])
-        self.dialog.drawn(end=frame.end)
+        self.dialog.drawn(end=frame.end, legible=frame.legible)
         self.saw_end |= frame.end
 
     def press(self, key: str) -> None:
@@ -164,6 +164,32 @@ def test_no_is_immediate() -> None:
         user.press(letter)
         user.press("enter")
         assert user.dialog.answer is answer
+
+
+def test_a_line_is_chosen_only_when_its_rule_is_on_the_screen() -> None:
+    user = _reader()
+    user.press("down")
+    user.press("enter")
+    assert not user.dialog.is_waiting
+    user.look()
+    user.look(QUIET_SECONDS)
+    user.press("enter")
+    assert user.dialog.is_waiting
+
+
+def test_nothing_is_allowed_on_a_window_that_became_too_small() -> None:
+    user = _reader()
+    user.look(0, (80, 3))
+    user.press("enter")
+    assert not user.dialog.is_waiting
+    user.look(0, (15, 40))
+    user.look(1, (15, 40))
+    user.press("enter")
+    assert not user.dialog.is_waiting
+    user.look()
+    user.look(1)
+    user.press("enter")
+    assert user.dialog.is_waiting
 
 
 def test_nothing_counts_before_the_question_was_drawn() -> None:

@@ -40,6 +40,7 @@ class Dialog:
         self._marked = 0
         self._marked_before = 0
         self._typed = ""
+        self._drawn: Entry | None = None
         self._calm_since: float | None = None
         self._chosen_at: float | None = None
         self._seen: set[Answer | None] = set()
@@ -76,8 +77,12 @@ class Dialog:
             if paged and None in self._seen:
                 self.pager.end()
 
-    def drawn(self, *, end: bool) -> None:
-        """The question is on the screen; `end` says whether the end of its text is."""
+    def drawn(self, *, end: bool, legible: bool = True) -> None:
+        """The screen was drawn; `end` says whether the end of the text is on it.
+
+        A screen that is not `legible` shows no question: nothing can be allowed on it.
+        """
+        self._drawn = self.marked if legible else None
         if not self.is_visible:
             self._calm_since = self._clock()
         if end and self._seen_key not in self._seen:
@@ -102,6 +107,8 @@ class Dialog:
             return
         if not self.marked.answer.allows:
             self.answer = self.marked.answer
+        elif self._drawn is not self.marked:
+            self.disturb(TOO_SOON)
         elif self._seen_key not in self._seen:
             self.pager.forward()
             self.disturb(PAGED)

@@ -19,10 +19,14 @@ RULES_PAGED = "  adds the rules at the end of the text"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is drawn; `end` says whether the end of the text is part of it."""
+    """What is drawn; `end` says whether the end of the text is part of it.
+
+    It is not `legible` when there is no room for the question.
+    """
 
     rows: list[Row]
     end: bool = False
+    legible: bool = True
 
 
 def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
@@ -38,7 +42,7 @@ def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int
     if height - around.height < least:
         around = _Around(dialog, sign, width, height, focused=focused, short=True)
     if height - around.height < least or width < MIN_WIDTH:
-        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]])
+        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]], legible=False)
     room = height - around.height
     pager = dialog.pager
     fits = pager.fits(width, room)

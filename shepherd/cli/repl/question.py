@@ -107,7 +107,8 @@ def choice_of(answer: Answer) -> Choice:
 
 def _lines(request: ApprovalRequest) -> Iterator[Line]:
     rules = [rule.describe() for rule in (*request.session, *request.always)]
-    for warning in warnings([request.preview, *_facts(request), *rules]):
+    url = str(request.call.arguments.get("url", ""))
+    for warning in warnings([request.preview, url, *_facts(request), *rules]):
         yield fact(warning, "warn")
     if request.preview:
         yield from text_lines(request.preview)

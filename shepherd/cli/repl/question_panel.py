@@ -100,7 +100,7 @@ class QuestionPanel(UIControl):
             return
         if not dialog.is_visible:
             _take_waiting_keys(self._app())
-        dialog.drawn(end=self._frame.end)
+        dialog.drawn(end=self._frame.end, legible=self._frame.legible)
 
     def page(self, turn: Callable[[Pager], None]) -> None:
         """Show another part of the text."""

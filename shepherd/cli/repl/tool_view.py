@@ -50,7 +50,7 @@ def argument_summary(arguments: JsonObject) -> str:
 def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
     """`└ 12 lines`, or the first lines of what the call gave."""
     if content.startswith("Error: "):
-        return [_hanging([one_line(content, MAX_LINE)], glyphs, "bad")]
+        return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = clean(content).rstrip("\n").split("\n")
     unit = _UNITS.get(call.name)
     if unit and not content.startswith("("):
