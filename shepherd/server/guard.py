@@ -50,8 +50,10 @@ class Guard:
         elif self._keys is None or path in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
+            key = _given_key(headers)
+            scope.setdefault("state", {})["key_name"] = self._keys.verify(key) or ""
             request = RevocableRequest(scope, receive, send)
-            await request.serve(self._app, self._keys, _given_key(headers))
+            await request.serve(self._app, self._keys, key)
 
     def _refusal(self, headers: Headers, path: str) -> ApiError | None:
         if self._keys is not None:

@@ -30,7 +30,7 @@ async def watch(conversation: SharedConversation, client: str, after: str) -> Fr
         "model": conversation.backend.info.id,
         "version": __version__,
         "update_id": log.id_of(resumed),
-        "client": client,
+        "client": client.rpartition("\n")[2],
     }
     yield frame(UpdateKind.CONNECTED, hello, log.id_of(resumed) if start is not None else "")
     if start is None:

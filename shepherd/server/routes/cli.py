@@ -111,17 +111,18 @@ def _add_requests(
         named = _named_client(request)
         asked = await bodies.read(request, PromptBody)
         client = named or f"client_{secrets.token_hex(12)}"
+        identity = _identity(request, client)
         if named or asked.stream:
-            conversation.presence.seen(client)
+            conversation.presence.seen(identity)
         start = conversation.log.last
         check_count(asked.images)
         images = tuple(decode_image(image.data, image.name) for image in asked.images)
-        given = conversation.submit(asked.prompt, client, images)
+        given = conversation.submit(asked.prompt, identity, images)
         headers = {CLIENT_HEADER: client, REQUEST_HEADER: given.id}
         if asked.stream:
             log = conversation.log
             open_frames = _listened(
-                conversation.presence, client, lambda: watch_request(log, given, start)
+                conversation.presence, identity, lambda: watch_request(log, given, start)
             )
             return _events(open_frames, settings, headers)
         if asked.in_background:
@@ -165,9 +166,10 @@ def _add_session(
         """
         named = _named_client(request)
         client = named or f"client_{secrets.token_hex(12)}"
+        identity = _identity(request, client)
         after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
         open_frames = _listened(
-            conversation.presence, client, lambda: watch(conversation, client, after)
+            conversation.presence, identity, lambda: watch(conversation, identity, after)
         )
         return _events(open_frames, settings, {CLIENT_HEADER: client})
 
@@ -177,7 +179,7 @@ def _add_session(
 
         The updates behind `update_id` continue exactly this state.
         """
-        return JsonResponse(snapshot(conversation, _named_client(request)))
+        return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
 
     @router.post("/clear")
     async def clear_session() -> JsonResponse:
@@ -191,7 +193,7 @@ def _add_session(
 
         With `always` the rules that the question named are stored.
         """
-        client = _named_client(request)
+        client = _identity(request, _named_client(request))
         body = await bodies.read(request, DecisionBody)
         conversation.approver.decide(id, client, Approval(Choice(body.decision), body.reason))
         return JsonResponse({"id": id, "decision": body.decision})
@@ -204,6 +206,12 @@ def _named_client(request: Request) -> str:
         message = f"{CLIENT_HEADER} must be 1 to 128 printable ASCII characters without spaces."
         raise ApiError(400, message, "invalid_value", CLIENT_HEADER)
     return name
+
+
+def _identity(request: Request, client: str) -> str:
+    """Who a client is: names that two keys' holders choose alike are not the same client."""
+    key_name = getattr(request.state, "key_name", "")
+    return f"{key_name}\n{client}" if key_name else client
 
 
 def _listened(

@@ -8,6 +8,7 @@ import pytest
 
 from shepherd.cli.connect.remote import approval_request
 from shepherd.server.conversation.approvals import AWAY_SECONDS
+from shepherd.server.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
 
@@ -210,3 +211,22 @@ async def test_what_the_sandbox_refused_is_asked_about_with_the_rights_that_it_t
         assert "[the sandbox has no network; not run again" in result_of(mine.seen)
         [notice] = [update.data["text"] for update in mine.seen if update.kind == "notice"]
         assert "the sandbox has no network" in notice
+
+
+async def test_another_key_s_client_of_the_same_name_is_another_client(work: Path) -> None:
+    keys = KeyStore(work.parent / "keys.json")
+    mine, others = ({"Authorization": f"Bearer {keys.add(name)}"} for name in ("mine", "other"))
+    async with serving(WRITES, work, keys=keys) as served:
+        served.headers.update(mine)
+        async with served.updates("me") as updates:
+            await served.in_background("write it", "me")
+            question = await updates.until("approval_needed")
+            served.headers.update(others)
+            assert (await served.session("me"))["approvals"] == []
+            status, body = await decide(served, question, "once", "me")
+            assert (status, body["error"]["code"]) == (403, "not_your_request")
+            served.headers.update(mine)
+            assert (await served.session("me"))["approvals"] == [question.data]
+            assert (await decide(served, question, "once", "me"))[0] == 200
+            await updates.until("response_complete")
+    assert (work / "new.txt").read_text() == "hello\n"
