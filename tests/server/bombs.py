@@ -1,6 +1,5 @@
 """Small grammars and schemas that cost a parser far more than they look."""
 
-import string
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,24 +16,18 @@ def grammars() -> dict[str, str]:
     far = range(1500)
     return {
         "optional texts": "root ::= " + " ".join(['"a"?'] * 2000),
-        "optional rules": "root ::= "
-        + " ".join(f"x{i}" for i in far)
-        + "".join(f'\nx{i} ::= "a"?' for i in far),
         "optional letters of a rule in itself": 'root ::= "x" '
         + " ".join("[a-z]?" for _ in far)
         + ' root | "y"',
         "optional texts of a rule in itself": 'root ::= "x" (' + '"a"? ' * 2000 + ')* root | "y"',
         "doubled emptiness": f'root ::= r0\n{_STEPS}\nr40 ::= ""',
         "doubled letter": f'root ::= r0\n{_STEPS}\nr40 ::= "a"',
-        "doubled option": f'root ::= r0\n{_STEPS}\nr40 ::= "a"?',
         "doubled choice": f'root ::= r0\n{_EITHER}\nr40 ::= "a"',
         "doubled emptiness in itself": f'root ::= r0 "x" root | "y"\n{_STEPS}\nr40 ::= ""',
         "doubled option in itself": f'root ::= r0 "x" root | "y"\n{_STEPS}\nr40 ::= "a"?',
         "large count": 'root ::= "a"{0,100000}',
         "counts of counts": "root ::= [a-z]{1,1000}{1,1000}",
-        "counts of rules": 'root ::= x{0,1000}\nx ::= y{0,1000}\ny ::= z{0,1000}\nz ::= "a"',
         "counts of counts in itself": 'root ::= (("a"{0,1000}){0,1000}){0,1000} "x" root | "y"',
-        "stars of stars": "root ::= " + "(" * 90 + '"a"' + ")*" * 90,
         "signs": 'root ::= "a"' + "*" * 60_000,
         "brackets": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000,
         "a rule that is itself": "root ::= root",
@@ -42,7 +35,6 @@ def grammars() -> dict[str, str]:
         "a rule that is itself thrice": 'root ::= root root root | "a" | ""',
         "ambiguous letters": 'root ::= s\ns ::= s s s | s s | [a-z] | ""',
         "from the left": 'root ::= n root "a" | "b"\nn ::= "" | "x"',
-        "many ways": "root ::= (" + " | ".join("[a-z]*" for _ in range(5000)) + ")*",
         "many ways in itself": "root ::= (" + " | ".join("[a-z]*" for _ in far) + ') root | "y"',
         "the same way": "root ::= " + " | ".join('"a"' for _ in range(9000)) + " | root root",
         "far back": 'root ::= [ab]* "a" [ab]{60}',
@@ -51,9 +43,6 @@ def grammars() -> dict[str, str]:
         "long class": "root ::= [" + "".join(chr(0x100 + 2 * i) for i in range(8_000)) + "]*",
         "long text": 'root ::= "' + "a" * 60_000 + '"',
         "long text in itself": 'root ::= "' + "a" * 15_000 + '" root?',
-        "long chain": "root ::= c0\n"
-        + "".join(f'c{i} ::= c{i + 1} | "a"\n' for i in far)
-        + 'c1500 ::= "a"',
         "long chain of options": "root ::= c0 root | c0\n"
         + "".join(f'c{i} ::= c{i + 1} c{i + 1} | ""\n' for i in far)
         + 'c1500 ::= "a"',
@@ -96,23 +85,13 @@ def schemas() -> dict[str, Any]:
                 "d40": {"type": "object"},
             },
         },
-        "many references": {
-            "properties": {f"p{i}": {"$ref": f"#/$defs/d{i}"} for i in range(800)},
-            "$defs": {f"d{i}": {"properties": {"x": {"type": "integer"}}} for i in range(800)},
-        },
         "patterns of patterns": {"type": "string", "pattern": "^(((a{1,999}){1,999}){1,999})$"},
         "a pattern that looks far back": {"type": "string", "pattern": "^(a|b)*a(a|b){60}$"},
         "patterns at once": {
             "allOf": [{"type": "string", "pattern": f"a{{{i}}}b.*c{{{i}}}"} for i in range(1, 30)]
         },
-        "letters in any order": {
-            "allOf": [{"type": "string", "pattern": letter} for letter in string.ascii_lowercase]
-        },
-        "patterns of names": {"patternProperties": {f"^a{{{i}}}b": {} for i in range(300)}},
-        "a multiple of much": {"type": "integer", "multipleOf": 1_000_003},
         "huge bounds": {"type": "integer", "minimum": -(10**300), "maximum": 10**300},
         "many values": {"enum": [f"value {i}" for i in range(15_000)]},
-        "required names": {"type": "object", "required": [f"k{i}" for i in range(2_000)]},
         "very deep": _nested(lambda s: {"properties": {"a": s}, "required": ["a"]}, 60),
         "too deep": _nested(lambda s: {"properties": {"a": s}, "required": ["a"]}, 200),
         "one of many": {
