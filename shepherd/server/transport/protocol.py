@@ -215,8 +215,10 @@ class HttpProtocol(H11Protocol):
             self.transport.abort()
             return
         self.transport.write(raw_response(error))
-        if self.transport.can_write_eof():
+        try:
             self.transport.write_eof()
+        except OSError:  # the client has hung up already
+            self.transport.abort()
 
 
 def raw_response(error: ApiError) -> bytes:
