@@ -11,7 +11,7 @@ from shepherd.tools.shell.syntax import Command, Word
 _CHANGES_PLACE = frozenset({"cd", "pushd", "popd", "chdir", "dirs"})
 _MAKES_LINKS = frozenset({"ln", "cp", "mv", "tar", "unzip", "cpio", "rsync", "install", "patch"})
 _CHECKS_OUT = frozenset({"git", "svn", "hg"})
-_MAX_PLACES = 16
+_MAX_PLACES = 8
 
 
 class Places:

@@ -8,7 +8,7 @@ from shepherd.tools.shell.syntax import UnreadableError, Word
 META = frozenset(" \t\n;&|()<>")
 _NAME = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9?$!#@*_-])")
 _BRACED = re.compile(r"\$\{[^{}$`'\"\\\n()<>]*\}")
-_BRACE_EXPANSION = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+_BRACE_SEPARATOR = re.compile(r",|\.\.")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _INNER_TILDE = re.compile(r"[=:]~")
 _QUOTED = "\0"
@@ -17,6 +17,13 @@ _ODD_BYTES = frozenset({0x85, 0xA0})
 
 _BEHIND_DOLLAR = frozenset(" \t\n;&|).,/:%=+^~]")
 """What may follow a `$` that stands for itself."""
+
+
+def _has_braces(outline: str) -> bool:
+    """Whether there is a brace, a comma or `..` behind it, and a closing brace behind that."""
+    start = outline.find("{")
+    separator = _BRACE_SEPARATOR.search(outline, start) if start != -1 else None
+    return separator is not None and outline.rfind("}") > separator.start()
 
 
 class Cursor:
@@ -84,7 +91,7 @@ class WordReader:
         bare = self._plain_length is None
         tilde = plain.startswith("~/") or (bare and outline == "~")
         odd = outline.startswith("~") and not tilde
-        odd = odd or bool(_BRACE_EXPANSION.search(outline) or _INNER_TILDE.search(outline))
+        odd = odd or _has_braces(outline) or bool(_INNER_TILDE.search(outline))
         glob = any(c in outline for c in "*?[")
         assignment = _ASSIGNMENT.match(plain) is not None
         return Word(self._text, self._dynamic or odd, glob, tilde, bare, outline, assignment)
