@@ -126,7 +126,7 @@ class Confiner:
         Raises ToolError if the settings require a box and there is none.
         """
         accesses = command.accesses
-        verdict = self._policy.decide(command.tool, accesses)
+        verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy, self._policy)
         if verdict.decision is Decision.DENY:
             return plan

@@ -107,6 +107,7 @@ class ToolRunner:
             raise ToolError(f"denied by rule: {plan.verdict.cause}")
         if plan.verdict.decision is Decision.ASK:
             notes.append(await self._approved(made, plan))
+            await asyncio.to_thread(self.policy.accept, plan.verdict, accesses)
         result = await self._confined(made, plan)
         return replace(result, content=result.content + "".join(notes))
 

@@ -15,12 +15,17 @@ from shepherd.tools.permissions.defaults import (
     protected_rules,
 )
 from shepherd.tools.permissions.layer import RuleLayer
+from shepherd.tools.permissions.repository import RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.permissions.secrets import original_names
 from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.tree import first_denied
 from shepherd.tools.text import one_line
 
-_HELD_BY_SANDBOX = frozenset({AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE})
+_HELD_BY_SANDBOX = frozenset(
+    {AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE, AccessKind.REPOSITORY}
+)
+_TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
 class ApproveMode(StrEnum):
@@ -70,6 +75,7 @@ class PermissionPolicy:
         self.has_sandbox = False
         self.is_contained = False
         self._store = store
+        self._repositories = RepositoryGuard(self._cwd)
         stored = store.load() if store else []
         self._defaults = RuleLayer(default_rules(), self._cwd)
         self._edits = RuleLayer(_edits(self._cwd), self._cwd)
@@ -120,13 +126,24 @@ class PermissionPolicy:
         return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
-        """The strictest verdict over all accesses of a call."""
-        verdicts = [self.decide_one(tool, access) for access in accesses]
-        return max(verdicts, key=lambda v: v.decision.strictness, default=Verdict(Decision.ALLOW))
+        """The strictest verdict over all accesses of a call; of several, one on a repository."""
+        verdicts = [(self.decide_one(tool, a), a.kind is AccessKind.REPOSITORY) for a in accesses]
+        strictest = max(
+            verdicts, key=lambda pair: (pair[0].decision.strictness, pair[1]), default=None
+        )
+        return strictest[0] if strictest else Verdict(Decision.ALLOW)
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
         return self._decided(tool, access, self._own)
+
+    def accept(self, verdict: Verdict, accesses: Sequence[Access]) -> None:
+        """Take note that the user said yes to a verdict: repositories it told of are known now."""
+        for access in accesses:
+            if access.kind is AccessKind.REPOSITORY:
+                place = Path(access.target)
+                if verdict.note and verdict.note == self._repositories.doubt(place):
+                    self._repositories.accept(place)
 
     def denies(self, tool: str, access: Access) -> bool:
         """Whether a rule denies the access, whatever was approved."""
@@ -177,13 +194,32 @@ class PermissionPolicy:
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
+        if access.kind is AccessKind.REPOSITORY:
+            doubt = self._repositories.doubt(Path(access.target))
+            return Verdict(Decision.ASK if doubt else Decision.ALLOW, note=doubt)
         verdict = self._by_rule(tool, access, own)
+        if access.claim in _TREES and verdict.decision is not Decision.DENY:
+            return self._tree_verdict(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
             counts = self.is_contained and self._is_given(verdict.rule)
             return verdict if counts else Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
             return Verdict(Decision.ASK, note="the command can't be read in full")
         return verdict
+
+    def _tree_verdict(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        def denies(path: str) -> bool:
+            one = Access(AccessKind.READ, path)
+            return self._by_rule(tool, one, own).decision is Decision.DENY
+
+        try:
+            denied = first_denied(Path(access.target), access.claim, denies)
+        except OverflowError as error:
+            where = one_line(access.target)
+            return Verdict(Decision.ASK, note=f"it may read everything in {where}: {error}")
+        if not denied:
+            return Verdict(Decision.ALLOW)
+        return Verdict(Decision.ASK, note=f"it may read {one_line(denied)}")
 
     def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         given = own.last(tool, access)

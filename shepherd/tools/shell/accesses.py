@@ -10,6 +10,7 @@ from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.doubts import is_doubtful, opens_file
 from shepherd.tools.shell.mentions import mentioned_files, rough_mentions
 from shepherd.tools.shell.places import Places, resolved
+from shepherd.tools.shell.reach import named_words, reached
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import (
     Command,
@@ -59,11 +60,13 @@ def _all(commands: Sequence[Command], cwd: Path, depth: int) -> Iterator[Access]
 def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
     claim = Claim.OPAQUE if is_doubtful(command, places) else Claim.EXACT
     if command.words or command.assignments:
-        yield Access(AccessKind.SHELL, command_text([*command.assignments, *command.words]), claim)
+        text = command_text([*command.assignments, *command.words])
+        yield Access(AccessKind.SHELL, text, claim, named_words(command, places))
     elif claim is Claim.OPAQUE:
         yield Access(AccessKind.SHELL, ">", claim)
     if command.words:
         yield from _inner(command, places, depth)
+        yield from reached(command, places)
     for redirect in command.redirects:
         yield from _redirect(redirect, places)
     code = runs_code([word.text for word in command.words])

@@ -1,0 +1,153 @@
+"""Which repository git would use, and whether what makes it run programs is still the same."""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_MAX_FILES = 500
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_INCLUDES = 20
+_TRACKING = re.compile(
+    rb'^\[branch "[^"\\\n]*"\]\n(?:[ \t]+(?:remote|merge|pushRemote) = [\w./-]+\n)+(?=\[|\Z)',
+    re.MULTILINE,
+)
+"""What `git push -u` and `git switch` write; it runs nothing."""
+
+_HOOKS_PATH = re.compile(
+    r'^[ \t]*hookspath[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
+)
+_INCLUDED = re.compile(
+    r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
+)
+_ALWAYS_ASK = "it has too many or too large files of settings"
+
+
+class RepositoryGuard:
+    """Knows the repository of the working directory as it is when a session begins."""
+
+    def __init__(self, cwd: Path) -> None:
+        entry = find_repository(cwd)
+        self._known: dict[Path, str] = {entry: fingerprint(entry)} if entry else {}
+        self._seen: dict[Path, str] = {}
+
+    def doubt(self, place: Path) -> str:
+        """Why git may not run in `place` unasked; "" if it may."""
+        entry = find_repository(place)
+        if entry is None:
+            return ""
+        current = self._seen[entry] = fingerprint(entry)
+        if not current:
+            return f"git runs with the settings of {entry}: {_ALWAYS_ASK}"
+        if entry not in self._known:
+            return f"git runs with the settings of another repository: {entry}"
+        if current != self._known[entry]:
+            return f"hooks or settings of git have changed since the session began: {entry}"
+        return ""
+
+    def accept(self, place: Path) -> None:
+        """Take the settings that `doubt` saw for known: the user was asked about them."""
+        entry = find_repository(place)
+        if entry in self._seen:
+            self._known[entry] = self._seen[entry]
+
+
+def find_repository(place: Path) -> Path | None:
+    """The `.git` of the nearest directory that has one, or a directory that is like one."""
+    for directory in (place, *place.parents):
+        entry = directory / ".git"
+        if os.path.lexists(entry):
+            return entry
+        if all(os.path.lexists(directory / name) for name in ("HEAD", "objects", "refs")):
+            return directory
+    return None
+
+
+def fingerprint(entry: Path) -> str:
+    """A hash over what may have git run programs; "" if that is too much to look at."""
+    digest = hashlib.sha256()
+    left = _MAX_BYTES
+    try:
+        for count, path in enumerate(_files(entry)):
+            content = _content(path)
+            left -= len(content)
+            if count >= _MAX_FILES or left < 0:
+                return ""
+            digest.update(repr((str(path), content)).encode())
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    """What a file holds, or what it is where it holds nothing."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"{error.errno}".encode()
+    if stat.S_ISDIR(status.st_mode):
+        return b"a directory"
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+        return f"{status.st_mode} {status.st_size} {status.st_mtime_ns}".encode()
+    content = path.read_bytes()
+    return _TRACKING.sub(b"", content) if path.name == "config" else content
+
+
+def _files(entry: Path) -> Iterator[Path]:
+    own = _target(entry, "gitdir:") if entry.is_file() else entry
+    common = _target(own / "commondir", "") if (own / "commondir").is_file() else own
+    top = entry.parent if entry.name == ".git" else entry
+    home = Path("~").expanduser()
+    configs = [common / "config", own / "config.worktree"]
+    configs += [home / ".gitconfig", home / ".config/git/config"]
+    yield from (entry, own / "commondir", own / "gitdir", common / "info/attributes")
+    yield top / ".pre-commit-config.yaml"
+    folders = [common / "hooks", common / "remotes", common / "branches"]
+    for config in _with_included(configs):
+        yield config
+        folders += _hook_folders(config, top)
+    for folder in dict.fromkeys(folders):
+        yield from _below(folder)
+
+
+def _target(file: Path, prefix: str) -> Path:
+    """The directory that a one-line file of git's names."""
+    text = file.read_bytes()[:4096].decode("utf-8", "replace").strip()
+    return file.parent / text.removeprefix(prefix).strip()
+
+
+def _with_included(configs: list[Path]) -> Iterator[Path]:
+    pending, done = list(configs), set[Path]()
+    while pending:
+        config = pending.pop(0)
+        if config in done:
+            continue
+        if len(done) > _MAX_INCLUDES:
+            raise OSError("too many included files")
+        done.add(config)
+        yield config
+        pending += [_beside(config.parent, name) for name in _INCLUDED.findall(_text(config))]
+
+
+def _hook_folders(config: Path, top: Path) -> list[Path]:
+    folders = [_beside(top, name) for name in _HOOKS_PATH.findall(_text(config))]
+    return [*folders, *(folder.parent for folder in folders if folder.name == "_")]
+
+
+def _beside(folder: Path, name: str) -> Path:
+    return folder / os.path.expanduser(name)  # noqa: PTH111 - as git does it
+
+
+def _text(config: Path) -> str:
+    return _content(config).decode("utf-8", "replace")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All files in a directory but git's own samples, which never run."""
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted([*names, *folders]):
+            if not name.endswith(".sample"):
+                yield Path(parent, name)

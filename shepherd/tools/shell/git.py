@@ -1,0 +1,114 @@
+"""What a git command may do beyond its subcommand, and in which directories it runs.
+
+What is not known to be harmless (other subcommands, aliases, options that run a program, write a
+file or change settings) has to be named by a rule; no wildcard stands for it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from shepherd.tools.shell.git_options import subcommand
+
+_FLAGS = """
+--no-pager -P -p --paginate --no-replace-objects --no-optional-locks --literal-pathspecs
+--glob-pathspecs --noglob-pathspecs --icase-pathspecs --version -v --help -h --no-advice
+--no-lazy-fetch
+"""
+_GLOBAL_FLAGS = frozenset(_FLAGS.split())
+_VALUES = "-c -C --git-dir --work-tree --namespace --exec-path --config-env"
+_GLOBAL_VALUES = frozenset(_VALUES.split())
+_PLACES = ("-C", "--git-dir", "--work-tree")
+
+_VERBS = {
+    "stash": "push pop list show apply drop branch",
+    "remote": "get-url",
+    "worktree": "list prune",
+    "submodule": "status summary",
+    "bisect": "start good bad new old skip reset log next",
+    "sparse-checkout": "list",
+    "notes": "list show",
+    "reflog": "show exists",
+    "config": "list get",
+}
+"""First operands of subcommands that are several: another one has to be named."""
+
+_TALKS_TO_REMOTE = frozenset({"fetch", "pull", "push", "ls-remote"})
+_REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
+_URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
+_ELSEWHERE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
+"""Paths outside of the repository, which `git diff` compares as plain files."""
+
+
+def git_words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
+    """How many of a git command's words a rule must name; 0 if it only does what git does alone.
+
+    `exists` tells whether a file has a name: git takes a remote that is none for a path.
+    """
+    start = _start_of_subcommand(words)
+    risky = [index + 1 for index in range(1, start) if not _is_harmless(words, index)]
+    if start < len(words):
+        risky += _risky_words(words, start, exists)
+    return max(risky, default=0)
+
+
+def git_places(words: Sequence[str], place: Path) -> list[Path]:
+    """The directories in which a git command started in `place` may look for a repository."""
+    places = [place]
+    for index in range(1, _start_of_subcommand(words)):
+        option, is_attached, value = words[index].partition("=")
+        if option in _PLACES:
+            value = value if is_attached else "".join(words[index + 1 : index + 2])
+            places.append(places[-1] / value)
+    return places[1:] or places
+
+
+def _start_of_subcommand(words: Sequence[str]) -> int:
+    index = 1
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] in _GLOBAL_VALUES else 1
+    return index
+
+
+def _is_harmless(words: Sequence[str], index: int) -> bool:
+    """Whether a word before the subcommand is: `-C` is held against the directory it names."""
+    return words[index] in _GLOBAL_FLAGS or "-C" in words[index - 1 : index + 1]
+
+
+def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]) -> Iterator[int]:
+    """The words from the subcommand on, counted from 1, that a rule must name."""
+    name = words[start]
+    known = subcommand(name)
+    if known is None:
+        yield start + 1
+        return
+    operands: list[int] = []
+    for index in range(start + 1, len(words)):
+        if words[index] == "--":
+            break
+        if not words[index].startswith("-") or words[index] == "-":
+            operands.append(index)
+        elif not known.knows(words[index]):
+            yield index + 1
+    if operands and not _are_operands(name, words, operands, exists):
+        yield operands[-1] + 1
+    if name == "diff":
+        paths = range(start + 1, len(words))
+        yield from (index + 1 for index in paths if _ELSEWHERE.match(words[index]))
+
+
+def _are_operands(
+    name: str, words: Sequence[str], indices: list[int], exists: Callable[[str], bool]
+) -> bool:
+    """Whether the first operand is a known verb, or a remote of this repository."""
+    operands = [words[index] for index in indices]
+    if name == "config" and any(w.startswith(("--get", "--list", "-l")) for w in words):
+        return True
+    if name in _VERBS:
+        return operands[0] in _VERBS[name].split()
+    if name == "clone":
+        return any(map(_URL.fullmatch, operands)) and not any(map(exists, operands))
+    if name not in _TALKS_TO_REMOTE:
+        return True
+    remotes = [operand for operand in operands if not operand.isdigit()][:1]
+    return all(_REMOTE.fullmatch(name) and not exists(name) for name in remotes)

@@ -1,0 +1,301 @@
+"""git in repositories of the user and of others, directories with secrets, everyday lines."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.rules import parse_rule
+from shepherd.tools.shell.accesses import line_accesses
+from tests.tools.workshop import open_workshop
+
+RULES = ["allow shell git *", "allow shell cd *"]
+
+
+def git(directory: Path, *words: str) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *identity, *words], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    (root / "sub").mkdir(parents=True)
+    git(root, "init", "-q")
+    (root / "a.txt").write_text("a\n")
+    git(root, "add", "a.txt")
+    git(root, "commit", "-qm", "a")
+    return root
+
+
+def policy_in(root: Path, *rules: str) -> PermissionPolicy:
+    return PermissionPolicy(root, user=[parse_rule(rule) for rule in [*RULES, *rules]])
+
+
+def decided(policy: PermissionPolicy, line: str) -> str:
+    return policy.decide("execute_command", line_accesses(line, policy.cwd)).decision.value
+
+
+def hook(root: Path) -> None:
+    (root / ".git/hooks/pre-commit").write_text("#!/bin/sh\ntouch pwned\n")
+
+
+def hooks_elsewhere(root: Path) -> None:
+    git(root, "config", "core.hooksPath", "sub")
+
+
+def included(root: Path) -> None:
+    git(root, "config", "include.path", "../sub/config")
+
+
+def setting(root: Path) -> None:
+    git(root, "config", "diff.external", "touch pwned")
+
+
+def attributes(root: Path) -> None:
+    (root / ".git/info/attributes").write_text("* diff=x\n")
+
+
+def other_directory(root: Path) -> None:
+    (root / ".git").rename(root / "sub/x")
+    (root / ".git").write_text("gitdir: sub/x\n")
+
+
+def worktree_config(root: Path) -> None:
+    (root / ".git/config.worktree").write_text("[core]\n\teditor = touch pwned\n")
+
+
+def pre_commit(root: Path) -> None:
+    (root / ".pre-commit-config.yaml").write_text("repos: []\n")
+
+
+CHANGES = [hook, hooks_elsewhere, included, setting, attributes, other_directory, worktree_config,
+           pre_commit]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_git_asks_when_what_it_runs_has_changed(root: Path, change: Callable[[Path], None]) -> None:
+    policy = policy_in(root)
+    for line in ("git status", "cd sub && git diff", "git -C sub log"):
+        assert decided(policy, line) == "allow"
+    change(root)
+    for line in ("git status", "git commit -m x", "cd sub && git diff", "env git status"):
+        assert decided(policy, line) == "ask"
+    assert decided(policy_in(root), "git status") == "allow"
+
+
+def test_a_change_in_files_that_settings_name_asks(root: Path) -> None:
+    (root / "sub/config").write_text("[user]\n\tname = A\n")
+    (root / "sub/pre-commit").write_text("#!/bin/sh\n")
+    included(root)
+    hooks_elsewhere(root)
+    for name in ("config", "pre-commit", "post-merge"):
+        policy = policy_in(root)
+        assert decided(policy, "git status") == "allow"
+        (root / "sub" / name).write_text("changed\n")
+        assert decided(policy, "git status") == "ask"
+
+
+def test_what_git_writes_by_itself_changes_nothing(root: Path) -> None:
+    git(root.parent, "init", "-q", "--bare", "origin.git")
+    git(root, "remote", "add", "origin", "../origin.git")
+    policy = policy_in(root)
+    git(root, "push", "-qu", "origin", "HEAD:main")
+    git(root, "switch", "-qc", "feature", "--track", "origin/main")
+    (root / "a.txt").write_text("b\n")
+    git(root, "commit", "-qam", "b")
+    assert decided(policy, "git status") == "allow"
+
+
+def test_a_repository_that_appears_is_not_trusted(tmp_path: Path) -> None:
+    policy = policy_in(tmp_path)
+    assert decided(policy, "git status") == "allow"
+    git(tmp_path, "init", "-q")
+    assert decided(policy, "git status") == "ask"
+
+
+def test_too_many_settings_ask(root: Path) -> None:
+    for number in range(600):
+        (root / f".git/hooks/{number}").touch()
+    assert decided(policy_in(root), "git status") == "ask"
+
+
+async def test_a_change_is_asked_about_once(tmp_path: Path) -> None:
+    answers = [Choice.ONCE, Choice.DENY]
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=RULES, answers=answers)
+    git(shop.root, "init", "-q")
+    for _ in range(2):
+        assert (await shop.result("execute_command", command="git status")).ok
+    hook(shop.root)
+    assert not (await shop.result("execute_command", command="git status")).ok
+    causes = [request.cause for request in shop.approver.requests]
+    assert causes == [
+        f"git runs with the settings of another repository: {shop.root}/.git",
+        f"hooks or settings of git have changed since the session began: {shop.root}/.git",
+    ]
+    assert all(request.always == () for request in shop.approver.requests)
+
+
+def test_a_rule_may_name_what_a_wildcard_may_not_stand_for(root: Path) -> None:
+    named = ("git -c user.name=x commit *", "git lfs *", "timeout 60 pytest *")
+    rules = [f"allow shell {command}" for command in (*named, "git rebase -x make main")]
+    policy = policy_in(root, *rules)
+    for line in ("git -c user.name=x commit -m y", "git lfs pull", "timeout 60 pytest -q",
+                 "git rebase -x make main"):  # fmt: skip
+        assert decided(policy, line) == "allow"
+    for line in ("git -c user.name=y commit -m y", "git lfx pull", "git -c user.name=x commit -X"):
+        assert decided(policy, line) == "ask"
+
+
+EVERYDAY = """
+git status
+git status -sb
+git diff
+git diff --stat HEAD~1
+git diff -U5 -- a.txt
+git diff --cached --name-only
+git log --oneline -20
+git log -n 5 --graph --all
+git log -p --follow a.txt
+git log -S needle --since=2.weeks
+git show HEAD:a.txt
+git show --stat
+git blame -L 1,5 a.txt
+git add .
+git add -A
+git add a.txt sub
+git commit -m "a message about .env"
+git commit -am x
+git commit --amend --no-edit
+git branch -a
+git branch -D old
+git checkout -b new
+git switch -c new
+git restore --staged a.txt
+git stash
+git stash pop
+git fetch --all --prune
+git pull --rebase
+git pull --ff-only origin main
+git push
+git push -u origin HEAD
+git push --force-with-lease origin main
+git merge --no-ff feature
+git rebase main
+git rebase --continue
+git cherry-pick -x abc
+git tag -a v1 -m v1
+git remote -v
+git rev-parse --abbrev-ref HEAD
+git ls-files '*.py'
+git grep -n needle
+git clone --depth 1 https://example.com/x.git
+git clone git@example.com:x/y.git
+git -C sub status
+git --no-pager log -3
+cd sub && git status
+git config --get user.name
+git config --list
+git worktree list
+git submodule status
+git describe --tags --always
+git shortlog -sn
+git clean -fd
+git reset --hard HEAD~1
+ls -la
+ls *.txt
+cat a.txt
+cat sub/*.txt
+grep -n needle a.txt
+grep -rn needle sub
+grep -in needle a.txt sub/b.txt
+rg needle
+rg -n needle sub
+rg -t py needle
+find . -name '*.py'
+find . -type f -newer a.txt
+tar czf x.tgz sub
+tar xzf x.tgz
+cp -r sub other
+cp a.txt .
+mv a.txt sub
+rm -rf sub
+wc -l a.txt
+sort -u a.txt
+sed -n 1,5p a.txt
+sed -i s/a/b/ a.txt
+diff a.txt sub/b.txt
+pytest -q tests
+pytest -x -k name
+python -m pytest
+ruff check .
+mypy .
+npm test
+npm run build
+npx eslint .
+make -j4 test
+cargo test --all
+go test ./...
+docker ps -a
+curl -fsSL https://example.com/
+timeout 60 pytest -q
+env PYTHONPATH=. pytest -q
+echo hello
+tree .
+du -sh .
+"""
+
+
+PROGRAMS = """
+ls cat grep rg find tar cp mv rm wc sort sed diff pytest python ruff mypy npm npx make cargo go
+docker curl echo tree du
+"""
+
+
+@pytest.mark.parametrize("line", EVERYDAY.strip().split("\n"))
+def test_everyday_lines_still_run_by_a_rule(root: Path, line: str) -> None:
+    (root / ".gitignore").write_text(".env\nnode_modules/\n")
+    (root / ".env").write_text("PASSWORD=x\n")
+    (root / "sub/b.txt").write_text("b\n")
+    rules = [f"allow shell {program} *" for program in PROGRAMS.split()]
+    rules += ["allow shell timeout 60 pytest *", "allow shell env PYTHONPATH=. pytest *"]
+    policy = policy_in(root, *rules)
+    verdict = policy.decide("execute_command", line_accesses(line, policy.cwd))
+    assert verdict.decision.value == "allow", verdict.cause
+
+
+@pytest.mark.parametrize(
+    ("line", "decision"),
+    [
+        ("git add -A", "ask"),
+        ("git add a.txt", "allow"),
+        ("grep -r needle .", "ask"),
+        ("grep -r needle sub", "allow"),
+        ("rg needle", "allow"),
+        ("rg --hidden needle", "ask"),
+        ("tar cf x.tar .", "ask"),
+        ("cp -r sub other", "allow"),
+        ("mytool .", "ask"),
+        ("mytool sub", "allow"),
+    ],
+)
+def test_reading_a_directory_with_a_secret_asks(root: Path, line: str, decision: str) -> None:
+    (root / ".env").write_text("PASSWORD=x\n")
+    policy = policy_in(root, "allow shell *")
+    assert decided(policy, line) == decision
+    assert decided(policy_in(root, "allow shell *", "allow read .env"), line) == "allow"
+
+
+def test_a_file_that_says_what_is_hidden_asks(root: Path) -> None:
+    (root / ".env").write_text("PASSWORD=x\n")
+    (root / ".ignore").write_text("!.env\n")
+    assert decided(policy_in(root, "allow shell rg *"), "rg needle") == "ask"
+
+
+def test_a_directory_is_searched_for_what_any_rule_denies(root: Path) -> None:
+    (root / "sub/customers.csv").touch()
+    policy = policy_in(root, "allow shell grep *", "deny read /**/customers.csv")
+    assert decided(policy, "grep -r needle sub") == "ask"
