@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help chat serve test soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox lock clean
+.PHONY: help chat serve test soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ bench-backends: .venv-dev   ## the API backends beside the official SDKs
 
 bench-sandbox: .venv-dev   ## what the sandbox costs, and which everyday commands run in it
 	@$(BIN)/python -m bench.sandbox
+
+bench-server: .venv-dev ## /health and first tokens beside bad requests
+	@$(BIN)/python -m bench.server
 
 lock:       ## renew the lock files (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
