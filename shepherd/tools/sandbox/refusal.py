@@ -51,7 +51,7 @@ _SIGNALS = {
 _BAD_SYSTEM_CALL = 128 + 31
 _READ_ONLY = re.compile(r"Read-only file system|EROFS")
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
-_PATH = re.compile(r"[`'\"‘(]?((?:~|\.{1,2})?/[^\s'\"`’:,;()]+)")
+_PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
 
 
 def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
@@ -92,8 +92,10 @@ def _line(pattern: re.Pattern[str], output: str) -> str | None:
 
 
 def paths_in(line: str) -> list[str]:
-    """The paths that a message names, without the program that prints it."""
-    return [path for path in _PATH.findall(line) if not line.startswith(f"{path}:")]
+    """The paths that a message names, without the program that prints it (`PROGRAM: PATH: …`)."""
+    program, _, rest = line.partition(":")
+    named = rest if ":" in rest and _PATH.fullmatch(program) else line
+    return list(_PATH.findall(named))
 
 
 def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Refusal | None:
