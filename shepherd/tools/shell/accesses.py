@@ -20,7 +20,7 @@ from shepherd.tools.shell.syntax import (
     command_text,
     literal,
 )
-from shepherd.tools.shell.wrappers import inner_commands, runs_code
+from shepherd.tools.shell.wrappers import inner_commands, runs_code, writes_files
 
 _MAX_ACCESSES = 2000
 _MAX_DISTINCT = 20_000
@@ -69,9 +69,10 @@ def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
         yield from reached(command, places)
     for redirect in command.redirects:
         yield from _redirect(redirect, places)
-    code = runs_code([word.text for word in command.words])
+    texts = [word.text for word in command.words]
+    code, writes = runs_code(texts), writes_files(texts)
     for word in [*command.words, *command.assignments]:
-        yield from mentioned_files(word, places, code=code)
+        yield from mentioned_files(word, places, code=code, writes=writes)
 
 
 def _inner(command: Command, places: Places, depth: int) -> Iterator[Access]:

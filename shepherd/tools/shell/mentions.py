@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind, Claim
@@ -15,16 +16,19 @@ _CODE_FRAGMENTS = re.compile(r"[\s'\"(){}\[\]<>;|&=:,@`$+]+")
 _SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+")
 
 
-def mentioned_files(word: Word, places: Places, *, code: bool) -> Iterator[Access]:
+def mentioned_files(word: Word, places: Places, *, code: bool, writes: bool) -> Iterator[Access]:
     """The files that a word may name; `code` if it may hold a program's text.
 
-    Raises OverflowError if its wildcard meets too many.
+    They are written as well if the program `writes` what it is given. Raises OverflowError if its
+    wildcard meets too many.
     """
     fragments = [word.text, *_fragments(word.text, code=code)]
     for place in places.all:
-        yield from _mentions(fragments, places, place)
-        if word.glob:
-            yield from _mentions(expand_glob(word, place), places, place)
+        names = [*fragments, *(expand_glob(word, place) if word.glob else ())]
+        for access in _mentions(names, places, place):
+            yield access
+            if writes:
+                yield replace(access, kind=AccessKind.WRITE)
 
 
 def rough_mentions(text: str, place: Path) -> Iterator[Access]:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shepherd.tools.base import Claim
+from shepherd.tools.shell.awk import awk_words_to_name
 from shepherd.tools.shell.git import git_words_to_name
+from shepherd.tools.shell.program_options import risky_words
+from shepherd.tools.shell.sed import sed_words_to_name
 
 _RUNS_BY_OPTION = {
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
@@ -19,8 +22,8 @@ _RUNS_BY_OPTION = {
     "rsync": "-e --rsh --rsync-path --files-from -M --remote-option",
     "scp": "-S -o -D",
     "ssh": "-o -F -E -S",
-    "curl": "-K --config -o --output -O --remote-name --output-dir -T --upload-file "
-    "-c --cookie-jar -D --dump-header --trace --trace-ascii --unix-socket",
+    "curl": "--config --output --remote-name --output-dir --upload-file --cookie-jar "
+    "--dump-header --trace --trace-ascii --unix-socket",
     "wget": "-O --output-document --use-askpass -i --input-file -o --output-file --config "
     "--post-file --body-file -e --execute",
     "man": "-P --pager -H --html",
@@ -55,6 +58,7 @@ _WRAPPERS = {
 }
 _BEFORE_PROGRAM = {"timeout": 1, "flock": 1, "taskset": 1, "chrt": 1}
 
+_AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
 _GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "ugrep", "ggrep"})
 _SEARCHERS = frozenset({"rg", "ag", "ack"})
 _FROM_ELSEWHERE = frozenset({"xargs", "parallel", "cpio", "pax"})
@@ -91,9 +95,18 @@ def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
     if program == "tar" and len(words) > 1 and not words[1].startswith("-"):
         words = [words[0], f"-{words[1]}", *words[2:]]
     found = [index + 1 for index, w in enumerate(words) if index and _is_one_of(w, options)]
+    found += list(_reading(program, words))
     if program == "find" and found:
         return len(words)
     return max(found, default=0)
+
+
+def _reading(program: str, words: Sequence[str]) -> Iterator[int]:
+    if program in ("sed", "gsed"):
+        yield from sed_words_to_name(words)
+    if program in _AWKS:
+        yield from awk_words_to_name(words)
+    yield from risky_words(program, words)
 
 
 def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:

@@ -17,6 +17,14 @@ _READS_COMMANDS = frozenset({"ssh", "at", "batch", "ed", "ex", "m4", "dc", "tcls
 _GIVES_PROGRAM = re.compile(r"-[a-hj-rt-zA-Z]*[ecm]|-[uqxBEO]")
 """Options with which the next word is the program, or that leave it to the next word."""
 
+_WRITER_NAMES = """
+tee dd cp mv rm install ln truncate shred touch unlink rmdir rsync scp patch split csplit
+chmod chown chgrp setfacl chattr mkfifo sponge fallocate unzip ed ex vi vim nvim nano emacs
+"""
+_WRITERS = frozenset(_WRITER_NAMES.split())
+_EDITORS = frozenset({"sed", "gsed", "perl", "ruby", "awk", "gawk", "yq", "black", "prettier"})
+_EDITS_IN_PLACE = re.compile(r"-[a-zA-Z0-9]*i|--i|--write")
+
 _COMMAND_OPTION = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
 _SPLIT_OPTION = re.compile(r"-S|--split-string=")
 _MAX_WORDS = 500
@@ -60,6 +68,15 @@ def runs_code(words: Sequence[str]) -> bool:
         return True
     return any(_name(w) in _CODE for w in words) and (
         _name(words[0]) in ("awk", "gawk") or any(w[:2] in _CODE_OPTIONS for w in words)
+    )
+
+
+def writes_files(words: Sequence[str]) -> bool:
+    """Whether the program changes or removes the files that it is given, by itself or another."""
+    programs = words if words and _name(words[0]) in _WRAPPERS else words[:1]
+    return any(_name(word) in _WRITERS for word in programs) or (
+        any(_name(word) in _EDITORS for word in programs)
+        and any(_EDITS_IN_PLACE.match(word) for word in words)
     )
 
 
