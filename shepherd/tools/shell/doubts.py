@@ -1,5 +1,6 @@
 """What makes a command that was read more than its words say: no rule can allow it then."""
 
+import re
 from collections.abc import Sequence
 
 from shepherd.tools.shell.builtins import changes_shell, is_setting
@@ -16,6 +17,9 @@ from shepherd.tools.shell.wrappers import (
 
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero"})
 _CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
+_OF_PROCESS = re.compile(
+    r"/proc/[./]*(?:[0-9*?[]|self|thread-self).*/(?:cwd|root|fd|map_files|[^/]*[*?[])|/dev/[./]*fd/.*/"
+)
 _TAKES_ARGUMENTS = frozenset({"xargs", "parallel"})
 _TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "uniq", "cut", "tr"})
 
@@ -26,6 +30,9 @@ def is_doubtful(command: Command, places: Places) -> bool:
     return (
         not places.known
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
+        or any(
+            _of_process(word.text) for word in [*command.words, *map(_target, command.redirects)]
+        )
         or not all(_is_file(redirect.target) for redirect in command.redirects)
         or (places.makes_links and any(map(opens_file, command.redirects)))
         or _program_is_uncertain(command)
@@ -41,6 +48,15 @@ def is_doubtful(command: Command, places: Places) -> bool:
 def opens_file(redirect: Redirect) -> bool:
     """Whether a redirection is to a file that matters."""
     return redirect.target.text not in _HARMLESS_TARGETS
+
+
+def _of_process(text: str) -> bool:
+    """Whether a path leads through a directory or file of some process, which none knows yet."""
+    return _OF_PROCESS.search(text) is not None
+
+
+def _target(redirect: Redirect) -> Word:
+    return redirect.target
 
 
 def _is_static(word: Word) -> bool:
