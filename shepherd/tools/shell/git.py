@@ -34,6 +34,9 @@ _VERBS = {
 """First operands of subcommands that are several: another one has to be named."""
 
 _TALKS_TO_REMOTE = frozenset({"fetch", "pull", "push", "ls-remote"})
+_ABOUT_FIRST = _TALKS_TO_REMOTE | _VERBS.keys() | {"clone"}
+"""What these do depends on their first operand, wherever it stands."""
+
 _REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
 _URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
 _ELSEWHERE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
@@ -85,6 +88,8 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
     operands: list[int] = []
     for index in range(start + 1, len(words)):
         if words[index] == "--":
+            # a verb or a remote may stand behind it as well
+            operands += range(index + 1, len(words) if name in _ABOUT_FIRST else 0)
             break
         if not words[index].startswith("-") or words[index] == "-":
             operands.append(index)
@@ -107,8 +112,11 @@ def _are_operands(
     if name in _VERBS:
         return operands[0] in _VERBS[name].split()
     if name == "clone":
-        return any(map(_URL.fullmatch, operands)) and not any(map(exists, operands))
+        addresses = [operand for operand in operands if ":" in operand]
+        is_plain = len(addresses) == 1 and _URL.fullmatch(addresses[0]) is not None
+        return is_plain and not any(map(exists, operands))
     if name not in _TALKS_TO_REMOTE:
         return True
     remotes = [operand for operand in operands if not operand.isdigit()][:1]
-    return all(_REMOTE.fullmatch(name) and not exists(name) for name in remotes)
+    numbers = any(operand.isdigit() and exists(operand) for operand in operands)
+    return not numbers and all(_REMOTE.fullmatch(name) and not exists(name) for name in remotes)

@@ -80,7 +80,7 @@ log: -puswbamzrtcRWMCDBi#vgqEFP -nUSGLlX REVISIONS DIFFS
 ls-files: -cdmosuktvzfi -xX abbrev cached debug deduplicate deleted directory eol error-unmatch
   exclude exclude-standard full-name ignored killed modified no-empty-directory others
   recurse-submodules stage unmerged
-ls-remote: -htq - branches exit-code get-url heads refs sort symref tags
+ls-remote: -htq - branches exit-code get-url heads refs symref tags
 ls-tree: -drtlz - abbrev format full-name full-tree long name-only name-status object-only
 merge: -nqve -mX MERGES
 merge-base: -a - all fork-point independent is-ancestor octopus
