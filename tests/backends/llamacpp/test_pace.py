@@ -16,11 +16,12 @@ def test_a_fast_model_fills_the_batch_but_leaves_others_their_share() -> None:
     assert pace.limit(BATCH - 3, beside_others=True) == BATCH // 4
 
 
-def test_a_slow_model_gets_chunks_that_take_half_a_second() -> None:
+def test_a_slow_model_gets_short_chunks() -> None:
     pace = PrefillPace(BATCH)
-    pace.note(128, 0.64)
-    assert pace.limit(BATCH, beside_others=False) == 100
-    assert pace.limit(BATCH, beside_others=True) == LEAST
+    pace.note(64, 0.16)
+    assert pace.limit(BATCH, beside_others=False) == 60
+    assert pace.limit(BATCH, beside_others=True) == 40
+    assert pace.limit(BATCH, beside_others=False, prompts=2) == 40
     assert pace.limit(5, beside_others=True) == 5
     for _ in range(10):
         pace.note(64, 64.0)

@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Sp
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE
+from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE, LEAST, PrefillPace
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ContextFullError
@@ -227,3 +227,70 @@ def test_alone_in_a_full_memory_a_prompt_that_does_not_fit_is_refused(llama: Pat
     assert job.phase is Phase.DONE
     assert not any(sequence.busy for sequence in floor.pool.sequences)
     floor.close()
+
+
+def steps_until_ready(floor: Floor, job: Job) -> int:
+    """How many steps a job's prompt takes from now on."""
+    before = len(floor.context.batches)
+    while not job.ready:
+        floor.scheduler.step()
+    return len(floor.context.batches) - before
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return [30 + (seed + i * (seed + 1)) % 60 for i in range(length)]
+
+
+@pytest.fixture(scope="module")
+def long_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("long") / "long.gguf"
+    return write_llama(path, context=16_384, layers=1)
+
+
+@pytest.mark.parametrize("longs", [[1_000], [12_000], [3_000] * 3, [6_000, 12, 900]])
+def test_a_short_prompt_does_not_wait_for_longer_ones(long_llama: Path, longs: list[int]) -> None:
+    floor = Floor(long_llama, 4)
+    for seed, length in enumerate(longs):
+        floor.start(prompt(length, seed), 1)
+    floor.scheduler.step()
+    short = floor.start(prompt(30, 7), 1)
+    assert steps_until_ready(floor, short) <= 2
+    floor.close()
+
+
+def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> None:
+    floor = Floor(long_llama, 4)
+    long = floor.start(prompt(3_000), 1)
+    floor.scheduler.step()
+    assert long.sequence is not None
+    number = 0
+    while not long.ready:
+        number += 1
+        while len(floor.scheduler.jobs) < 4:
+            floor.start(prompt(600, number), 1)
+        read = len(long.sequence.tokens)
+        floor.scheduler.step()
+        assert long.ready or len(long.sequence.tokens) - read >= LEAST // 8
+    floor.close()
+
+
+def test_prompts_side_by_side_take_no_more_steps_than_one_of_their_length(
+    long_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrefillPace, "limit", _always_100)
+    steps: list[int] = []
+    for lengths in ([4_000], [1_000] * 4, [2_500, 30, 970, 500]):
+        floor = Floor(long_llama, 4)
+        for seed, length in enumerate(lengths):
+            floor.scheduler.submit(
+                Job(length, prompt(length, seed), STUCK, receive=lambda update: None)
+            )
+        floor.run()
+        assert floor.context.decoded_tokens == 4_000
+        steps.append(floor.context.decoded_batches)
+        floor.close()
+    assert steps == [40, 40, 40]
+
+
+def _always_100(_pace: PrefillPace, room: int, **_: object) -> int:
+    return min(room, 100)

@@ -7,6 +7,7 @@ from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
+from shepherd.backends.llamacpp.scheduling.shares import shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
 
@@ -52,7 +53,7 @@ class Planner:
         self._speculator = speculator if pool.rolls_back else None
 
     def plan(self, active: Jobs[Job]) -> list[Part]:
-        """One token of each generating job first, then prompts in order as the batch has room.
+        """One token of each generating job first, then a share of each prompt.
 
         Drafts come behind the generating jobs' tokens while no prompt is read.
         """
@@ -63,13 +64,8 @@ class Planner:
         room -= len(parts)
         if not others:
             return self._with_drafts(parts, room)
-        room = self._pace.limit(room, beside_others=bool(parts))
-        for job in others:
-            part = self._part(job, room) if room > 0 else None
-            if part is not None:
-                parts.append(part)
-                room -= len(part.tokens)
-        return parts
+        room = self._pace.limit(room, beside_others=bool(parts), prompts=len(others))
+        return parts + self._prompts(others, room)
 
     def spans(self, parts: Jobs[Part]) -> list[Span]:
         """The parts as a batch."""
@@ -97,6 +93,14 @@ class Planner:
         part.job.accepted += accepted
         if self._speculator is not None and part.draft is not None:
             self._speculator.note_draft(part.job, part.draft, accepted)
+
+    def _prompts(self, jobs: Jobs[Job], room: int) -> list[Part]:
+        """The jobs' shares of the room, in the jobs' order."""
+        whole = [part for job in jobs if room > 0 and (part := self._part(job, room))]
+        left = [part.job.pending for part in whole]
+        rooms = shares([len(part.tokens) for part in whole], left, room)
+        fitting = zip(whole, rooms, strict=True)
+        return [part for full, size in fitting if size and (part := self._part(full.job, size))]
 
     def _part(self, job: Job, room: int) -> Part | None:
         sequence = job.sequence
