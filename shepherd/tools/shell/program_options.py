@@ -26,8 +26,9 @@ npm npx pnpm yarn bunx: -c$ -c= --call --script-shell --shell --prefix --dir$ --
   --globalconfig --node-options --git= --git$ --editor --viewer --browser --init-module
   --modules-folder -C$ -C[/.~] --use-yarnrc --yarn-path --use-node --pnpmfile --global-pnpmfile
 npm pnpm yarn: exec$ x$ dlx$ explore$ edit$ config$ c$ set$
-pip pip3 uv: -t --target --prefix --root --python[=\x20].*[/~] --log --report -d$ --dest -w$
-  --wheel-dir --src --cache-dir --global-option --build-option --config-settings
+pip pip3: -t --tar --pref --roo --py --lo --rep -d$ --des -w$ --wh --sr --cac --glo --bui --conf
+uv: -t --target --prefix --root --python[=\x20].*[/~] --cache-dir --config
+install ginstall: --strip-p
 uv poetry pipenv hatch pdm rye conda mamba micromamba mise direnv pixi devbox nix asdf rbenv pyenv
   rustup volta bundle: run$ exec$ x$ tool$ develop$ shell$ --command -c$
 cargo: --config -Z --manifest-path.*[=\x20](/|~|.*\.\.) --target-dir -C --root \+
@@ -40,10 +41,10 @@ curl: -[#0-9aBfgGhiIjJkLlMnNpqRsSvVZ:]*[KoOTcDxE] --engine --stderr --libcurl --
   --alt-svc --abstract-unix --capath --variable --expand --netrc-file --proxy --preproxy --socks
   .*%(output|header)\{ -[a-zA-Z]*[wdH]\x20?@
   --(write-out|json|header|url-query|proxy-header)[=\x20]@
-  --data[a-z-]*[=\x20]([^\s=]*@|[^\s=]*=@) -[a-zA-Z]*F\x20?[^=]*=.*[@<] --form[=\x20].*[@<]
+  --da[a-z-]*[=\x20]([^\s=]*@|[^\s=]*=@) -[a-zA-Z]*F\x20?[^=]*=.*[@<] --fo[a-z]*[=\x20].*[@<]
   --cert --key (?is:.*file:) [^\s"/{\[]*[{\[][^\s"/]*:
-wget: -[a-zA-Z]*[aPF] --append --directory-prefix --(save|load)-cookies --warc --rejected-log
-  --hsts-file --private-key --certificate --base --force-html
+wget: -[a-zA-Z]*[aPF] --ap --dir --sav --loa --war --rej --hsts-f --private-k --cert --bas
+  --force-h
 jq gojq yq: -[a-zA-Z]*[fL] --from-file --library-path -i --in-place
   (?s:.*)(?<![.\w])(env|import|include|input_filename|load|load_str|strload|eval|\$ENV)\b
 ssh: -[46AaCfGgKkMNnqsTtVvXxYy]*[ILRDWwAXYJ]
@@ -51,17 +52,17 @@ scp sftp: -F -b -J
 rsync: --daemon --config --(read|only-write|write)-batch --log-file --password-file --.*-from
   --temp-dir -T --backup-dir --partial-dir --.*-dest --copy-as
 split csplit gsplit: --f
-less more most: \+ -[a-zA-Z]*[oOkT] --log-file --LOG-FILE --lesskey --tag-file
-man: -C --config-file -p --preprocessor --local -l
+less more most: \+ -[a-zA-Z]*[oOkT] --lo --LO --lessk --ta
+man: -C --conf -p --pre --loc -l
 ps: (?!-)[a-zA-Z]*e[a-zA-Z]*$ .*environ
-patch: -[a-zA-Z]*[deroB] --output --directory --ed --reject-file --prefix -Y -z --suffix
+patch: -[a-zA-Z]*[deroB] --o --dir --ed --rej --pref -Y -z --suf
 xxd: -[a-z]*r
 zip: -b -lf -la --temp-path --log
 7z 7za 7zr: @ -o -w -i.*@ -x.*@
-tar bsdtar gtar: --listed --absolute -[a-zA-Z]*[gPX] --exclude-from --add-file --volno-file
-  --index-file --transform.*e$ --xform.*e$ @
-shuf: -[a-zA-Z]*o --o --random-source
-time: -o --output
+tar bsdtar gtar: --lis --abs -[a-zA-Z]*[gPX] --exclude-f --add-f --vol --ind --tra.*e$ --xf.*e$ @
+  [^/\s-][^/\s]*: (-[a-zA-Z]*f|--fil[a-z]*=?)\x20?[^/\s]+:
+shuf: -[a-zA-Z]*o --o --ra
+time: -o --o
 strings objdump nm readelf size addr2line: @ --?plugin
 openssl: -engine -provider -config -writerand engine$
 sqlite3: --?init --?cmd \.[a-z] (?is:.*(load_extension|writefile|readfile|edit\s*\())
