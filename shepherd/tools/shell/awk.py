@@ -14,6 +14,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _REGEX = re.compile(r"/(?:\\[^\n]|\[\^?\]?(?:\[:[a-z]+:\]|\\[^\n]|[^]\[\\/\n])*\]|[^\\\[/\n])+/")
+_MAX_LENGTH = 10_000
 _PRINTING = frozenset({"print", "printf"})
 _REACHING = frozenset(
     {"system", "getline", "ENVIRON", "ARGV", "ARGC", "SYMTAB", "FUNCTAB", "PROCINFO"}
@@ -34,6 +35,8 @@ _REACHING_NAME = re.compile("|".join(_REACHING))
 
 def only_prints(program: str) -> bool:
     """Whether every token of a program is read, and none of them reaches anything else."""
+    if len(program) > _MAX_LENGTH:
+        return False
     at, depth, last, prints = 0, 0, "", False
     while at < len(program):
         found = _division_or_regex(program, at, last) or _TOKEN.match(program, at)
