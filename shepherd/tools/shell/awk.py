@@ -37,9 +37,10 @@ def only_prints(program: str) -> bool:
     """Whether every token of a program is read, and none of them reaches anything else."""
     if len(program) > _MAX_LENGTH:
         return False
+    conditional = _CONDITION.search(program) is not None
     at, depth, last, prints = 0, 0, "", False
     while at < len(program):
-        found = _division_or_regex(program, at, last) or _TOKEN.match(program, at)
+        found = _slash(program, at, last, conditional=conditional) or _TOKEN.match(program, at)
         if found is None or found[0] in _REACHING:
             return False
         if found.lastgroup == "greater" and prints and depth == 0:
@@ -70,11 +71,11 @@ def awk_words_to_name(words: Sequence[str]) -> Iterator[int]:
     yield from (n + 1 for n in operands if _REACHING_NAME.match(words[n]))
 
 
-def _division_or_regex(program: str, at: int, last: str) -> re.Match[str] | None:
+def _slash(program: str, at: int, last: str, *, conditional: bool) -> re.Match[str] | None:
     """A `/` after an operand divides; elsewhere it begins an expression."""
     if program[at] != "/":
         return None
     if last in _BEFORE_REGEX:
         return _REGEX.match(program, at)
-    divides = _OPERAND.fullmatch(last) and not (last == ")" and _CONDITION.search(program))
+    divides = _OPERAND.fullmatch(last) and not (last == ")" and conditional)
     return _DIVISION.match(program, at) if divides else None
