@@ -99,23 +99,22 @@ def test_the_built_in_model_looks_into_files(program: Program) -> None:
     assert "→" not in done.stdout
 
 
-def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
-    """Everything that the terminal shows while `answer` is typed, and the exit code."""
+def on_a_terminal(program: Program, *answers: str) -> tuple[str, int]:
+    """Everything that the terminal shows while the answers are typed, and the exit code."""
     command = [SHEPHERD, *program.scripted(WRITE), "-e", "x"]
     terminal, side = pty.openpty()
     process = start_on(side, command, program.work, program.env)
     os.close(side)
     shown = b""
-    asked = False
+    waiting = list(answers)
     while True:
         try:
             data = os.read(terminal, 4096)
         except OSError:
             break
         shown += data
-        if b"n = no" in shown and not asked:
-            asked = True
-            os.write(terminal, answer.encode() + b"\n")
+        if waiting and shown.count(b"/tell]") > len(answers) - len(waiting):
+            os.write(terminal, waiting.pop(0).encode() + b"\n")
         if not data:
             break
     os.close(terminal)
@@ -123,24 +122,24 @@ def on_a_terminal(program: Program, answer: str) -> tuple[str, int]:
 
 
 def test_on_a_terminal_the_user_is_asked(program: Program) -> None:
-    shown, code = on_a_terminal(program, "y")
+    shown, code = on_a_terminal(program, "once")
     assert code == 0
-    assert "May the model call write_file" in shown
+    assert "Allow write_file?" in shown
     assert (program.work / "new.txt").read_text() == "hello"
 
 
 def test_anything_but_yes_is_no(program: Program) -> None:
-    shown, code = on_a_terminal(program, "why?")
+    shown, code = on_a_terminal(program, "why?", "no")
     assert code == 0
     assert "denied by the user" in shown
     assert not (program.work / "new.txt").exists()
 
 
 def test_always_is_stored_as_shown(program: Program) -> None:
-    shown, _ = on_a_terminal(program, "a")
+    shown, _ = on_a_terminal(program, "always")
     stored = (program.config / "permissions.toml").read_text()
     assert (program.work / "new.txt").exists()
-    assert "a = allow" in shown
+    assert "allow write_file {cwd}/new.txt" in shown
     assert 'decision = "allow"' in stored
 
 
