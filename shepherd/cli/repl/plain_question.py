@@ -99,14 +99,17 @@ def _entries(question: Question, target: TextIO) -> Iterator[str]:
 
 
 def _size(target: TextIO) -> tuple[int, int]:
-    """Columns, and rows of a page; 0 rows stand for as many as it takes."""
+    """Columns, and rows of a page; 0 rows stand for as many as it takes.
+
+    A terminal that does not know its size, as in some containers, says 0.
+    """
     if not target.isatty():
         return WIDTH, 0
     try:
-        size = os.get_terminal_size(target.fileno())
+        columns, lines = os.get_terminal_size(target.fileno())
     except OSError:
-        return WIDTH, 24 - OTHER_ROWS
-    return max(20, size.columns), max(3, size.lines - OTHER_ROWS)
+        columns = lines = 0
+    return max(20, columns or WIDTH), max(3, (lines or 24) - OTHER_ROWS)
 
 
 def _cells(character: str) -> int:
