@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.tools.program import Program
@@ -14,6 +15,16 @@ Report = Callable[[Refusal], None]
 
 def ignore_refusals(_refusal: Refusal) -> None:
     """A `Report` for callers that don't want any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One box: why it can't be used, and what would help."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+    advice: str = ""
 
 
 class Box(Protocol):

@@ -3,17 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from shepherd.tools.sandbox.box import Box
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One box: why it can't be used, and what would help."""
-
-    name: str
-    ok: bool
-    reason: str = ""
-    advice: str = ""
+from shepherd.tools.sandbox.box import Attempt, Box
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.find import Attempt
+from shepherd.tools.sandbox.box import Attempt, Box
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.toolchains import real
 
