@@ -9,48 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from shepherd.tools.shell.build_options import BUILD_OPTIONS
+from shepherd.tools.shell.service_options import SERVICE_OPTIONS, SUBCOMMANDS
+from shepherd.tools.shell.unknown_programs import is_telling
+
 _RISKY = r"""
-cc gcc g++ c++ clang clang++ ld gold lld ar as: @ -wrapper --?fplugin -?-specs -B -fuse-ld
-  -Xlinker -Xclang -Xassembler -Xpreprocessor -Wl,.*(plugin|dynamic-linker|@) -load --?plugin
-  --config
-rustc: @ -C\x20?link(er|-arg) --codegen -Z
-javac java: @ -javaagent -agentlib -agentpath -J --?processor -XX:On -XX:Flags -Xbootclasspath
-pytest py.test: -p(?!\x20?no:) --rootdir --basetemp -c --config-file -o --override-ini --log-file
-  --junit-?xml[=\x20](/|~|.*\.\.) --confcutdir --pastebin
-make gmake: -[a-zA-Z]*f --f --m -[a-zA-Z]*I --inc -[a-zA-Z]*E --ev .*[$`;|&<>(]
-  -[a-zA-Z]*C\x20?(/|~|.*\.\.) --d.*[=\x20](/|~|.*\.\.) \w*[^=\w][^=]*=
-  (SHELL|\w*MAKE\w*|CC|CXX|CPP|LD|AR|AS|RM|PYTHON\w*|\w*FLAGS|INSTALL)\W?= \w+=.*[^\w.,:+-]
-ninja: -f -t -C\x20?(/|~|.*\.\.)
-cmake: -P -C -E --toolchain -D.*(LAUNCHER|PROGRAM|COMPILER|_INCLUDE) --build.*\.\.
-npm npx pnpm yarn bunx: -c$ -c= --call --script-shell --shell --prefix --dir$ --cwd --userconfig
-  --globalconfig --node-options --git= --git$ --editor --viewer --browser --init-module
-  --modules-folder -C$ -C[/.~] --use-yarnrc --yarn-path --use-node --pnpmfile --global-pnpmfile
-npm pnpm yarn: exec$ x$ dlx$ explore$ edit$ config$ c$ set$
-pip pip3: -t --tar --pref --roo --py --lo --rep -d$ --des -w$ --wh --sr --cac --glo --bui --conf
-uv: -t --target --prefix --root --python[=\x20].*[/~] --cache-dir --config
-install ginstall: --strip-p
-uv poetry pipenv hatch pdm rye conda mamba micromamba mise direnv pixi devbox nix asdf rbenv pyenv
-  rustup volta bundle: run$ exec$ x$ tool$ develop$ shell$ --command -c$
-cargo: --config -Z --manifest-path.*[=\x20](/|~|.*\.\.) --target-dir -C --root \+
-  --path[=\x20](/|~|.*\.\.)
-go: --?exec --?toolexec --?vettool --?overlay --?modfile --?ldflags.*ext --?gccgoflags --?compiler
-  --?pkgdir --?C[=\x20] --?o[=\x20](/|~|.*\.\.) generate$ tool$ -w$
-docker podman nerdctl: --volumes-from --ipc --cap-add --security-opt --userns --env-file
-  --net(work)?[=\x20]host --secret --ssh --tls --context cp$ --runtime --group-add context$ plugin$
-curl: -[#0-9aBfgGhiIjJkLlMnNpqRsSvVZ:]*[KoOTcDxE] --engine --stderr --libcurl --etag --hsts
-  --alt-svc --abstract-unix --capath --variable --expand --netrc-file --proxy --preproxy --socks
-  .*%(output|header)\{ -[a-zA-Z]*[wdH]\x20?@
-  --(write-out|json|header|url-query|proxy-header)[=\x20]@
-  --da[a-z-]*[=\x20]([^\s=]*@|[^\s=]*=@) -[a-zA-Z]*F\x20?[^=]*=.*[@<] --fo[a-z]*[=\x20].*[@<]
-  --cert --key (?is:.*file:) [^\s"/{\[]*[{\[][^\s"/]*:
-wget: -[a-zA-Z]*[aPF] --ap --dir --sav --loa --war --rej --hsts-f --private-k --cert --bas
-  --force-h
 jq gojq yq: -[a-zA-Z]*[fL] --from-file --library-path -i --in-place
   (?s:.*)(?<![.\w])(env|import|include|input_filename|load|load_str|strload|eval|\$ENV)\b
-ssh: -[46AaCfGgKkMNnqsTtVvXxYy]*[ILRDWwAXYJ]
-scp sftp: -F -b -J
-rsync: --daemon --config --(read|only-write|write)-batch --log-file --password-file --.*-from
-  --temp-dir -T --backup-dir --partial-dir --.*-dest --copy-as
 split csplit gsplit: --f
 less more most: \+ -[a-zA-Z]*[oOkT] --lo --LO --lessk --ta
 man: -C --conf -p --pre --loc -l
@@ -64,38 +29,24 @@ tar bsdtar gtar: --lis --abs -[a-zA-Z]*[gPX] --exclude-f --add-f --vol --ind --t
 shuf: -[a-zA-Z]*o --o --ra
 time: -o --o
 strings objdump nm readelf size addr2line: @ --?plugin
-openssl: -engine -provider -config -writerand engine$
-sqlite3: --?init --?cmd \.[a-z] (?is:.*(load_extension|writefile|readfile|edit\s*\())
-  (?s:.*\n[\x20\t]*\.)
-psql: -f -o -L --file --output --log-file (?s:.*\\[!cogiw]) (?is:.*\bprogram\b)
-mysql mariadb: --init-command --pager --tee (?is:.*\bsystem\b) (?is:.*\b(source|tee|pager|edit)\b)
-  (?s:.*\\[!TPe.])
-mvn gradle gradlew: -D.*(exec|agent) -I --init-script -s$ --settings -gs -b --include-build -g
-  --gradle-user-home
-eslint prettier webpack vite jest vitest mocha stylelint babel: -c$ --config --rulesdir
-  --resolve-plugins --plugin --parser$ --parser= -r --require --import --loader --globalSetup
-  --setupFiles --transform --runner --testRunner --node-option --outputFile --output-file -o$
-ruff: --config --output-file -o --cache-dir
-mypy: --config-file --python-executable --install-types --.*-report --cache-dir --junit-xml
-pylint flake8: --rcfile --load-plugins --init-hook --config --append-config --output
-tox nox: -c -f --noxfile -x --workdir --override --result-json
-terraform tofu: -chdir -plugin-dir -backend-config console$
-kubectl helm: --kubeconfig --post-renderer edit$ plugin$
-gh: alias$ extension$ extensions$ ext$
 """
 
 _RUNNERS = """
 su ltrace unshare nsenter chroot entr script systemd-run runuser pkexec busybox toybox at batch
 crontab expect gdb lldb valgrind perf screen tmux xvfb-run dbus-run-session proxychains fakeroot
 faketime firejail bwrap prlimit numactl setpriv capsh choom setarch linux32 linux64 rlwrap
-unbuffer dtach sshpass tini dumb-init gosu start-stop-daemon run-parts vi vim nvim view vimdiff
-ex ed emacs nano cpulimit hyperfine daemonize ssh-agent watchexec nodemon caffeinate arch
+unbuffer chronic ts tsp sem ifne lckdo mispipe pee nq dtach sshpass tini dumb-init gosu
+start-stop-daemon run-parts vi vim nvim view vimdiff ex ed emacs nano cpulimit hyperfine daemonize
+ssh-agent watchexec nodemon caffeinate arch
 """
 _RUNS_ANYTHING = frozenset(_RUNNERS.split())
 """What they are given is another program, or commands of their own: a rule names every word."""
 
 _WRITES_SECOND = frozenset({"uniq", "xxd"})
 """The second file that they are given is written."""
+
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "kubectl", "oc"})
+_TAKES_NO_FILE = frozenset({"logs", "ps", "rm", "rmi", "images", "inspect", "prune"})
 
 _MAX_LENGTH = 20_000
 """Of two words that are looked at; longer ones must be named."""
@@ -110,21 +61,50 @@ def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
     if program in _WRITES_SECOND:
         files = [index for index in range(1, len(words)) if not words[index].startswith("-")]
         yield from (index + 1 for index in files[1:])
-    pattern = _patterns().get(program) or _patterns().get(_VERSION.sub("", program))
-    for index in range(1, len(words) if pattern else 0):
+    pattern = _pattern(program) or _pattern(_VERSION.sub("", program))
+    words = _without_follow(program, words)
+    for index in range(1, len(words)):
         text = " ".join(words[index : index + 1 + words[index].startswith("-")])
-        if pattern and (len(text) > _MAX_LENGTH or pattern.match(text)):
+        if pattern is None:
+            if "/" not in words[0] and is_telling(program, words[index]):
+                yield index + 1
+        elif len(text) > _MAX_LENGTH or pattern.match(text):
             yield index + 1
+    if program in SUBCOMMANDS:
+        yield from _foreign_subcommand(words, SUBCOMMANDS[program].split())
+
+
+def _foreign_subcommand(words: Sequence[str], known: Sequence[str]) -> Iterator[int]:
+    """A subcommand that the program does not have itself is another program, or an alias."""
+    first = next((i for i, word in enumerate(words) if i and not word.startswith(("-", "+"))), 0)
+    if first and words[first] not in known:
+        yield first + 1
+
+
+def _without_follow(program: str, words: Sequence[str]) -> Sequence[str]:
+    """The words without the `-f` of commands for which it means no file: `docker logs -f`."""
+    if program in _CONTAINERS and len(words) > 1:
+        command = words[2:3] if words[1] == "compose" else words[1:2]
+        if _TAKES_NO_FILE.issuperset(command) and command:
+            return [word if word != "-f" else "" for word in words]
+    return words
+
+
+@lru_cache(maxsize=256)
+def _pattern(program: str) -> re.Pattern[str] | None:
+    patterns = _table().get(program)
+    return re.compile("|".join(patterns)) if patterns else None
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> dict[str, re.Pattern[str]]:
+def _table() -> dict[str, list[str]]:
     table: dict[str, list[str]] = {}
-    for entry in _RISKY.replace("\n  ", " ").strip().split("\n"):
+    entries = f"{_RISKY}{BUILD_OPTIONS}{SERVICE_OPTIONS}"
+    for entry in entries.replace("\n  ", " ").strip().split("\n"):
         names, _, patterns = entry.partition(": ")
         for name in names.split():
             table.setdefault(name, []).extend(_ended(text) for text in patterns.split())
-    return {name: re.compile("|".join(patterns)) for name, patterns in table.items()}
+    return table
 
 
 def _ended(pattern: str) -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 from shepherd.tools.base import Claim
 from shepherd.tools.shell.awk import awk_words_to_name
 from shepherd.tools.shell.git import git_words_to_name
+from shepherd.tools.shell.launchers import launched
 from shepherd.tools.shell.program_options import risky_words
 from shepherd.tools.shell.sed import sed_words_to_name
 
+_MOUNTS = "-v --volume --mount --privileged --pid --device -H --host --config"
 _RUNS_BY_OPTION = {
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
     "fd": "-x -X --exec --exec-batch",
@@ -34,7 +36,7 @@ _RUNS_BY_OPTION = {
     "file": "-f --files-from -C",
     "wc": "--files0-from",
     "du": "--files0-from -X --exclude-from",
-    "docker": "-v --volume --mount --privileged --pid --device -H --host --config",
+    **dict.fromkeys(("docker", "podman", "nerdctl", "docker-compose", "podman-compose"), _MOUNTS),
 }
 """Where one of these is given, a rule must name it and all that stands before it."""
 
@@ -98,7 +100,14 @@ def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
     found += list(_reading(program, words))
     if program == "find" and found:
         return len(words)
-    return max(found, default=0)
+    return max([*found, _launched(program, words, exists)], default=0)
+
+
+def _launched(program: str, words: Sequence[str], exists: Callable[[str], bool]) -> int:
+    """The words to name of what another program starts, those before it included."""
+    start = launched(program, words)
+    inner = words_to_name(words[start:], exists) if start else 0
+    return start + inner if inner else 0
 
 
 def _reading(program: str, words: Sequence[str]) -> Iterator[int]:
