@@ -42,6 +42,7 @@ from shepherd.tools.validation import argument_errors
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+_CHANGED = "what the call touches has changed since it was approved; try again"
 
 
 class ToolRunner:
@@ -107,7 +108,8 @@ class ToolRunner:
             raise ToolError(f"denied by rule: {plan.verdict.cause}")
         if plan.verdict.decision is Decision.ASK:
             notes.append(await self._approved(made, plan))
-            await asyncio.to_thread(self.policy.accept, plan.verdict, accesses)
+            if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
+                raise ToolError(_CHANGED)
         result = await self._confined(made, plan)
         return replace(result, content=result.content + "".join(notes))
 
@@ -153,7 +155,9 @@ class ToolRunner:
         approval = await self._consent(request)
         accesses = await asyncio.to_thread(made.tool.accesses, made.arguments, self.context)
         if tuple(accesses) != made.accesses:
-            raise ToolError("what the call touches has changed since it was approved; try again")
+            raise ToolError(_CHANGED)
+        if denied := _denied(self.policy, made):  # by a rule that came meanwhile
+            raise ToolError(f"denied by rule: {self.policy.decide(made.tool.name, denied).cause}")
         return self._remember(request, approval)
 
     async def _consent(self, request: ApprovalRequest) -> Approval:

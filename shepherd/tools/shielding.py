@@ -48,7 +48,7 @@ class Shielding:
         self._sandbox = sandbox
         self._spill_dir = spill_dir
         self._home = Path("~").expanduser().resolve()
-        self._rules: list[Rule] | None = None
+        self._seen: tuple[list[Rule], FileRules, TreeScanner] | None = None
 
     def profile(self, cwd: Path, rights: Rights) -> tuple[Profile, bool]:
         """What a call in `cwd` may reach, and whether that holds.
@@ -83,12 +83,11 @@ class Shielding:
         return profile, shielded.complete
 
     def _up_to_date(self) -> tuple[FileRules, TreeScanner]:
-        rules = self._policy.rules()
-        if rules != self._rules:
-            self._rules = rules
-            self._files = FileRules(self._policy, self._home)
-            self._scanner = TreeScanner(self._files)
-        return self._files, self._scanner
+        rules, seen = self._policy.rules(), self._seen
+        if seen is None or seen[0] != rules:
+            files = FileRules(self._policy, self._home)
+            seen = self._seen = (rules, files, TreeScanner(files))
+        return seen[1], seen[2]
 
 
 _READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))

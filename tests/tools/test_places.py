@@ -105,6 +105,60 @@ async def test_a_secret_of_the_home_directory_is_known_by_another_name(
         assert text == f"Error: denied by rule: the file is also {home / name}"
 
 
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("allow shell cat *", "cat notes.txt"),
+        ("allow shell tail *", "tail -n5 sub/../notes.txt"),
+        ("allow shell sort *", "sort < notes.txt"),
+        ("allow shell grep *", "grep -h P *.txt"),
+        ("allow shell cp *", "cp notes.txt copy"),
+        ("allow shell *", "python3 -c 'print(open(\"notes.txt\").read())'"),
+    ],
+)
+async def test_no_command_reads_a_secret_by_another_name(
+    tmp_path: Path, rule: str, line: str
+) -> None:
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=[rule])
+    (shop.root / "sub").mkdir()
+    (shop.root / ".env").write_text("PASSWORD=x\n")
+    (shop.root / "notes.txt").hardlink_to(shop.root / ".env")
+    text = await shop.call("execute_command", command=line)
+    assert text == f"Error: denied by rule: the file is also {shop.root / '.env'}"
+
+
+async def test_a_search_that_passes_over_a_secret_asks_for_its_other_name(tmp_path: Path) -> None:
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=["allow shell rg *"])
+    (shop.root / ".env").write_text("PASSWORD=x\n")
+    (shop.root / "twin").hardlink_to(shop.root / ".env")
+    await shop.call("execute_command", command="rg PASSWORD")
+    assert shop.approver.requests[0].cause == f"it may read {shop.root / 'twin'}"
+
+
+async def test_where_there_are_too_many_files_a_file_with_further_names_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shepherd.tools.permissions.hardlinks.MAX_ENTRIES", 2)
+    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
+    (tmp_path / "elsewhere").write_text("x")
+    (shop.root / "twin").hardlink_to(tmp_path / "elsewhere")
+    for name in ("a", "b", "c"):
+        (shop.root / name).write_text("x")
+    assert await shop.call("read_file", path="a") == "x"
+    assert shop.asked == 0
+    assert await shop.call("read_file", path="twin") == "x"
+    assert "further names" in shop.approver.requests[0].cause
+    assert "twin" not in await shop.call("grep", pattern="x")
+
+
+async def test_writing_a_file_leaves_its_other_names_as_they_are(tmp_path: Path) -> None:
+    shop = open_workshop(tmp_path)
+    (shop.outside / "x").write_text("kept")
+    (shop.root / "twin").hardlink_to(shop.outside / "x")
+    await shop.call("write_file", path="twin", content="new")
+    assert (shop.outside / "x").read_text() == "kept"
+
+
 async def test_a_secret_that_a_rule_opens_by_name_is_open_by_its_other_name(tmp_path: Path) -> None:
     shop = open_workshop(tmp_path, rules=["allow read .env"])
     (shop.root / ".env").write_text("A=1\n")

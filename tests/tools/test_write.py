@@ -1,5 +1,6 @@
 """write_file and delete_file."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from shepherd.tools.files.atomic import write_atomic
-from tests.tools.workshop import Workshop
+from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.permissions.policy import ApproveMode
+from tests.tools.workshop import Workshop, open_workshop
 
 
 async def test_a_new_file_and_its_parents(workshop: Workshop) -> None:
@@ -102,3 +105,33 @@ async def test_a_file_is_no_directory(workshop: Workshop) -> None:
     (workshop.root / "a.txt").write_text("x")
     result = await workshop.call("write_file", path="a.txt/b", content="y")
     assert result == "Error: not a directory: a.txt/b"
+
+
+@pytest.mark.parametrize(
+    ("old", "note"),
+    [
+        (b"\0\1\2", "replaces a binary file of 3 bytes"),
+        (b"\xff\xfe" + b"\x00\xd8x" * 3, "replaces a binary file of 11 bytes"),
+        (b"a" * (33 << 20), "replaces a file of 34603008 bytes, too large to compare"),
+    ],
+)
+async def test_the_question_says_what_is_lost_that_is_no_text(
+    old: bytes, note: str, tmp_path: Path
+) -> None:
+    workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.DENY])
+    (workshop.root / "a").write_bytes(old)
+    await workshop.call("write_file", path="a", content="new\n")
+    assert workshop.approver.requests[0].preview.split("\n")[0] == note
+
+
+async def test_the_question_says_that_a_file_can_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.DENY])
+    (workshop.root / "a").write_text("old")
+    monkeypatch.setattr("shepherd.tools.files.access.open_regular", refuse)  # root reads all
+    await workshop.call("write_file", path="a", content="new\n")
+    assert workshop.approver.requests[0].preview.startswith("replaces a file that can't be read\n")

@@ -9,7 +9,6 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.atomic import regular_status, write_atomic
-from shepherd.tools.files.hardlinks import HardLinks
 from shepherd.tools.files.opening import (
     existing_status,
     open_below,
@@ -17,6 +16,7 @@ from shepherd.tools.files.opening import (
     open_parent,
     open_regular,
 )
+from shepherd.tools.permissions.hardlinks import HardLinks
 
 
 class FileAccess:
@@ -28,7 +28,7 @@ class FileAccess:
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
-        self._hard_links = HardLinks(context)
+        self._hard_links = HardLinks(context.cwd, context.denies)
 
     def open(self, path: Path, kind: AccessKind = AccessKind.READ) -> BufferedReader:
         """A regular file for reading; a call that may replace a file sees it as `kind` WRITE."""
@@ -39,7 +39,11 @@ class FileAccess:
         """The file `name`, a relative path, below an open directory whose path is `root`."""
         if self._context.denies(Access(AccessKind.READ, str(root / name))):
             raise ToolError(f"denied by rule: {root / name}")
-        return self._opened(open_below(directory, name), AccessKind.READ)
+        file = self._opened(open_below(directory, name), AccessKind.READ)
+        if self._hard_links.may_be_missed(os.fstat(file.fileno())):
+            file.close()
+            raise ToolError(f"not read: {root / name} has further names (hard links)")
+        return file
 
     def check_read(self, path: Path) -> None:
         """Raise what `open` would raise, as far as it can be known without opening the file."""

@@ -46,9 +46,33 @@ def load_text(
         raise ToolError(f"not valid {encoding.codec}: {shown}") from error
 
 
-def text_or_none(files: FileAccess, path: Path) -> str | None:
-    """The text that a write would replace; None if there is no such text file."""
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a write would replace: `text`, or a `note` on a file whose text can't be shown."""
+
+    text: str = ""
+    note: str = ""
+
+
+def replaced_file(files: FileAccess, path: Path) -> Replaced:
+    """What stands at the path that a write would replace; empty if there is nothing.
+
+    Raises ToolError if a rule denies the file.
+    """
     try:
-        return load_text(files, path, "", AccessKind.WRITE).text
-    except ToolError:
-        return None
+        with files.open(path, AccessKind.WRITE) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
+    except FileNotFoundError:
+        return Replaced()
+    except OSError:
+        return Replaced(note="replaces a file that can't be read")
+    if size > MAX_BYTES:
+        return Replaced(note=f"replaces a file of {counted(size, 'byte')}, too large to compare")
+    encoding = detect(data)
+    try:
+        if encoding is not None:
+            return Replaced(encoding.decode(data))
+    except UnicodeDecodeError:
+        pass
+    return Replaced(note=f"replaces a binary file of {counted(size, 'byte')}")

@@ -8,7 +8,7 @@ from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
-from shepherd.tools.files.textfile import text_or_none
+from shepherd.tools.files.textfile import replaced_file
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import counted
 
@@ -49,7 +49,10 @@ def _target(arguments: WriteArguments, context: ToolContext) -> Path:
 
 
 def _change(files: FileAccess, path: Path, arguments: WriteArguments) -> str:
-    return unified_diff(text_or_none(files, path) or "", arguments.content, arguments.path)
+    """The change as a diff, behind a line on what stands there if that is no text."""
+    old = replaced_file(files, path)
+    diff = unified_diff(old.text, arguments.content, arguments.path)
+    return "\n".join(part for part in (old.note, diff) if part)
 
 
 def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:

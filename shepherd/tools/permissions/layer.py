@@ -2,20 +2,26 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.index import PathIndex
 from shepherd.tools.permissions.match import pattern_matches, speaks_of
 from shepherd.tools.permissions.rules import Rule
 
+_Relevant: TypeAlias = dict[tuple[str, AccessKind], Callable[[str], list[Rule]]]
+
 
 class RuleLayer:
-    """Rules of equal trust in one working directory; the last match wins."""
+    """Rules of equal trust in one working directory; the last match wins.
+
+    A rule may be added while another thread asks: what that thread found before is not kept.
+    """
 
     def __init__(self, rules: Iterable[Rule], cwd: Path) -> None:
         self._rules = list(rules)
         self._cwd = cwd
-        self._relevant: dict[tuple[str, AccessKind], Callable[[str], list[Rule]]] = {}
+        self._relevant: _Relevant = {}
 
     @property
     def rules(self) -> list[Rule]:
@@ -24,8 +30,8 @@ class RuleLayer:
 
     def add(self, *rules: Rule) -> None:
         """Add rules behind the others."""
-        self._rules += rules
-        self._relevant.clear()
+        self._rules = [*self._rules, *rules]
+        self._relevant = {}
 
     def extended(self, rules: Iterable[Rule]) -> "RuleLayer":
         """A copy with more rules."""
@@ -34,9 +40,10 @@ class RuleLayer:
     def last(self, tool: str, access: Access) -> Rule | None:
         """The last rule that meets the access."""
         key = (tool, access.kind)
-        candidates = self._relevant.get(key)
+        relevant = self._relevant  # before the rules: an older one is thrown away with them
+        candidates = relevant.get(key)
         if candidates is None:
-            candidates = self._relevant[key] = self._find_relevant(tool, access.kind)
+            candidates = relevant[key] = self._find_relevant(tool, access.kind)
         for rule in candidates(access.target):
             if pattern_matches(rule, access, self._cwd):
                 return rule

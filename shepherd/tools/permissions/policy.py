@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
@@ -14,8 +15,9 @@ from shepherd.tools.permissions.defaults import (
     home_rules,
     protected_rules,
 )
+from shepherd.tools.permissions.hardlinks import HardLinks, file_status
 from shepherd.tools.permissions.layer import RuleLayer
-from shepherd.tools.permissions.repository import RepositoryGuard
+from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.permissions.secrets import original_names
 from shepherd.tools.permissions.store import PermissionStore
@@ -25,6 +27,7 @@ from shepherd.tools.text import one_line
 _HELD_BY_SANDBOX = frozenset(
     {AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE, AccessKind.REPOSITORY}
 )
+_DENY = Decision.DENY
 _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
@@ -40,11 +43,15 @@ class ApproveMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is decided and by which rule; `rule` is None where no rule spoke."""
+    """What is decided and by which rule; `rule` is None where no rule spoke.
+
+    `doubt` is what is asked about a repository.
+    """
 
     decision: Decision
     rule: Rule | None = None
     note: str = ""
+    doubt: Doubt | None = None
 
     @property
     def cause(self) -> str:
@@ -131,19 +138,23 @@ class PermissionPolicy:
         strictest = max(
             verdicts, key=lambda pair: (pair[0].decision.strictness, pair[1]), default=None
         )
-        return strictest[0] if strictest else Verdict(Decision.ALLOW)
+        verdict = strictest[0] if strictest else Verdict(Decision.ALLOW)
+        return (
+            verdict if verdict.decision is Decision.DENY else self._linked(tool, accesses, verdict)
+        )
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
         return self._decided(tool, access, self._own)
 
-    def accept(self, verdict: Verdict, accesses: Sequence[Access]) -> None:
-        """Take note that the user said yes to a verdict: repositories it told of are known now."""
-        for access in accesses:
-            if access.kind is AccessKind.REPOSITORY:
-                place = Path(access.target)
-                if verdict.note and verdict.note == self._repositories.doubt(place):
-                    self._repositories.accept(place)
+    def accept(self, verdict: Verdict, accesses: Sequence[Access]) -> bool:
+        """Take note that the user said yes to a verdict: repositories it told of are known now.
+
+        False if such a repository has changed since the user was asked.
+        """
+        doubt = verdict.doubt
+        places = [Path(a.target) for a in accesses if a.kind is AccessKind.REPOSITORY]
+        return doubt is None or all(self._repositories.accept(place, doubt) for place in places)
 
     def denies(self, tool: str, access: Access) -> bool:
         """Whether a rule denies the access, whatever was approved."""
@@ -196,7 +207,8 @@ class PermissionPolicy:
             return Verdict(Decision.ALLOW)
         if access.kind is AccessKind.REPOSITORY:
             doubt = self._repositories.doubt(Path(access.target))
-            return Verdict(Decision.ASK if doubt else Decision.ALLOW, note=doubt)
+            decision = Decision.ASK if doubt.text else Decision.ALLOW
+            return Verdict(decision, note=doubt.text, doubt=doubt)
         verdict = self._by_rule(tool, access, own)
         if access.claim in _TREES and verdict.decision is not Decision.DENY:
             return self._tree_verdict(tool, access, own)
@@ -210,7 +222,14 @@ class PermissionPolicy:
     def _tree_verdict(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         def denies(path: str) -> bool:
             one = Access(AccessKind.READ, path)
-            return self._by_rule(tool, one, own).decision is Decision.DENY
+            if self._by_rule(tool, one, own).decision is Decision.DENY:
+                return True
+            status = file_status(one)
+            return status is not None and bool(
+                links.denied_name(status, one.kind) or links.may_be_missed(status)
+            )
+
+        links = HardLinks(self._cwd, lambda a: self._by_rule(tool, a, own).decision is _DENY)
 
         try:
             denied = first_denied(Path(access.target), access.claim, denies)
@@ -232,6 +251,21 @@ class PermissionPolicy:
         if tighter and tighter.decision.strictness > decided.decision.strictness:
             return Verdict(tighter.decision, tighter)
         return decided
+
+    def _linked(self, tool: str, accesses: Sequence[Access], verdict: Verdict) -> Verdict:
+        """The verdict, unless a file of the call has another name under which it is denied."""
+        links = HardLinks(self._cwd, partial(self.denies, tool))
+        for access in accesses:
+            status = file_status(access)
+            if status is None:
+                continue
+            if name := links.denied_name(status, access.kind):
+                return Verdict(Decision.DENY, note=f"the file is also {one_line(name)}")
+            if verdict.decision is Decision.ALLOW and links.may_be_missed(status):
+                where = one_line(access.target)
+                note = f"{where} has further names (hard links), too many files to look for them"
+                verdict = self._with_mode(access, Verdict(Decision.ASK, note=note))
+        return verdict
 
     def _shut(self, tool: str, access: Access) -> Rule | None:
         """The rule by which the thing is a secret, or a copy of one."""

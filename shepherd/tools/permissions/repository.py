@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _MAX_FILES = 500
@@ -25,20 +26,44 @@ _INCLUDED = re.compile(
 _ALWAYS_ASK = "it has too many or too large files of settings"
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why git may not run somewhere, and a hash of the settings that it would run with."""
+
+    text: str = ""
+    settings: str = ""
+
+
 class RepositoryGuard:
     """Knows the repository of the working directory as it is when a session begins."""
 
     def __init__(self, cwd: Path) -> None:
         entry = find_repository(cwd)
         self._known: dict[Path, str] = {entry: fingerprint(entry)} if entry else {}
-        self._seen: dict[Path, str] = {}
 
-    def doubt(self, place: Path) -> str:
-        """Why git may not run in `place` unasked; "" if it may."""
+    def doubt(self, place: Path) -> Doubt:
+        """Why git may not run in `place` unasked; without a text if it may."""
         entry = find_repository(place)
         if entry is None:
-            return ""
-        current = self._seen[entry] = fingerprint(entry)
+            return Doubt()
+        current = fingerprint(entry)
+        return Doubt(self._doubt(entry, current), current)
+
+    def accept(self, place: Path, doubt: Doubt) -> bool:
+        """Take the settings that the user was asked about, and said yes to, for known.
+
+        False, and nothing is taken, if they have changed since.
+        """
+        entry = find_repository(place)
+        current = self.doubt(place)
+        if entry is None or current.text != doubt.text:
+            return True
+        if current != doubt:
+            return False
+        self._known[entry] = current.settings
+        return True
+
+    def _doubt(self, entry: Path, current: str) -> str:
         if not current:
             return f"git runs with the settings of {entry}: {_ALWAYS_ASK}"
         if entry not in self._known:
@@ -46,12 +71,6 @@ class RepositoryGuard:
         if current != self._known[entry]:
             return f"hooks or settings of git have changed since the session began: {entry}"
         return ""
-
-    def accept(self, place: Path) -> None:
-        """Take the settings that `doubt` saw for known: the user was asked about them."""
-        entry = find_repository(place)
-        if entry in self._seen:
-            self._known[entry] = self._seen[entry]
 
 
 def find_repository(place: Path) -> Path | None:

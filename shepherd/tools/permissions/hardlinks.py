@@ -1,0 +1,92 @@
+"""Recognising a file that is denied under another of its names."""
+
+import os
+import stat
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.permissions.defaults import protected_rules
+
+MAX_ENTRIES = 200_000
+"""So many names are looked at in one directory tree; that takes about half a second."""
+
+
+class HardLinks:
+    """The names that files have nearby, looked for once, when a file has several.
+
+    Nearby is the working directory with what is below it, and in the home directory the usual
+    places of secrets. `denies` says whether a rule denies an access.
+    """
+
+    def __init__(self, cwd: Path, denies: Callable[[Access], bool]) -> None:
+        self._cwd = cwd
+        self._denies = denies
+        self._names: dict[int, list[str]] | None = None
+        self._complete = True
+
+    def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
+        """A name of the file under which the rules deny it, "" if none is known."""
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return ""
+        for name in self._by_inode().get(status.st_ino, ()):
+            if self._denies(Access(kind, name)) and _is_same(name, status):
+                return name
+        return ""
+
+    def may_be_missed(self, status: os.stat_result) -> bool:
+        """Whether the file may have such a name that was not looked at: there are too many."""
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return False
+        known = self._by_inode().get(status.st_ino, ())
+        return not self._complete and len(known) < status.st_nlink
+
+    def _by_inode(self) -> dict[int, list[str]]:
+        if self._names is None:
+            self._names = {}
+            home = Path.home()
+            for place in (self._cwd, *_secret_places(home)):
+                for count, entry in enumerate(_files(place, deep=place != home)):
+                    if count >= MAX_ENTRIES:
+                        self._complete = False
+                        break
+                    self._names.setdefault(entry.inode(), []).append(entry.path)
+        return self._names
+
+
+def file_status(access: Access) -> os.stat_result | None:
+    """The status of a file that is read or written by its name; None if there is none."""
+    if access.kind not in (AccessKind.READ, AccessKind.WRITE):
+        return None
+    try:
+        return os.lstat(access.target)
+    except (OSError, ValueError):
+        return None
+
+
+def _is_same(name: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(name), status)
+    except OSError:
+        return False  # deleted meanwhile
+
+
+def _secret_places(home: Path) -> set[Path]:
+    """The home directory and the directories in it that the protected names lie in."""
+    names = {rule.pattern.removeprefix("/**/") for rule in protected_rules()}
+    fixed = {name for name in names if not name.startswith("/")}
+    return {(home / name).parent for name in fixed}
+
+
+def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
+    """What lies in a directory and, if `deep`, below it; links are not followed."""
+    pending = [root]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if deep and entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+        except OSError:
+            continue  # closed to us: nothing in it can be recognised
