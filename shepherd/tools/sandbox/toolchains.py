@@ -135,17 +135,28 @@ HOME_STARTUP = (
 """What runs by itself, or decides what does: protected where it lies in the working directory."""
 
 _PLAIN = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
-_VARIABLES = (
-    "CONDA_PREFIX",
-    "GOROOT",
-    "JAVA_HOME",
-    "NVM_DIR",
-    "PYENV_ROOT",
-    "RUSTUP_HOME",
-    "SDKMAN_DIR",
-    "VIRTUAL_ENV",
-    "VOLTA_HOME",
-)
+_VARIABLE_NAMES = """
+ANT_HOME ASDF_DATA_DIR ASDF_DIR BUN_INSTALL CONDA_PREFIX CONDA_ROOT DENO_INSTALL DOTNET_ROOT
+ERLANG_HOME FNM_DIR FNM_MULTISHELL_PATH GEM_HOME GHCUP_INSTALL_BASE_PREFIX GOENV_ROOT GOROOT
+GRADLE_HOME HASKELL_HOME JAVA_HOME JENV_ROOT JDK_HOME JULIAUP_DEPOT_PATH KOTLIN_HOME M2_HOME
+MAMBA_ROOT_PREFIX MAVEN_HOME MISE_DATA_DIR NODENV_ROOT NVM_BIN NVM_DIR N_PREFIX OPAMROOT
+OPAM_SWITCH_PREFIX PHPENV_ROOT PIPX_HOME PLENV_ROOT PNPM_HOME PYENV_ROOT RBENV_ROOT RUSTUP_HOME
+RYE_HOME SCALA_HOME SDKMAN_DIR SPARK_HOME SWIFTENV_ROOT UV_PYTHON_INSTALL_DIR UV_TOOL_DIR
+VIRTUAL_ENV VOLTA_HOME rvm_path
+"""
+_WITH_SECRETS = {
+    "CARGO_HOME": ("bin", "config", "config.toml", "env", "git", "registry"),
+    "DENO_DIR": ("deps", "npm", "gen"),
+    "GOPATH": ("bin", "pkg/mod"),
+    "GOMODCACHE": ("",),
+    "GRADLE_USER_HOME": ("caches", "jdks", "wrapper"),
+    "MAVEN_USER_HOME": ("repository", "wrapper"),
+    "NPM_CONFIG_PREFIX": ("bin", "lib"),
+    "PYTHONUSERBASE": ("bin", "lib"),
+}
+"""Variables whose directories may hold more than tools, and what is shown of those."""
+
+_SHIMS = "shims"
 _VENVS = (".venv", "venv", "env")
 
 
@@ -167,7 +178,8 @@ def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """What PATH and other variables name, and the Python that runs this."""
     names = [
         *environment.get("PATH", "").split(os.pathsep),
-        *(environment.get(name, "") for name in _VARIABLES),
+        *(environment.get(name, "") for name in _VARIABLE_NAMES.split()),
+        *_parts(environment),
         sys.base_prefix,
         sys.base_exec_prefix,
         str(interpreter().parent),
@@ -180,6 +192,15 @@ def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
             yield path
             if os.access(f"{name}/../pyvenv.cfg", os.F_OK):
                 yield real(path.parent)  # the packages of the programs there
+            if path.name == _SHIMS and os.access(f"{path.parent}/bin", os.F_OK):
+                yield path.parent  # the manager that the shims start, and what it manages
+
+
+def _parts(environment: Mapping[str, str]) -> Iterator[str]:
+    """The parts with tools of directories that may hold secrets, too."""
+    for name, parts in _WITH_SECRETS.items():
+        for folder in environment.get(name, "").split(os.pathsep):
+            yield from (f"{folder}/{part}".rstrip("/") for part in parts if folder)
 
 
 def _is_narrow(path: Path, broad: Iterable[Path]) -> bool:
