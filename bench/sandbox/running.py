@@ -1,34 +1,22 @@
 """Running a program plainly or in a box."""
 
 import subprocess
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.capture import capture
 from shepherd.tools.sandbox.profile import Profile
 
 _TIMEOUT = 300.0
 
 
 def run(box: Box | None, profile: Profile, program: Program) -> tuple[int, str]:
-    """The exit code, and the end of what it printed."""
-    entered: AbstractContextManager[Program] = nullcontext(program)
-    if box is not None:
-        entered = box.enter(program, profile)
+    """The exit code, and what it printed."""
+    entered = nullcontext(program) if box is None else box.enter(program, profile)
     with entered as inside:
         try:
-            ended = subprocess.run(
-                inside.argv,
-                cwd=inside.cwd,
-                env=inside.environment,
-                pass_fds=inside.pass_fds,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_TIMEOUT,
-                start_new_session=True,
-                check=False,
-            )
+            ended = capture(inside, _TIMEOUT)
         except subprocess.TimeoutExpired:
             return -1, "timed out"
-    return ended.returncode, ended.stdout.decode("utf-8", "replace").strip()
+    return ended.code, f"{ended.out}{ended.err}".strip()

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal
 
@@ -34,8 +34,8 @@ class Box(Protocol):
 
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> AbstractContextManager[Program]:
-        """The program that runs `program` inside; leave the context when it has ended.
+    ) -> AbstractContextManager[Startable]:
+        """What starts `program` inside, once; leave the context when it has ended.
 
         Raises ToolError if the profile can't be enforced. `report` is called while the context is
         left. Nothing that was started inside is alive afterwards.

@@ -3,11 +3,9 @@
 import shutil
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.box import Report, ignore_refusals
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
 from shepherd.tools.sandbox.layout import Mount, MountKind, mounts
@@ -16,23 +14,11 @@ from shepherd.tools.sandbox.payload import helper_argv, payload
 from shepherd.tools.sandbox.preparation import preparation
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.spares import Spares
 from shepherd.tools.sandbox.surroundings import boxed_environment
 from shepherd.tools.sandbox.toolchains import real
 
 _MAX_ARGUMENTS = 8900  # bubblewrap stops at 9000
-# joins control groups; SIGTERM must not end bubblewrap before the command has cleaned up
-_ENTRANCE_SCRIPT = """
-trap '' TERM
-groups=$1
-shift
-while [ "$groups" -gt 0 ]; do
-    echo 0 > "$1" || exit 125
-    shift
-    groups=$((groups - 1))
-done
-exec "$@"
-"""
-_ENTRANCE = ("/bin/sh", "-c", _ENTRANCE_SCRIPT, "sh")
 _MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}
 
 
@@ -41,15 +27,18 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
+    def __init__(self) -> None:
+        self._helpers = Spares("launch")
+
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Program, None, None]:
+    ) -> Generator[Startable]:
         """See `Box.enter`."""
         executable = shutil.which("bwrap")
         if executable is None:
             raise ToolError("bubblewrap (bwrap) is not installed")
-        with preparation(profile, report) as prepared:
+        with preparation(profile, report, self._helpers) as prepared:
             environment = boxed_environment(program.environment, "/tmp")
             shown = mounts(profile, prepared.private, environment)
             network = Network.INTERNET if profile.network else Network.OWN
@@ -60,18 +49,12 @@ class Bubblewrap:
             }
             starter = prepared.send(payload("start", orders))
             words = [*_namespaces(profile), *_places(shown), "--chdir", str(real(profile.cwd))]
-            words += ["--seccomp", str(rules), "--info-fd", str(prepared.info)]
+            words += ["--seccomp", str(rules), "--info-fd", str(prepared.helper.info)]
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
             arguments = prepared.send("\0".join(words).encode())
-            wrapper = [*_ENTRANCE, str(len(prepared.groups)), *prepared.groups, executable]
-            yield replace(
-                program,
-                argv=[*wrapper, "--args", str(arguments), "--", *helper_argv(starter)],
-                cwd=Path("/"),
-                environment=environment,
-                pass_fds=(*program.pass_fds, *prepared.descriptors),
-            )
+            command = [executable, "--args", str(arguments), "--", *helper_argv(starter)]
+            yield prepared.order(program, {"command": command, "environment": environment})
 
 
 def _namespaces(profile: Profile) -> Iterator[str]:

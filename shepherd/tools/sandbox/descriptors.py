@@ -5,6 +5,7 @@ import json
 import os
 import select
 import signal
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -22,22 +23,14 @@ def memory_file(content: bytes) -> Generator[int]:
         yield descriptor
 
 
-@contextmanager
-def awaited_process() -> Generator[int]:
-    """A descriptor to which the helper writes `{"child-pid": N}`.
+def await_first_process(channel: socket.socket) -> None:
+    """Wait until the process is dead of which a helper wrote `{"child-pid": N}`.
 
-    Leaving the context waits until that process, the first of the box, is dead: with it dies all
-    that was started inside.
+    It is the first of the box: with it dies all that was started inside.
     """
-    read, write = os.pipe()
-    try:
-        yield write
-    finally:
-        os.close(write)
-        with contextlib.closing(os.fdopen(read, "rb", buffering=0)) as info:
-            os.set_blocking(info.fileno(), False)
-            text = info.read(_MAX_INFO) or b""
-        if text:
+    channel.setblocking(False)
+    with contextlib.suppress(BlockingIOError, ConnectionResetError):
+        if text := channel.recv(_MAX_INFO):
             _end(int(json.loads(text)["child-pid"]))
 
 

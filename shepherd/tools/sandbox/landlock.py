@@ -3,11 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.box import Report, ignore_refusals
 from shepherd.tools.sandbox.grants import bare_rights, box_rights
 from shepherd.tools.sandbox.inside.rules import version
@@ -20,11 +18,11 @@ from shepherd.tools.sandbox.layout import (
     visible_mounts,
 )
 from shepherd.tools.sandbox.limits import SHARED_MEMORY, resource_limits
-from shepherd.tools.sandbox.payload import helper_argv, payload
-from shepherd.tools.sandbox.preparation import Preparation, preparation
+from shepherd.tools.sandbox.preparation import preparation
 from shepherd.tools.sandbox.private import PrivateFiles
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.spares import Spares
 from shepherd.tools.sandbox.surroundings import boxed_environment
 from shepherd.tools.sandbox.toolchains import home_tools, real
 
@@ -34,12 +32,15 @@ _TRUNCATION, _SIGNALS = 3, 6  # versions of Landlock that see these
 class _Enclosure(ABC):
     name: str
 
+    def __init__(self) -> None:
+        self._helpers = Spares("enclose")
+
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
-    ) -> Generator[Program]:
+    ) -> Generator[Startable]:
         """See `Box.enter`."""
-        with preparation(profile, report) as prepared:
+        with preparation(profile, report, self._helpers) as prepared:
             environment = self._environment(program, profile, prepared.private)
             orders = {
                 **self._orders(profile, prepared.private, environment),
@@ -48,14 +49,10 @@ class _Enclosure(ABC):
                 "network": profile.network,
                 "limits": dict(resource_limits(profile.limits)),
                 "kept": program.pass_fds,
+                "environment": environment,
+                "info": prepared.helper.info,
             }
-            yield replace(
-                program,
-                argv=helper_argv(_payload(prepared, orders)),
-                cwd=Path("/"),
-                environment=environment,
-                pass_fds=(*program.pass_fds, *prepared.descriptors),
-            )
+            yield prepared.order(program, orders)
 
     @abstractmethod
     def _environment(
@@ -66,11 +63,6 @@ class _Enclosure(ABC):
     def _orders(
         self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
     ) -> dict[str, object]: ...
-
-
-def _payload(prepared: Preparation, orders: Mapping[str, object]) -> int:
-    more = {"groups": prepared.groups, "info": prepared.info}
-    return prepared.send(payload("enclose", {"orders": {**orders, **more}}))
 
 
 class Landlock(_Enclosure):

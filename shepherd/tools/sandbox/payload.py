@@ -14,7 +14,11 @@ from shepherd.errors import ToolError
 from shepherd.tools.sandbox.toolchains import interpreter
 
 _PACKAGE = "shepherd.tools.sandbox.inside"
-_MODULES = ("start", "native", "rules", "namespaces", "processes", "enclose")
+_NEEDED = {
+    "start": ("start",),
+    "launch": ("start", "orders", "launch"),
+    "enclose": ("start", "orders", "native", "rules", "namespaces", "processes", "enclose"),
+}
 _BOOT = """
 import marshal, os, sys
 descriptor = int(sys.argv[1])
@@ -38,9 +42,8 @@ def helper_argv(descriptor: int) -> list[str]:
 
 def payload(module: str, values: Mapping[str, object]) -> bytes:
     """What makes the helper call `main` of a module with these arguments."""
-    needed = _MODULES if module == _MODULES[-1] else (module,)
     codes = [(_PACKAGE, compile("", _PACKAGE, "exec"))]
-    codes += [(_full(name), _code(name)) for name in needed]
+    codes += [(_full(name), _code(name)) for name in _NEEDED[module]]
     return marshal.dumps((codes, _full(module), dict(values)))
 
 

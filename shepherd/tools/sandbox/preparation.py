@@ -1,40 +1,48 @@
 """What every box on Linux makes before a command and takes away after it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Report
-from shepherd.tools.sandbox.descriptors import awaited_process, memory_file
-from shepherd.tools.sandbox.groups import control_groups
+from shepherd.tools.sandbox.descriptors import memory_file
+from shepherd.tools.sandbox.helper import Helper, OrderedProgram
 from shepherd.tools.sandbox.private import PrivateFiles, private_files
 from shepherd.tools.sandbox.profile import Profile
+from shepherd.tools.sandbox.spares import Spares
 from shepherd.tools.sandbox.watch import Watch
 
 
 @dataclass(slots=True)
 class Preparation:
-    """`groups` are to be joined; `info` takes the number of the process to wait for."""
+    """The helper that is to become the command, and what is made for it."""
 
     private: PrivateFiles
-    groups: list[str]
-    info: int
+    helper: Helper
     resources: ExitStack
-    descriptors: list[int] = field(default_factory=list[int])
+    descriptors: dict[int, int] = field(default_factory=dict[int, int])
 
     def send(self, content: bytes) -> int:
         """A descriptor from which the helper can read `content`."""
         descriptor = self.resources.enter_context(memory_file(content))
-        self.descriptors.append(descriptor)
+        self.descriptors[descriptor] = descriptor
         return descriptor
+
+    def order(self, program: Program, orders: Mapping[str, object]) -> OrderedProgram:
+        """What starts the command, with the descriptors of `program` as they are here."""
+        passed = {descriptor: descriptor for descriptor in program.pass_fds}
+        if program.stdin is not None:
+            passed[program.stdin.fileno()] = 0
+        return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
 
 
 @contextmanager
-def preparation(profile: Profile, report: Report) -> Generator[Preparation]:
-    """Private files, control groups and a watch on what mounts can't hold."""
+def preparation(profile: Profile, report: Report, helpers: Spares) -> Generator[Preparation]:
+    """Private files, a helper in control groups, and a watch on what mounts can't hold."""
     with ExitStack() as resources:
+        resources.callback(helpers.refill, profile.limits)
         private = resources.enter_context(private_files())
         resources.callback(Watch(profile).undo, report)
-        groups = resources.enter_context(control_groups(profile.limits))
-        info = resources.enter_context(awaited_process())
-        yield Preparation(private, groups, info, resources, [info])
+        helper = resources.enter_context(helpers.take(profile.limits))
+        yield Preparation(private, helper, resources)

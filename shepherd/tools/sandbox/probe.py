@@ -13,6 +13,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Attempt, Box
+from shepherd.tools.sandbox.capture import capture
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.toolchains import real
 
@@ -109,19 +110,8 @@ def _attack(box: Box) -> tuple[list[str], str]:
         )
         _prepare(canaries)
         program = resources.enter_context(box.enter(canaries.program(), canaries.profile))
-        ended = subprocess.run(
-            program.argv,
-            cwd=program.cwd,
-            env=program.environment,
-            pass_fds=program.pass_fds,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT,
-            start_new_session=True,
-            check=False,
-        )
-        output = ended.stdout.decode("utf-8", "replace")
-        return list(canaries.failures(output)), ended.stderr.decode("utf-8", "replace").strip()
+        ended = capture(program, _TIMEOUT)
+        return list(canaries.failures(ended.out)), ended.err.strip()
 
 
 def _prepare(canaries: _Canaries) -> None:

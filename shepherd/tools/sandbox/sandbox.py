@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.find import Finding, find_box
 from shepherd.tools.sandbox.messages import read_refusal
@@ -36,8 +36,8 @@ class Confinement:
     hidden_variables: frozenset[str] = frozenset()
     refusals: list[Refusal] = field(default_factory=list[Refusal])
 
-    def enter(self, program: Program) -> AbstractContextManager[Program]:
-        """The program that runs `program` inside; raises ToolError if the box can't be made."""
+    def enter(self, program: Program) -> AbstractContextManager[Startable]:
+        """What starts `program` inside, once; raises ToolError if the box can't be made."""
         return self.box.enter(program, self.profile, self.refusals.append)
 
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:

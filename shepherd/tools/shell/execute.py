@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema, field_validator
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import reason, resolve_path
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import Confinement
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
@@ -99,7 +99,9 @@ def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in hidden}
 
 
-def _entered(program: Program, confinement: Confinement | None) -> AbstractContextManager[Program]:
+def _entered(
+    program: Program, confinement: Confinement | None
+) -> AbstractContextManager[Startable]:
     return nullcontext(program) if confinement is None else confinement.enter(program)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from shepherd.tools.program import Program
+from shepherd.tools.program import Startable
 from shepherd.tools.shell.guard import Guard
 
 Sink: TypeAlias = Callable[[bytes], bool]
@@ -44,26 +44,15 @@ class _Drain(asyncio.Protocol):
         self.ended.set()
 
 
-async def run_program(program: Program, out: Sink, err: Sink, timeout: float) -> Exit:
+async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) -> Exit:
     """Run to the end, or until `timeout` seconds have passed or a sink has had enough.
 
     Then, and when the task is cancelled, the whole process group gets SIGTERM and soon SIGKILL.
     A child left in the background does not keep the call waiting. If this process is killed, the
-    group ends too. Raises OSError if the program can't be started.
+    group ends too. Raises OSError or ToolError if the program can't be started.
     """
     # asyncio's own would wait for the pipes of background children
-    process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
-        program.argv,
-        cwd=program.cwd,
-        env=program.environment,
-        stdin=program.stdin or subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        start_new_session=True,
-        pass_fds=program.pass_fds,
-    )
-    return await _Running(process).finish(out, err, timeout)
+    return await _Running(program.start()).finish(out, err, timeout)
 
 
 class _Running:

@@ -3,7 +3,6 @@
 import functools
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.bubblewrap import Bubblewrap
+from shepherd.tools.sandbox.capture import capture
 from shepherd.tools.sandbox.landlock import BareLandlock, Landlock
 from shepherd.tools.sandbox.probe import probe
 from shepherd.tools.sandbox.profile import Profile
@@ -68,16 +68,5 @@ def run_in(
     reports: list[Refusal] = []
     program = Program(argv, profile.cwd, environment or dict(os.environ))
     with box.enter(program, profile, reports.append) as boxed:
-        ended = subprocess.run(
-            boxed.argv,
-            cwd=boxed.cwd,
-            env=boxed.environment,
-            pass_fds=boxed.pass_fds,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=4 * PATIENCE,
-            start_new_session=True,
-            check=False,
-        )
-    out, err = (text.decode("utf-8", "replace") for text in (ended.stdout, ended.stderr))
-    return Ended(ended.returncode, out, err, tuple(reports))
+        ended = capture(boxed, 4 * PATIENCE)
+    return Ended(ended.code, ended.out, ended.err, tuple(reports))

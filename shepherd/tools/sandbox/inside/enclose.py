@@ -9,19 +9,22 @@ from shepherd.tools.sandbox.inside.namespaces import (
     raise_loopback,
     separate,
 )
+from shepherd.tools.sandbox.inside.orders import close_others, receive
 from shepherd.tools.sandbox.inside.processes import (
     Reaper,
-    close_others,
     exit_like,
-    join_groups,
     report_process,
     running_tasks,
     wait_for,
 )
 from shepherd.tools.sandbox.inside.rules import restrict
-from shepherd.tools.sandbox.inside.start import become, set_limits, signals, stop
-
-SETUP_FAILED = 125
+from shepherd.tools.sandbox.inside.start import (
+    SETUP_FAILED,
+    become,
+    set_limits,
+    signals,
+    stop,
+)
 
 
 class Orders:
@@ -35,6 +38,7 @@ class Orders:
         self.__dict__.update(values)
 
     command: list[str]
+    environment: dict[str, str]
     cwd: str
     bare: bool
     network: bool
@@ -44,21 +48,17 @@ class Orders:
     rights: list[tuple[str, int]]
     filter: bytes
     limits: dict[str, int]
-    groups: list[str]
     kept: tuple[int, ...]
     info: int
 
 
-def main(orders: dict[str, object]) -> None:
-    """Run the command as ordered, and end like it; does not return."""
-    _run(Orders(**orders))
+def main(channel: int) -> None:
+    """Wait for orders, run the command as ordered, and end like it; does not return."""
+    _run(Orders(**receive(channel)))
 
 
 def _run(orders: Orders) -> None:
-    signals.signal(signals.SIGINT, signals.SIG_IGN)
-    signals.signal(signals.SIGTERM, signals.SIG_IGN)
     try:
-        join_groups(orders.groups)
         if orders.bare:
             _run_bare(orders)
         else:
@@ -110,4 +110,4 @@ def _confine(orders: Orders) -> None:
     restrict(orders.rights, tcp=orders.network or not orders.bare)
     native.set_filter(orders.filter)
     set_limits(orders.limits)
-    become(orders.command)
+    become(orders.command, orders.environment)

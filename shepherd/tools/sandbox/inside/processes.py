@@ -1,7 +1,6 @@
 """Waiting for a command, and ending what it leaves behind."""
 
 import os
-import sys
 import time
 
 from shepherd.tools.sandbox.inside.start import signals
@@ -122,24 +121,7 @@ def _status(name: str) -> list[bytes]:
         os.close(descriptor)
 
 
-def join_groups(files: list[str]) -> None:
-    """Move this process to control groups, named by their cgroup.procs. Raises OSError."""
-    for path in files:
-        descriptor = os.open(path, os.O_WRONLY)
-        os.write(descriptor, b"0")
-        os.close(descriptor)
-
-
 def report_process(descriptor: int, process: int) -> None:
     """Tell the caller which process to wait for."""
     os.write(descriptor, f'{{"child-pid": {process}}}'.encode())
     os.close(descriptor)
-
-
-def close_others(kept: tuple[int, ...] = ()) -> None:
-    """Close every descriptor but the standard ones."""
-    border = 3
-    for descriptor in sorted(kept):
-        os.closerange(border, descriptor)
-        border = descriptor + 1
-    os.closerange(border, max(border, 1 << 20) if sys.maxsize else border)

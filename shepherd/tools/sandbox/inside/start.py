@@ -4,6 +4,8 @@ import os
 import resource
 import sys
 
+SETUP_FAILED = 125
+
 signals = __import__("_signal")
 """What `signal` is made of; that one loads enum, which takes longer than all the rest."""
 
@@ -28,13 +30,16 @@ def set_limits(limits: dict[str, int]) -> None:
         return  # a courtesy that not every system offers
 
 
-def become(command: list[str]) -> None:
-    """Run the command in this process, with the signals' default meanings."""
+def become(command: list[str], environment: dict[str, str] | None = None) -> None:
+    """Run the command in this process, with the signals' default meanings.
+
+    It gets this process's environment if no other is given.
+    """
     for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGPIPE):
         signals.signal(number, signals.SIG_DFL)
     signals.signal(signals.SIGXFSZ, signals.SIG_DFL)
     try:
-        os.execvp(command[0], command)
+        os.execvpe(command[0], command, os.environ if environment is None else environment)
     except FileNotFoundError:
         stop(f"{command[0]}: command not found", 127)
     except OSError as error:

@@ -1,0 +1,139 @@
+"""The process that becomes a command in a box: it is started first, and then waits for orders."""
+
+import marshal
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.descriptors import await_first_process, memory_file
+from shepherd.tools.sandbox.groups import control_groups
+from shepherd.tools.sandbox.payload import helper_argv, payload
+from shepherd.tools.sandbox.profile import Limits
+
+_PATIENCE = 5.0
+_VARIABLES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH")
+
+
+class _Joining(threading.Thread):
+    """Moves a process to control groups, while it loads: the kernel may take 20 ms for that."""
+
+    def __init__(self, files: Sequence[str], process: int) -> None:
+        super().__init__(name="control groups")
+        self._files = files
+        self._process = process
+        self._error: OSError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for path in self._files:
+                with Path(path).open("wb", buffering=0) as file:
+                    file.write(str(self._process).encode())
+        except OSError as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Wait; raises ToolError if a group was not joined."""
+        self.join()
+        if self._error is not None:
+            text = f"the sandbox can't limit the command: {self._error.strerror}"
+            raise ToolError(text) from self._error
+
+
+class Helper:
+    """A process in control groups of its own that waits for orders, and ends with this one.
+
+    Raises OSError or ToolError if it can't be started.
+    """
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        self.limits = limits
+        self._is_free = True
+        with ExitStack() as resources:
+            groups = resources.enter_context(control_groups(limits))
+            self._channel, theirs = socket.socketpair()
+            resources.callback(self._channel.close)
+            with theirs, memory_file(payload(module, {"channel": theirs.fileno()})) as code:
+                passed = (code, theirs.fileno())
+                program = Program(helper_argv(code), Path("/"), _environment(), pass_fds=passed)
+                self._process = program.start()
+            self._joining = _Joining(groups, self._process.pid)
+            self._resources = resources.pop_all()
+
+    @property
+    def info(self) -> int:
+        """The number of the descriptor to which the helper has `{"child-pid": N}` written."""
+        return self._channel.fileno()
+
+    def is_alive(self) -> bool:
+        """Whether the process still waits."""
+        return self._process.poll() is None
+
+    def send(
+        self, orders: Mapping[str, object], descriptors: Mapping[int, int]
+    ) -> subprocess.Popen[bytes]:
+        """The process, which has its orders now.
+
+        The `descriptors` go along under new numbers. Raises ToolError if it did not join its
+        groups or has ended.
+        """
+        self._joining.finish()
+        content = marshal.dumps((dict(orders), [*descriptors.values(), self.info]))
+        with memory_file(content) as file:
+            try:
+                socket.send_fds(self._channel, [b"!"], [file, *descriptors])
+            except OSError as error:
+                raise ToolError(f"the sandbox's helper has ended: {self._last_words()}") from error
+        self._is_free = False
+        return self._process
+
+    def close(self) -> None:
+        """End it if it still waits; else wait until the first process of its box is dead."""
+        with self._resources:
+            self._joining.join()
+            if self._is_free:
+                self._channel.close()
+                self._dismiss()
+            else:
+                await_first_process(self._channel)
+
+    def _last_words(self) -> str:
+        self._process.kill()
+        _out, err = self._process.communicate()
+        return err.decode("utf-8", "replace").strip()
+
+    def _dismiss(self) -> None:
+        with self._process as process:  # closes its pipes
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedProgram:
+    """A program that a helper becomes when it gets its orders."""
+
+    helper: Helper
+    orders: Mapping[str, object]
+    descriptors: Mapping[int, int]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """See `Startable.start`."""
+        return self.helper.send(self.orders, self.descriptors)
+
+
+def _environment() -> dict[str, str]:
+    """What an interpreter needs, and no more: a command could read it where nothing hides it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _VARIABLES or name.startswith("LC_")
+    }

@@ -1,0 +1,56 @@
+"""Waiting for orders: how a program that was started ahead of time learns what to become."""
+
+import marshal
+import os
+import sys
+
+from shepherd.tools.sandbox.inside.start import signals
+
+_MAX_DESCRIPTORS = 253  # the kernel's bound on what one message carries
+_STANDARD = 3
+
+
+def receive(channel: int) -> dict[str, object]:
+    """The orders that come through a socket; ends this process if the caller closes it instead.
+
+    The descriptors that come with them, and the channel as the last, get the numbers that the
+    caller wants. All others are closed but the standard ones.
+    """
+    import _socket
+
+    for number in (signals.SIGINT, signals.SIGTERM):
+        signals.signal(number, signals.SIG_IGN)
+    plug = _socket.socket(fileno=channel)
+    space = _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
+    data, ancillary, _flags, _address = plug.recvmsg(1, space)
+    plug.detach()
+    if not data:
+        os._exit(0)
+    received = _numbers(ancillary[0][2])
+    with open(received[0], "rb", buffering=0) as content:
+        orders, targets = marshal.loads(content.read())
+    _place([*received[1:], channel], targets)
+    return orders
+
+
+def _numbers(packed: bytes) -> list[int]:
+    starts = range(0, len(packed), 4)
+    return [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in starts]
+
+
+def _place(descriptors: list[int], targets: list[int]) -> None:
+    border = max(_STANDARD, *descriptors, *targets) + 1
+    for offset, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, border + offset)  # away from the numbers of others
+    for offset, target in enumerate(targets):
+        os.dup2(border + offset, target)
+    close_others(tuple(targets))
+
+
+def close_others(kept: tuple[int, ...] = ()) -> None:
+    """Close every descriptor but the standard ones."""
+    border = _STANDARD
+    for descriptor in sorted(kept):
+        os.closerange(border, descriptor)
+        border = max(border, descriptor + 1)
+    os.closerange(border, max(border, 1 << 20) if sys.maxsize else border)
