@@ -4,12 +4,11 @@ import os
 
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import (
-    Mounts,
     build_root,
     raise_loopback,
     separate,
 )
-from shepherd.tools.sandbox.inside.orders import close_others, receive
+from shepherd.tools.sandbox.inside.orders import Orders, close_others, receive
 from shepherd.tools.sandbox.inside.processes import (
     Reaper,
     exit_like,
@@ -27,34 +26,9 @@ from shepherd.tools.sandbox.inside.start import (
 )
 
 
-class Orders:
-    """What the caller wants; a plain class, since dataclasses take longer to import than this runs.
-
-    `bare` means without namespaces. `rights` are Landlock's, `mounts` and `new_root` are for the
-    namespaces. The descriptors `kept` are for the command, `info` is for the caller.
-    """
-
-    def __init__(self, **values: object) -> None:
-        self.__dict__.update(values)
-
-    command: list[str]
-    environment: dict[str, str]
-    cwd: str
-    bare: bool
-    network: bool
-    mounts: Mounts
-    new_root: str
-    shared_memory: int
-    rights: list[tuple[str, int]]
-    filter: bytes
-    limits: dict[str, int]
-    kept: tuple[int, ...]
-    info: int
-
-
 def main(channel: int) -> None:
     """Wait for orders, run the command as ordered, and end like it; does not return."""
-    _run(Orders(**receive(channel)))
+    _run(receive(channel))
 
 
 def _run(orders: Orders) -> None:

@@ -8,11 +8,9 @@ from shepherd.tools.sandbox.inside.start import SETUP_FAILED, stop
 
 def main(channel: int) -> None:
     """Wait for orders, and become the program that they name; SIGTERM stays ignored."""
-    _become(**receive(channel))
-
-
-def _become(command: list[str], environment: dict[str, str]) -> None:
+    orders = receive(channel)
+    program = orders.command[0]
     try:
-        os.execve(command[0], command, environment)
+        os.execve(program, orders.command, orders.environment)
     except OSError as error:
-        stop(f"the sandbox can't be set up: {command[0]}: {error.strerror}", SETUP_FAILED)
+        stop(f"the sandbox can't be set up: {program}: {error.strerror}", SETUP_FAILED)

@@ -10,7 +10,33 @@ _MAX_DESCRIPTORS = 253  # the kernel's bound on what one message carries
 _STANDARD = 3
 
 
-def receive(channel: int) -> dict[str, object]:
+class Orders:
+    """What the caller wants; a plain class, since dataclasses take longer to import than this runs.
+
+    Only `enclose` takes more than a command and its environment: `bare` means without namespaces.
+    `rights` are Landlock's, `mounts` and `new_root` are for the namespaces. The descriptors `kept`
+    are for the command, `info` is for the caller.
+    """
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+    command: list[str]
+    environment: dict[str, str]
+    cwd: str
+    bare: bool
+    network: bool
+    mounts: list[tuple[int, str, str]]
+    new_root: str
+    shared_memory: int
+    rights: list[tuple[str, int]]
+    filter: bytes
+    limits: dict[str, int]
+    kept: tuple[int, ...]
+    info: int
+
+
+def receive(channel: int) -> Orders:
     """The orders that come through a socket; ends this process if the caller closes it instead.
 
     The descriptors that come with them, and the channel as the last, get the numbers that the
@@ -30,7 +56,7 @@ def receive(channel: int) -> dict[str, object]:
     with open(received[0], "rb", buffering=0) as content:
         orders, targets = marshal.loads(content.read())
     _place([*received[1:], channel], targets)
-    return orders
+    return Orders(**orders)
 
 
 def _numbers(packed: bytes) -> list[int]:
@@ -50,7 +76,7 @@ def _place(descriptors: list[int], targets: list[int]) -> None:
 def close_others(kept: tuple[int, ...] = ()) -> None:
     """Close every descriptor but the standard ones."""
     border = _STANDARD
-    for descriptor in sorted(kept):
+    for descriptor in sorted(d for d in kept if d >= _STANDARD):
         os.closerange(border, descriptor)
-        border = max(border, descriptor + 1)
+        border = descriptor + 1
     os.closerange(border, max(border, 1 << 20) if sys.maxsize else border)

@@ -1,0 +1,182 @@
+"""Helpers that are started ahead of time: each command brings all of its own, and they end."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shepherd.errors import ToolError
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox import helper as helper_module
+from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.capture import Captured, capture
+from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.sandbox.spares import Spares
+from tests.patience import PATIENCE
+from tests.tools.sandbox.boxes import BOXES, make_profile, need
+
+_OWNER = """
+import sys
+from pathlib import Path
+from shepherd.tools.program import Program
+from shepherd.tools.sandbox.capture import capture
+from tests.tools.sandbox.boxes import BOXES, make_profile
+box = next(box for box in BOXES if box.name == sys.argv[1])
+profile = make_profile(Path(sys.argv[2]))
+with box.enter(Program(["true"], profile.cwd), profile) as program:
+    capture(program, 60)
+print("ended", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=BOXES, ids=lambda box: box.name)
+def box(request: pytest.FixtureRequest) -> Box:
+    """A box of its own, without a helper as yet."""
+    need(request.param)
+    return type(request.param)()
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the environment of every helper holds from now on."""
+    name = secrets.token_hex(8)
+    monkeypatch.setenv("LC_MARK", name)
+    return name
+
+
+def _run(box: Box, profile: Profile, program: Program) -> Captured:
+    with box.enter(program, profile) as boxed:
+        return capture(boxed, 4 * PATIENCE)
+
+
+def _marked(mark: str) -> list[int]:
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"LC_MARK={mark}".encode() in path.read_bytes() and path.parent.name.isdigit():
+                found.append(int(path.parent.name))
+    return [process for process in found if process != os.getpid()]
+
+
+def _spare(mark: str) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while not _marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (process,) = _marked(mark)
+    return process
+
+
+def _await_none(mark: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while _marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _marked(mark)
+
+
+def test_a_spare_knows_nothing_of_earlier_commands(box: Box, mark: str, tmp_path: Path) -> None:
+    first = make_profile(tmp_path)
+    second = replace(first, cwd=first.root / "src", hidden=(first.root / ".git" / "config",))
+    line = "echo $KEY; pwd; cat; cat <&$FD; cat ../.env; cat ../.git/config"
+    assert _run(box, first, Program(["true"], first.cwd, {**os.environ, "KEY": "1"})).code == 0
+    spare = _spare(mark)
+    read, write = os.pipe()
+    os.write(write, b"from a pipe\n")
+    os.close(write)
+    (tmp_path / "input").write_text("from a file\n", "utf-8")
+
+    with (tmp_path / "input").open("rb") as stdin, os.fdopen(read):
+        environment = {"PATH": os.environ["PATH"], "FD": str(read)}
+        argv = ["bash", "-c", line]
+        program = Program(argv, second.cwd, environment, stdin=stdin, pass_fds=(read,))
+        with box.enter(program, second) as boxed:
+            process = boxed.start()
+            out, err = process.communicate(timeout=4 * PATIENCE)
+
+    expected = f"\n{second.cwd}\nfrom a file\nfrom a pipe\nKEY=secret-canary\n"
+    assert process.pid == spare
+    assert out.decode() == expected, err
+
+
+def test_a_spare_has_no_secrets_in_its_environment(
+    box: Box, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "secret-canary")
+    profile = make_profile(tmp_path)
+    _run(box, profile, Program(["true"], profile.cwd, {"PATH": os.environ["PATH"]}))
+
+    assert b"canary" not in Path(f"/proc/{_spare(mark)}/environ").read_bytes()
+
+
+def test_a_dead_spare_is_replaced(box: Box, mark: str, tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+    program = Program(["echo", "ran"], profile.cwd)
+    assert _run(box, profile, program).out == "ran\n"
+
+    os.kill(_spare(mark), signal.SIGKILL)
+    _await_none(mark)
+
+    assert _run(box, profile, program).out == "ran\n"
+
+
+def test_a_spare_ends_when_its_owner_is_killed(box: Box, mark: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER, box.name, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ended\n"
+        deadline = time.monotonic() + PATIENCE
+        while len(_marked(mark)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        alive = _marked(mark)
+        owner.kill()
+
+    assert len(alive) == 2  # the owner and its spare
+    _await_none(mark)
+
+
+def test_a_spare_ends_with_its_box(mark: str) -> None:
+    spares = Spares("launch")
+    spares.refill(Limits())
+    assert _spare(mark)
+
+    del spares
+
+    _await_none(mark)
+
+
+def test_other_limits_need_another_helper(mark: str) -> None:
+    spares = Spares("launch")
+    spares.refill(Limits())
+    spare = _spare(mark)
+
+    with spares.take(Limits(processes=5)) as helper:
+        assert helper.limits == Limits(processes=5)
+        assert spare not in _marked(mark)
+    assert not _marked(mark)
+
+
+def test_nothing_runs_without_its_control_groups(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def broken_groups(_limits: Limits) -> Generator[list[str]]:
+        yield [str(tmp_path / "missing" / "cgroup.procs")]
+
+    monkeypatch.setattr(helper_module, "control_groups", broken_groups)
+    profile = make_profile(tmp_path)
+
+    with pytest.raises(ToolError, match="can't limit the command"):
+        _run(box, profile, Program(["touch", "src/made"], profile.cwd))
+
+    assert not (profile.root / "src" / "made").exists()
