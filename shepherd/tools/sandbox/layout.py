@@ -1,7 +1,7 @@
 """Which part of the file system a command sees, as a list of mounts."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -86,7 +86,8 @@ def visible_mounts(
 
 def check_cwd(profile: Profile, shown: Iterable[Mount]) -> None:
     """Raises ToolError if the command can't start where it should."""
-    if not any(is_below(real(profile.cwd), mount.target) for mount in shown):
+    cwd = real(profile.cwd)
+    if not any(is_below(cwd, mount.target) for mount in shown):
         raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
 
 
@@ -142,12 +143,10 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     return sorted(shown, key=lambda mount: (len(mount.target.parts), mount.kind))
 
 
-def _is_shown(path: Path, visible: Iterable[Mount]) -> bool:
-    covers = [mount for mount in visible if is_below(path, mount.target)]
-    if not covers:
-        return False
-    last = covers[-1]  # later mounts cover earlier ones
-    return last.source == last.target
+def _is_shown(path: Path, visible: Sequence[Mount]) -> bool:
+    # later mounts cover earlier ones
+    last = next((mount for mount in reversed(visible) if is_below(path, mount.target)), None)
+    return last is not None and last.source == last.target
 
 
 def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:

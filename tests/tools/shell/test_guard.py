@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.shell.process import Program, run_program
+from shepherd.tools.program import Program
+from shepherd.tools.shell.process import run_program
 from tests.patience import PATIENCE
 from tests.tools.workshop import is_running
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from shepherd.tools.shell.process import Program, run_program
+from shepherd.tools.program import Program
+from shepherd.tools.shell.process import run_program
 program = Program(["/bin/sh", "-c", sys.argv[1]], Path.cwd())
 
 def hear(_):
