@@ -5,7 +5,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 from bench.sandbox.running import run
 from bench.table import markdown, milliseconds
@@ -14,6 +14,7 @@ from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.profile import Profile
 
 _PLAIN = "plain"
+_PAUSE = 0.1  # a model takes longer between two commands
 
 
 def measure(boxes: Sequence[Box], rounds: int) -> dict[str, list[float]]:
@@ -27,6 +28,7 @@ def measure(boxes: Sequence[Box], rounds: int) -> dict[str, list[float]]:
         program = Program(["true"], root, dict(os.environ))
         for _round in range(rounds + 1):  # the first warms up
             for box in (None, *boxes):
+                sleep(_PAUSE)
                 started = perf_counter()
                 run(box, profile, program)
                 name = box.name if box else _PLAIN

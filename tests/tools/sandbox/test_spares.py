@@ -6,6 +6,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from dataclasses import replace
@@ -42,6 +43,9 @@ sys.stdin.read()
 def box(request: pytest.FixtureRequest) -> Box:
     """A box of its own, without a helper as yet."""
     need(request.param)
+    for thread in threading.enumerate():
+        if thread.name == "helper":  # for the box that was tried
+            thread.join()
     return type(request.param)()
 
 

@@ -1,11 +1,13 @@
 """A file system, processes and a network of the command's own."""
 
 import ctypes
+import fcntl
 import os
 import stat
 import sys
 
 from shepherd.tools.sandbox.inside import native
+from shepherd.tools.sandbox.inside.orders import sockets
 
 _READ, _LINK, _TEMPORARY = 0, 2, 3
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -129,10 +131,7 @@ def _mount_devices(place: str, shared_memory: int) -> None:
 
 def raise_loopback() -> None:
     """Bring up `lo` in a new network. Raises OSError."""
-    import _socket  # only where there is a network of our own
-    import fcntl
-
-    plug = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    plug = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
     try:
         request = b"lo".ljust(16, b"\0") + _IFF_UP_RUNNING.to_bytes(2, sys.byteorder)
         fcntl.ioctl(plug.fileno(), _SIOCSIFFLAGS, request.ljust(ctypes.sizeof(ctypes.c_long) * 5))

@@ -6,6 +6,9 @@ import sys
 
 from shepherd.tools.sandbox.inside.start import signals
 
+sockets = __import__("_socket")
+"""What `socket` is made of; that one loads enum and selectors, which takes longer."""
+
 _MAX_DESCRIPTORS = 253  # the kernel's bound on what one message carries
 _STANDARD = 3
 
@@ -42,12 +45,10 @@ def receive(channel: int) -> Orders:
     The descriptors that come with them, and the channel as the last, get the numbers that the
     caller wants. All others are closed but the standard ones.
     """
-    import _socket
-
     for number in (signals.SIGINT, signals.SIGTERM):
         signals.signal(number, signals.SIG_IGN)
-    plug = _socket.socket(fileno=channel)
-    space = _socket.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
+    plug = sockets.socket(fileno=channel)
+    space = sockets.CMSG_SPACE(4 * _MAX_DESCRIPTORS)
     data, ancillary, _flags, _address = plug.recvmsg(1, space)
     plug.detach()
     if not data:

@@ -6,7 +6,7 @@ import time
 from shepherd.tools.sandbox.inside.start import signals
 
 _GRACE = 0.7  # less than the time after which the caller kills this process
-_NAP = 0.01
+_SHORTEST_NAP, _LONGEST_NAP = 0.001, 0.01
 
 
 def exit_like(status: int) -> None:
@@ -32,6 +32,7 @@ class Reaper:
     def __init__(self, child: int) -> None:
         self._child = child
         self._terminated = False
+        self._nap = _SHORTEST_NAP
         signals.signal(signals.SIGTERM, self._terminate)
 
     def _terminate(self, _number: int, _frame: object) -> None:
@@ -56,7 +57,8 @@ class Reaper:
         except ChildProcessError:
             return None
         if ended == 0:
-            time.sleep(_NAP)
+            time.sleep(self._nap)
+            self._nap = min(self._nap * 1.3, _LONGEST_NAP)
         return status if ended == self._child else None
 
 
