@@ -1,6 +1,7 @@
 """Finding literal markers in text that arrives in pieces."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,13 +22,11 @@ class MarkerSet:
     """
 
     def __init__(self, markers: Collection[str]) -> None:
-        ordered = sorted(markers, key=len, reverse=True)
-        self.first = frozenset(m[0] for m in ordered)
-        self._longest = len(ordered[0]) if ordered else 0
-        self._prefixes = frozenset(m[:n] for m in ordered for n in range(1, len(m)))
-        never = "(?!)"
-        self._match = re.compile("|".join(map(re.escape, ordered)) or never)
-        self._start = re.compile("|".join(map(re.escape, sorted(self.first))) or never)
+        self._markers = frozenset(markers)
+        self._ordered = sorted(self._markers)
+        self._lengths = sorted({len(m) for m in self._markers}, reverse=True)
+        self.first = frozenset(m[0] for m in self._markers)
+        self._start = re.compile("|".join(map(re.escape, sorted(self.first))) or "(?!)")
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -37,10 +36,26 @@ class MarkerSet:
 
     def at(self, text: str, pos: int, *, final: bool = False) -> Hit | None:
         """The marker that begins at `pos`, if any can."""
-        if not final and len(text) - pos < self._longest and text[pos:] in self._prefixes:
+        if text[pos : pos + 1] not in self.first:
+            return None
+        if not final and self._begins_one(text, pos):
             return Hit(pos, None)
-        found = self._match.match(text, pos)
-        return Hit(pos, found.group()) if found else None
+        for length in self._lengths:
+            marker = text[pos : pos + length]
+            if marker in self._markers:
+                return Hit(pos, marker)
+        return None
+
+    def _begins_one(self, text: str, pos: int) -> bool:
+        """Whether the rest of the text is the beginning of a longer marker.
+
+        Looked up in order: a pattern of all names of a thousand tools takes seconds to compile.
+        """
+        if not self._lengths or len(text) - pos >= self._lengths[0]:
+            return False
+        rest = text[pos:]
+        place = bisect_right(self._ordered, rest)
+        return place < len(self._ordered) and self._ordered[place].startswith(rest)
 
     def search(self, text: str, pos: int = 0, *, final: bool = False) -> Hit | None:
         """The first marker at or after `pos`, complete or still possible."""

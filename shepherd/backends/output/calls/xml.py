@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 
+_MAX_KEYS = 256
+"""Arguments whose names are looked for behind a forgotten tag: a pattern of more takes long."""
+
 _NAMESPACE = r"(?:[\w-]+:|｜DSML｜)?"
 _SPACE = re.compile(r"\s*")
 FUNCTION = re.compile(
@@ -121,7 +124,7 @@ def _value_end(tag: str, closing: str, keys: tuple[str, ...], scope: Scope) -> r
     """Where a value ends: at its closing tag if a tag or nothing follows that; or, if the model
     forgot it, before the next argument or the end of the function."""
     ends = [rf"</{re.escape(tag)}>(?=\s*(?:<|\Z))"]
-    if tag != "arg_value" and keys:
+    if tag != "arg_value" and 0 < len(keys) <= _MAX_KEYS:
         names = "|".join(map(re.escape, keys))
         ends.append(rf"(?<=\n)(?=<{re.escape(tag)}(?:=|\s+name=)[\"']?(?:{names})[\"']?>)")
     if closing:
