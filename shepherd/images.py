@@ -14,6 +14,10 @@ MOST_IMAGES = 20
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BLANKS = b" \t\n\r\v\f"
+_SLICE = 64 * 1024
+_HEAD_BYTES = 12
+"""The first bytes, which tell the type."""
+
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
@@ -72,12 +76,31 @@ def decode_image(text: str, name: str = "") -> Image:
     if comma and not head.lower().endswith(";base64"):
         raise ImageError("A data URL of an image must be in base64: data:image/png;base64,…")
     try:
-        encoded = (tail if comma else text).encode("ascii")
-        data = b64decode(encoded.translate(None, _BLANKS), validate=True)
+        data = _decoded(tail if comma else text)
     except ValueError as error:
         shown = name or "An image"
         raise ImageError(f"{shown} is no valid base64 ({error}); encode it anew.") from error
     return read_image(data, name)
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes in base64, whitespace ignored; raises ValueError.
+
+    Works in slices, so that other threads go on in between. Stops early where the bytes are too
+    many or not those of an image.
+    """
+    data, carry, ended = bytearray(), b"", False
+    for start in range(0, len(text), _SLICE):
+        carry += text[start : start + _SLICE].encode("ascii").translate(None, _BLANKS)
+        if ended and carry:
+            raise ValueError("there is more behind its end")
+        whole = carry[: len(carry) // 4 * 4]
+        data += b64decode(whole, validate=True)
+        carry, ended = carry[len(whole) :], ended or whole.endswith(b"=")
+        is_other = len(data) >= _HEAD_BYTES and not _sniffed(bytes(data[:_HEAD_BYTES]))
+        if is_other or len(data) > MOST_BYTES:
+            return bytes(data)
+    return bytes(data + b64decode(carry, validate=True))
 
 
 def check_count(images: Sequence[object]) -> None:

@@ -62,7 +62,7 @@ def _image(given: object) -> Image:
     url = cast(JsonObject, given).get("url") if isinstance(given, dict) else given
     if not isinstance(url, str):
         raise ValueError("a content part with an image needs its URL in 'image_url'")
-    if not url.lower().startswith("data:"):
+    if url[:5].lower() != "data:":
         raise ValueError(
             "image_url must be a data URL (data:image/png;base64,…): this server fetches nothing, "
             "so send the image itself"
