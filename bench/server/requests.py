@@ -97,6 +97,7 @@ BAD_REQUESTS: dict[str, Callable[[], bytes]] = {
             },
         ]
     ),
+    "8 long answers": lambda: _body(n=8, max_tokens=400, ignore_eos=True),
     "8 answers of 20 likeliest": lambda: _body(n=8, logprobs=True, top_logprobs=20),
 }
 """The bodies of chat requests by name; each makes its bytes when called."""

@@ -1,6 +1,6 @@
 """A request on its way: its job, its updates, and the slot that it holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
@@ -22,6 +22,8 @@ class Request:
     sampling: Sampling
     tools: list[ToolSpec]
     constraint: CompiledConstraint | None = None
+    key: object = field(default_factory=object)
+    """The same for all answers to one request."""
 
 
 class LlamaPrefilled(Prefilled):
@@ -49,6 +51,7 @@ class LlamaPrefilled(Prefilled):
             request.sampling,
             receive=self._mailbox.put,
             constraint=request.constraint,
+            request=request.key,
         )
         worker.submit(self._job)
         jobs.add(self._job)

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 WARM_UP_AFTER = 0.3
 """Seconds without a request after loading, in which a program shows its prompt."""
 
+START_SECONDS = 0.02
+"""How long a step waits for a request that was told that it can begin its answer."""
+
 Command = Callable[[Engine], None]
 
 
@@ -118,6 +121,9 @@ class Worker:
             if not self._stopping:
                 scheduler.step()
             self._heart.beat()
+            if scheduler.pop_ready() and not scheduler.idle():
+                self._outbox.flush()
+                self._let_start(engine)
             self._outbox.flush(hold=scheduler.steady and not scheduler.idle())
 
     def _warm_up(self, engine: Engine) -> None:
@@ -146,6 +152,14 @@ class Worker:
             except Empty:
                 return
             command(engine)
+
+    def _let_start(self, engine: Engine) -> None:
+        """Wait a moment for the answer to a prompt's end, which would wait for a step otherwise."""
+        try:
+            command = self._commands.get(timeout=START_SECONDS)
+        except Empty:
+            return
+        command(engine)
 
     def _hand_over(self, updates: list[tuple[Job, Update]]) -> None:
         """Give updates to the event loop in one call."""

@@ -1,4 +1,4 @@
-from shepherd.backends.llamacpp.scheduling.pace import FIRST, LEAST, PrefillPace
+from shepherd.backends.llamacpp.scheduling.pace import FIRST, LEAST, LEAST_BESIDE, PrefillPace
 
 BATCH = 512
 
@@ -18,7 +18,7 @@ def test_a_fast_model_fills_the_batch_but_leaves_others_their_share() -> None:
 
 def test_a_slow_model_gets_short_chunks() -> None:
     pace = PrefillPace(BATCH)
-    pace.note(64, 0.16)
+    pace.note(64, 0.128)
     assert pace.limit(BATCH, beside_others=False) == 60
     assert pace.limit(BATCH, beside_others=True) == 40
     assert pace.limit(BATCH, beside_others=False, prompts=2) == 40
@@ -26,6 +26,7 @@ def test_a_slow_model_gets_short_chunks() -> None:
     for _ in range(10):
         pace.note(64, 64.0)
     assert pace.limit(BATCH, beside_others=False) == LEAST
+    assert pace.limit(BATCH, beside_others=True) == LEAST_BESIDE
 
 
 def test_small_steps_teach_nothing() -> None:

@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Sp
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE, LEAST, PrefillPace
+from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE, LEAST_BESIDE, PrefillPace
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ContextFullError
@@ -59,8 +59,9 @@ class Floor:
             self.context, self.pool, self.model.vocab, self._note, speculator
         )
 
-    def start(self, prompt: list[int], max_tokens: int) -> Job:
+    def start(self, prompt: list[int], max_tokens: int, request: object = None) -> Job:
         job = Job(len(prompt), list(prompt), STUCK, lambda update: None)
+        job.request = request or job
         self.scheduler.submit(job)
         self.scheduler.start(job, max_tokens)
         return job
@@ -99,6 +100,39 @@ def test_a_long_prompt_delays_other_streams_by_one_chunk(tmp_path: Path) -> None
         sum(len(span.tokens) for span in batch) <= 3 + chunk for batch in floor.context.batches
     )
     assert len(floor.context.batches) >= 5_000 // chunk
+    floor.close()
+
+
+def test_a_request_of_many_answers_leaves_a_sequence_to_another(llama: Path) -> None:
+    """Its further answers wait meanwhile, and are what they are without the other request."""
+    alone = Floor(llama, 2)
+    job = alone.start([30] * 30, 60)
+    alone.run()
+    answer = alone.answer(job)
+    alone.close()
+    floor = Floor(llama, 2)
+    request = object()
+    many = [floor.start([30] * 30, 60, request) for _ in range(4)]
+    while sum(job.phase is Phase.GENERATING for job in many) < 2:
+        floor.scheduler.step()
+    other = floor.start([31] * 30, 10)
+    while other.phase is not Phase.DONE:
+        floor.scheduler.step()
+    assert all(job.phase is not Phase.DONE for job in many)
+    assert many[0].phase is Phase.GENERATING  # one goes on
+    floor.run()
+    assert [floor.answer(job) for job in many] == [answer] * 4
+    floor.close()
+
+
+def test_further_answers_are_not_put_off_without_end(llama: Path) -> None:
+    floor = Floor(llama, 1)
+    request = object()
+    many = [floor.start([30] * 30, 10, request) for _ in range(2)]
+    others = [floor.start([31 + number] * 30, 10) for number in range(4)]
+    while many[1].phase is not Phase.DONE:
+        floor.scheduler.step()
+    assert any(job.phase is not Phase.DONE for job in others)
     floor.close()
 
 
@@ -270,7 +304,7 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
             floor.start(prompt(600, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
-        assert long.ready or len(long.sequence.tokens) - read >= LEAST // 8
+        assert long.ready or len(long.sequence.tokens) - read >= LEAST_BESIDE // 8
     floor.close()
 
 

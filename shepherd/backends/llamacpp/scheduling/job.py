@@ -33,7 +33,7 @@ class Job:
     `tokens` is the prompt and what was generated; what of it is not in the sequence yet has to
     be decoded. `held` is a token that was sampled before generating was asked for. Of `drafted`
     tokens that were computed ahead, `accepted` came; it `spoke` once text of it was sent.
-    `receive` is called on the event loop's thread.
+    `receive` is called on the event loop's thread. Jobs of one request have the same `request`.
     """
 
     prompt_length: int
@@ -58,10 +58,12 @@ class Job:
     ready: bool = False
     started: bool = False
     spoke: bool = False
+    request: object = None
     stop: StopMatcher = field(init=False)
     _decoder: codecs.IncrementalDecoder = field(init=False)
 
     def __post_init__(self) -> None:
+        self.request = self if self.request is None else self.request
         self.stop = StopMatcher(self.sampling.stop or ())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 

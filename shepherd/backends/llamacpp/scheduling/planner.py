@@ -64,7 +64,8 @@ class Planner:
         room -= len(parts)
         if not others:
             return self._with_drafts(parts, room)
-        room = self._pace.limit(room, beside_others=bool(parts), prompts=len(others))
+        beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
+        room = self._pace.limit(room, beside_others=beside, prompts=len(others))
         return parts + self._prompts(others, room)
 
     def spans(self, parts: Jobs[Part]) -> list[Span]:

@@ -11,6 +11,7 @@ from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
+from shepherd.backends.llamacpp.scheduling.shares import next_job, surplus_job
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
@@ -34,6 +35,7 @@ class Scheduler:
         self._waiting: deque[Job] = deque()
         self._active: list[Job] = []
         self._crowded = False
+        self._is_ready = False
         self._pace = PrefillPace(context.batch_size)
         self._planner = Planner(context, pool, self._pace, speculator)
 
@@ -95,6 +97,11 @@ class Scheduler:
             return False
         return all(job.phase is not Phase.PREFILL for job in self._active)
 
+    def pop_ready(self) -> bool:
+        """Whether a request that can begin its answer was told so since this was last asked."""
+        is_ready, self._is_ready = self._is_ready, False
+        return is_ready
+
     def step(self) -> None:
         """Admit what can be admitted, decode one batch, sample."""
         for job in [job for job in self.jobs if job.cancelled]:
@@ -105,19 +112,32 @@ class Scheduler:
             self._run(parts)
 
     def _can_admit(self) -> bool:
-        if self._crowded and self._active:
+        if not self._waiting:
             return False
-        return bool(self._waiting) and self._pool.has_free()
+        return self._has_place() or surplus_job(self._waiting, self._active) is not None
+
+    def _has_place(self) -> bool:
+        return not (self._crowded and self._active) and self._pool.has_free()
 
     def _admit(self) -> None:
         while self._can_admit():
-            job = self._waiting.popleft()
+            if not self._has_place():
+                self._make_place()
+            job = next_job(self._waiting, self._active)
+            self._waiting.remove(job)
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
             if not job.ready:
                 job.cached = len(sequence.tokens)
                 job.restored = sequence.restored
             job.phase = Phase.PREFILL
             self._active.append(job)
+
+    def _make_place(self) -> None:
+        """Let a request with several sequences go on with one less for now."""
+        job = surplus_job(self._waiting, self._active)
+        if job is not None:
+            self._put_back(job)
+            self._crowded = False
 
     def _run(self, parts: list[Part]) -> None:
         started = perf_counter()
@@ -166,6 +186,7 @@ class Scheduler:
         """Sample the first token and keep it."""
         job.held = self._sampler(job).sample(self._context, index)
         job.ready = True
+        self._is_ready = not job.started
         self._post(job, Ready(job.cached))
         self._park(job)
 
@@ -266,13 +287,17 @@ class Scheduler:
         if len(self._active) == 1:
             self._context_is_full(youngest)
             return
-        self._active.remove(youngest)
         if youngest.sequence is not None:
             self._pool.put_away(youngest.sequence)
-        self._give_back(youngest)
-        youngest.phase = Phase.WAITING
-        self._waiting.appendleft(youngest)
+        self._put_back(youngest)
         self._crowded = True
+
+    def _put_back(self, job: Job) -> None:
+        """Let an active job wait again; what it said it keeps."""
+        self._active.remove(job)
+        self._give_back(job)
+        job.phase = Phase.WAITING
+        self._waiting.appendleft(job)
 
     def _context_is_full(self, job: Job) -> None:
         if job.generated:
