@@ -1,5 +1,6 @@
 """Images are known by their bytes, and never break what they go through."""
 
+import base64
 import contextlib
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shepherd.images
 from shepherd.cli.images import load_image
 from shepherd.cli.repl.export import as_json, as_markdown
 from shepherd.errors import ImageError
@@ -20,6 +22,7 @@ from shepherd.images import (
     MOST_IMAGES,
     Image,
     check_count,
+    decode_image,
     image_from_json,
     read_image,
 )
@@ -152,3 +155,26 @@ async def test_a_file_over_the_limit_is_refused_and_never_cut(
     assert len(result.images) == (not refused)
     with pytest.raises(ImageError, match="larger") if refused else contextlib.nullcontext():
         load_image(path, "a.png")
+
+
+@given(st.sampled_from(list(MAKERS)), st.integers(1, 40), st.integers(0, 3), st.data())
+def test_base64_is_decoded_in_slices_as_in_one_go(
+    make: Callable[[int, int], bytes], size: int, extra: int, data: st.DataObject
+) -> None:
+    image = make(7, 9) + bytes(extra)
+    text = base64.b64encode(image).decode()
+    place = data.draw(st.integers(0, len(text)))
+    put = data.draw(st.sampled_from(["", " ", "\n\t", "=", "A", "*", "é", "=QQ="]))
+    changed = text[:place] + put + text[place:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shepherd.images, "_SLICE", size)
+        if not put.strip():
+            assert decode_image(changed).data == image
+        else:
+            with pytest.raises(ImageError):
+                decode_image(changed)
+
+
+def test_what_is_no_image_is_not_decoded_to_its_end() -> None:
+    with pytest.raises(ImageError, match="convert it"):
+        decode_image(base64.b64encode(bytes(200_000)).decode() + "*")

@@ -1,0 +1,52 @@
+"""Markers are found wherever they are, and many of them cost little to look for."""
+
+import re
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.output import OutputFilter, OutputStyle
+from shepherd.backends.output.markers import Hit, MarkerSet
+from shepherd.messages import ToolSpec
+
+texts = st.text("ab<", max_size=8)
+
+
+def expected(markers: Collection[str], text: str, pos: int, *, final: bool) -> Hit | None:
+    rest = text[pos:]
+    if rest and not final and any(m.startswith(rest) and m != rest for m in markers):
+        return Hit(pos, None)
+    found = max((m for m in markers if rest.startswith(m)), key=len, default=None)
+    return None if found is None else Hit(pos, found)
+
+
+@given(st.sets(texts.filter(bool), max_size=8), texts, st.integers(0, 8), st.booleans())
+def test_the_longest_marker_is_found(
+    markers: set[str],
+    text: str,
+    pos: int,
+    final: bool,  # noqa: FBT001
+) -> None:
+    pos = min(pos, len(text))
+    found = MarkerSet(markers).at(text, pos, final=final)
+    assert found == expected(markers, text, pos, final=final)
+
+
+def test_the_names_of_many_tools_are_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling a pattern of a thousand names takes a second in which nobody is answered."""
+    sizes: list[int] = [0]
+    compiled = re.compile
+
+    def note(pattern: str, flags: int = 0) -> re.Pattern[str]:
+        sizes.append(len(pattern))
+        return compiled(pattern, flags)
+
+    monkeypatch.setattr(re, "compile", note)
+    tools = [ToolSpec(f"tool_of_many_{i}", "", {"type": "object"}) for i in range(1_000)]
+    output = OutputFilter(OutputStyle(), tools)
+    events = output.feed('<tool_call>{"name": "tool_of_many_7", "arguments": {}}</tool_call>')
+    events += output.finish()
+    assert [call.name for call in output.result.tool_calls] == ["tool_of_many_7"], events
+    assert max(sizes) < 1_000
