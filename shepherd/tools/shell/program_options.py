@@ -51,7 +51,7 @@ _TAKES_NO_FILE = frozenset({"logs", "ps", "rm", "rmi", "images", "inspect", "pru
 _MAX_LENGTH = 20_000
 """Of two words that are looked at; longer ones must be named."""
 
-_VERSION = re.compile(r"-?[0-9.]+\Z")
+_VERSION = re.compile(r"-?[0-9.]+\Z|@.*\Z")
 
 
 def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
@@ -62,16 +62,22 @@ def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
         files = [index for index in range(1, len(words)) if not words[index].startswith("-")]
         yield from (index + 1 for index in files[1:])
     pattern = _pattern(program) or _pattern(_VERSION.sub("", program))
+    program = program.partition("@")[0] or program
     words = _without_follow(program, words)
     for index in range(1, len(words)):
         text = " ".join(words[index : index + 1 + words[index].startswith("-")])
         if pattern is None:
-            if "/" not in words[0] and is_telling(program, words[index]):
+            if not _is_own(words[0]) and is_telling(program, words[index]):
                 yield index + 1
         elif len(text) > _MAX_LENGTH or pattern.match(text):
             yield index + 1
     if program in SUBCOMMANDS:
         yield from _foreign_subcommand(words, SUBCOMMANDS[program].split())
+
+
+def _is_own(program: str) -> bool:
+    """Whether a program is a file of the project, which a rule has to name."""
+    return "/" in program and not program.startswith(("/", "@"))
 
 
 def _foreign_subcommand(words: Sequence[str], known: Sequence[str]) -> Iterator[int]:

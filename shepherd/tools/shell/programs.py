@@ -58,6 +58,7 @@ _WRAPPERS = {
     "parallel": "-j --jobs -a --arg-file -I",
     "taskset": "",
 }
+_MAX_DEPTH = 6
 _BEFORE_PROGRAM = {"timeout": 1, "flock": 1, "taskset": 1, "chrt": 1}
 
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
@@ -85,14 +86,20 @@ _COPIERS = frozenset({"cp", "scp"})
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa]|--recursive|--archive|--dereference-recursive")
 
 
-def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
-    """How many of a command's words a rule must name, because they decide what else is run."""
+def words_to_name(words: Sequence[str], exists: Callable[[str], bool], depth: int = 0) -> int:
+    """How many of a command's words a rule must name, because they decide what else is run.
+
+    `depth` counts the programs around it; where there are many, all words have to be named.
+    """
     program = name_of(words[0])
+    if depth > _MAX_DEPTH:
+        return len(words)
     if program == "git":
         return git_words_to_name(words, exists)
     if program in _WRAPPERS:
         inner = _inner_program(words, program)
-        return inner + max(1, words_to_name(words[inner:], exists)) if inner < len(words) else inner
+        named = words_to_name(words[inner:], exists, depth + 1) if inner < len(words) else 0
+        return inner + max(1, named) if inner < len(words) else inner
     options = _RUNS_BY_OPTION.get(program, "").split()
     if program == "tar" and len(words) > 1 and not words[1].startswith("-"):
         words = [words[0], f"-{words[1]}", *words[2:]]
@@ -100,14 +107,10 @@ def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
     found += list(_reading(program, words))
     if program == "find" and found:
         return len(words)
-    return max([*found, _launched(program, words, exists)], default=0)
-
-
-def _launched(program: str, words: Sequence[str], exists: Callable[[str], bool]) -> int:
-    """The words to name of what another program starts, those before it included."""
-    start = launched(program, words)
-    inner = words_to_name(words[start:], exists) if start else 0
-    return start + inner if inner else 0
+    for start in launched(program, words):
+        inner = words_to_name(words[start:], exists, depth + 1) if start < len(words) else 0
+        found.append(start + inner if inner else 0)
+    return max(found, default=0)
 
 
 def _reading(program: str, words: Sequence[str]) -> Iterator[int]:
