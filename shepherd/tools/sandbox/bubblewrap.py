@@ -70,8 +70,5 @@ def _places(shown: Sequence[Mount]) -> Iterator[str]:
     yield from ("--size", str(SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
     yield from ("--tmpfs", "/run")
     for mount in shown:
-        if mount.kind is MountKind.TEMPORARY:
-            yield from ("--size", str(SHARED_MEMORY), "--tmpfs", str(mount.target))
-        else:
-            yield from (_MOUNTS[mount.kind], str(mount.source), str(mount.target))
+        yield from (_MOUNTS[mount.kind], str(mount.source), str(mount.target))
     yield from ("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")

@@ -22,8 +22,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 def box_rights(shown: Iterable[Mount]) -> Rights:
     """The rights in a file system of our own, where mounts already say what is read-only."""
-    kinds = (MountKind.WRITE, MountKind.TEMPORARY)
-    writable = [str(m.target) for m in shown if m.kind in kinds]
+    writable = [str(m.target) for m in shown if m.kind is MountKind.WRITE]
     places = [(path, WRITE) for path in (*writable, "/dev/shm")]
     return [("/", READ), ("/dev", USE), ("/proc", READ | WRITE_FILE), *places]
 

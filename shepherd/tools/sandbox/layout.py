@@ -29,7 +29,6 @@ class MountKind(IntEnum):
     READ = 0
     WRITE = 1
     LINK = 2  # a symbolic link to `source`
-    TEMPORARY = 3  # an empty file system in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def visible_mounts(
     base = [*_system(profile)]
     base += [Mount(temp, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]
     if len(home.parts) > 1:
-        base.append(Mount(MountKind.TEMPORARY, home, private.home))
+        base.append(Mount(temp, home, private.home))
     return [*base, *_visible(profile, environment)]
 
 

@@ -8,9 +8,11 @@ from shepherd.tools.program import Program
 from shepherd.tools.sandbox.box import Report
 from shepherd.tools.sandbox.descriptors import memory_file
 from shepherd.tools.sandbox.helper import Helper, OrderedProgram
+from shepherd.tools.sandbox.leftovers import tell_leftovers
 from shepherd.tools.sandbox.private import PrivateFiles, private_files
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.spares import Spares
+from shepherd.tools.sandbox.toolchains import real
 from shepherd.tools.sandbox.watch import Watch
 
 
@@ -43,6 +45,7 @@ def preparation(profile: Profile, report: Report, helpers: Spares) -> Generator[
     with ExitStack() as resources:
         resources.callback(helpers.refill, profile.limits)
         private = resources.enter_context(private_files())
+        resources.callback(tell_leftovers, private, real(profile.home), report)
         resources.callback(Watch(profile).undo, report)
         helper = resources.enter_context(helpers.take(profile.limits))
         yield Preparation(private, helper, resources)

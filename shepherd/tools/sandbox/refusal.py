@@ -17,6 +17,7 @@ class Refused(StrEnum):
     READ = "read"
     LIMIT = "limit"
     SYSTEM = "system"
+    LOST = "lost"  # not refused, but gone with the command
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from shepherd.tools.sandbox.box import Box
 from shepherd.tools.sandbox.find import Finding, find_box
 from shepherd.tools.sandbox.messages import read_refusal
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.refusal import Refusal
+from shepherd.tools.sandbox.refusal import Refusal, Refused
 
 
 class SandboxMode(StrEnum):
@@ -42,9 +42,15 @@ class Confinement:
 
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:
         """What the box refused to a program that has ended, if anything."""
-        if self.refusals:
-            return self.refusals[0]
+        certain = [refusal for refusal in self.refusals if refusal.kind is not Refused.LOST]
+        if certain:
+            return certain[0]
         return read_refusal(out, err, exit_code, self.profile)
+
+    @property
+    def losses(self) -> list[str]:
+        """What the program wrote that has gone with it, in words."""
+        return [refusal.text for refusal in self.refusals if refusal.kind is Refused.LOST]
 
 
 class Sandbox:

@@ -90,7 +90,9 @@ class ExecuteCommand(Tool[ExecuteArguments]):
             texts = out.text(), err.text()
         ok = exit_.code == 0 and not exit_.timed_out
         refusal = _refusal(context.confinement, texts, exit_)
-        return ToolResult(_result(*texts, exit_, timeout), ok=ok, refusal=refusal)
+        losses = context.confinement.losses if context.confinement else []
+        text = "\n".join([_result(*texts, exit_, timeout), *(f"[{loss}]" for loss in losses)])
+        return ToolResult(text, ok=ok, refusal=refusal)
 
 
 def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:

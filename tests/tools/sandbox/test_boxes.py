@@ -114,3 +114,22 @@ def test_another_repository_is_not_shown_by_a_forged_pointer(box: Box, tmp_path:
     ended = run_in(box, profile, f"cat {tmp_path}/other/file")
 
     assert "secret-canary" not in ended.out
+
+
+@pytest.mark.parametrize("place", ["$TMPDIR", "$HOME"])
+def test_what_is_lost_with_the_command_is_told(box: Box, place: str, tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+    line = f"mkdir {place}/out; echo text > {place}/out/report; : > {place}/empty; ls {place}"
+
+    line = f"{line}; mkdir {place}/.cache; echo x > {place}/.cache/x"
+    ended = run_in(box, profile, line, {**os.environ, "HOME": str(profile.home)})
+
+    assert (ended.code, ended.err) == (0, "")
+    shown = "/tmp" if place == "$TMPDIR" else str(profile.home)
+    why = "/tmp and the home directory are the command's own and end with it"
+    assert [report.text for report in ended.reports] == [f"not kept: {shown}/out/report: {why}"]
+
+
+def test_nothing_is_told_of_what_was_removed_or_is_kept(box: Box, tmp_path: Path) -> None:
+    line = "echo x > $TMPDIR/a; rm $TMPDIR/a; echo x > kept; mktemp > $TMPDIR/tmpabcdef12"
+    assert run_in(box, make_profile(tmp_path), line).reports == ()

@@ -9,7 +9,7 @@ import sys
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.orders import sockets
 
-_READ, _LINK, _TEMPORARY = 0, 2, 3
+_READ, _LINK = 0, 2
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
     "fd": "/proc/self/fd",
@@ -64,10 +64,6 @@ def build_root(mounts: Mounts, base: str, shared_memory: int, processes: int | N
         if kind == _LINK:
             os.makedirs(os.path.dirname(place), exist_ok=True)
             os.symlink(source, place)
-            continue
-        if kind == _TEMPORARY:
-            os.makedirs(place, exist_ok=True)
-            native.mount("tmpfs", place, "tmpfs", _QUIET, f"mode=700,size={shared_memory}")
             continue
         _bind(source, place, native.ATTR_RDONLY if kind == _READ else 0)
     _mount_processes(base)
