@@ -1,6 +1,8 @@
 # One task file. `make chat` and `make test` do all the set-up themselves.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# a worker for each core that has memory enough; who is through takes over what others have left
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: help chat serve test soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 
@@ -14,7 +16,7 @@ serve: .venv-run     ## set up what is missing, then serve the OpenAI-compatible
 	@$(BIN)/shepherd --server
 
 test: .venv-dev      ## set up what is missing, then run all tests (offline)
-	@$(BIN)/pytest
+	@$(BIN)/pytest $(PARALLEL)
 
 soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \

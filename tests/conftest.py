@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -13,9 +14,12 @@ FOREIGN = re.compile(
     r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
     r"|shepherd_(?!examples$).*|columns|lines|(no|force|cli)_?color.*|term_program.*|tmux|env"
     r"|bash_env|cdpath|ripgrep_config_path|ssl_cert_.*|(requests|curl)_ca_bundle"
-    r"|python(warnings|devmode|ioencoding|utf8|startup|inspect|optimize)|posixly_correct"
+    r"|python(warnings|devmode|ioencoding|utf8|startup|inspect|optimize|dontwritebytecode)"
+    r"|posixly_correct"
 )
 """Variables of whoever runs the tests that would change what programs do or say."""
+WORKER_BYTES = 3 << 30
+"""Memory that a worker may need: models, their contexts, and the programs that it starts."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,9 +29,21 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile(
         "same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
     )
-    settings.register_profile("search", settings.get_profile("same"), derandomize=False)
+    settings.register_profile(
+        "search", settings.get_profile("same"), derandomize=False, database=None, print_blob=True
+    )
     settings.load_profile(os.environ.get("SHEPHERD_EXAMPLES", "same"))
     _leave_home(config)
+    sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: a worker for each core, but not more than the memory has room for."""
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, min(cores, available_memory() // WORKER_BYTES))
 
 
 def _leave_home(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -26,11 +27,13 @@ def made(seed: int, *, held: bool = False) -> Dialogue:
     return dialogue(seed, measure, SIZES[seed % len(SIZES)], held=held, only=only)
 
 
-DIALOGUES = [made(seed, held=seed % 2 == 0) for seed in range(240)]
+@cache
+def dialogues() -> list[Dialogue]:
+    return [made(seed, held=seed % 2 == 0) for seed in range(240)]
 
 
 def replies() -> Iterator[tuple[Dialogue, int, Message]]:
-    for each in DIALOGUES:
+    for each in dialogues():
         for i, message in enumerate(each.messages):
             if message.role == "assistant":
                 yield each, i, message
@@ -73,7 +76,7 @@ def test_every_argument_stands_in_the_conversation() -> None:
 
 
 def test_a_call_is_answered_by_a_result_and_a_result_by_pup() -> None:
-    for each in DIALOGUES:
+    for each in dialogues():
         roles = [message.role for message in each.messages]
         for message, role, after in zip(each.messages, roles, [*roles[1:], "user"], strict=True):
             follows = {"user": "assistant", "tool": "assistant"}.get(role, "user")

@@ -206,7 +206,9 @@ async def test_a_model_nobody_knows_says_itself_that_it_can_not_see(status: int)
     assert len(up.requests) == 3
 
 
-@pytest.mark.parametrize("api", [a for a in APIS if a.type in ("gemini", "ollama")], ids=str)
+@pytest.mark.parametrize(
+    "api", [a for a in APIS if a.type in ("gemini", "ollama")], ids=lambda api: api.type
+)
 async def test_a_format_that_the_api_can_not_read_is_told(api: Api) -> None:
     backend = ApiBackend(Endpoint("http://127.0.0.1:1"), api.wire(), ModelTraits(api.model))
     with pytest.raises(ImageError, match=r"c\.gif is a GIF.*send a PNG"):
