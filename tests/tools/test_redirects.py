@@ -24,6 +24,7 @@ from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.body import Body
 from shepherd.tools.web.messages import Reply, Request
 from shepherd.tools.web.redirects import following
+from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, open_workshop
 
 
@@ -151,12 +152,19 @@ async def test_a_hop_that_is_refused_anyway_is_not_asked_for(
     assert len(Redirecting.seen) == 1
 
 
-async def test_the_time_in_which_the_user_thinks_does_not_count(tmp_path: Path, port: int) -> None:
-    shop = web(tmp_path, rules=("allow network 127.0.0.1",), timeout=1.5)
+async def test_the_time_in_which_the_user_thinks_does_not_count(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = web(tmp_path, rules=("allow network 127.0.0.1",), timeout=PATIENCE)
 
     class Slow(ScriptedApprover):
+        """Thinks for longer than the tool may take; the clock is put forward for that."""
+
         async def ask(self, request: ApprovalRequest) -> Approval:
-            await asyncio.sleep(2)
+            loop = asyncio.get_running_loop()
+            clock = loop.time
+            monkeypatch.setattr(loop, "time", lambda: clock() + 2 * PATIENCE)
+            await asyncio.sleep(0.01)
             return Approval(Choice.ONCE)
 
     shop.runner.approver = Slow()
