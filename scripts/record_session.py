@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 
 import pyte.screens
@@ -25,51 +26,67 @@ COLUMNS, ROWS = 88, 60
 def main() -> int:
     """Play, draw, and print the session as text."""
     with tempfile.TemporaryDirectory() as place:
-        home, folder = Path(place), Path(place) / "garden"
-        folder.mkdir()
-        (folder / "notes.txt").write_text("water the roses\nbuy bread\n")
-        (folder / "todo.md").write_text("- count the sheep\n")
-        env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
-        env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
-        argv = [SHEPHERD]
-        with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
-            question = _until_question(terminal)
-            session = _to_the_end(terminal)
-        with Terminal([*argv, "--continue"], folder, env, columns=COLUMNS, rows=ROWS) as terminal:
-            again = _continue(terminal)
-    shell = Text("\n$ shepherd --continue\n", style="bold")
-    _draw(question, "approval.svg")
-    _draw(Text.assemble(session, shell, again), "session.svg")
+        for name, picture in play(Path(place)).items():
+            print(picture.plain)
+            (DOCS / name).write_text(draw(picture), encoding="utf-8")
     return 0
+
+
+def play(home: Path) -> dict[str, Text]:
+    """The pictures by the names of their files; the session is played in a new `home`."""
+    folder = home / "garden"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("water the roses\nbuy bread\n")
+    (folder / "todo.md").write_text("- count the sheep\n")
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
+    env |= {"LC_ALL": "C.UTF-8", "COLORTERM": "truecolor"}
+    argv = [SHEPHERD]
+    with Terminal(argv, folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+        question = _until_question(terminal)
+        session = _to_the_end(terminal)
+    with Terminal([*argv, "--continue"], folder, env, columns=COLUMNS, rows=ROWS) as terminal:
+        again = _continue(terminal)
+    shell = Text("\n$ shepherd --continue\n", style="bold")
+    return {"approval.svg": question, "session.svg": Text.assemble(session, shell, again)}
+
+
+def draw(picture: Text) -> str:
+    """The picture as SVG."""
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
+    console.print(picture)
+    svg = console.export_svg(title="shepherd", font_aspect_ratio=0.61)
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # fonts from the network
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code, monospace", "monospace")
 
 
 def _until_question(terminal: Terminal) -> Text:
     terminal.wait_for("pup")
     terminal.say("what files are here?")
     terminal.wait_for("todo.md")
-    terminal.settle(1)
+    terminal.settle()
     terminal.say("read notes.txt")
     terminal.wait_for("buy bread")
-    terminal.settle(1)
+    terminal.settle()
     terminal.say("replace 'bread' with 'cheese' in notes.txt")
     terminal.wait_for("Allow")
-    terminal.settle(1)
+    terminal.settle()
     return _picture(terminal)
 
 
 def _to_the_end(terminal: Terminal) -> Text:
     terminal.choose("y")
     terminal.wait_for("replacement")
-    terminal.settle(1)
+    terminal.settle()
     terminal.say("run sleep 60")
     terminal.wait_for("Allow")
-    terminal.settle(1)
+    terminal.settle()
     terminal.choose("y")
     terminal.wait_count("allowed", 2)
-    time.sleep(1.5)
+    time.sleep(1)
     terminal.send(CTRL_C)
     terminal.wait_for("interrupted")
-    terminal.settle(1)
+    terminal.settle()
     terminal.send(CTRL_D)
     terminal.wait_exit()
     return _picture(terminal)
@@ -77,23 +94,11 @@ def _to_the_end(terminal: Terminal) -> Text:
 
 def _continue(terminal: Terminal) -> Text:
     terminal.wait_for("approve")
-    terminal.settle(1)
+    terminal.settle()
     terminal.say("read notes.txt")
     terminal.wait_for("buy cheese")
-    terminal.settle(1)
+    terminal.settle()
     return _picture(terminal)
-
-
-def _draw(picture: Text, name: str) -> None:
-    print(picture.plain)
-    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
-    console.print(picture)
-    svg = console.export_svg(title="shepherd", font_aspect_ratio=0.61)
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # fonts from the network
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL).replace(
-        "Fira Code, monospace", "monospace"
-    )
-    (DOCS / name).write_text(svg, encoding="utf-8")
 
 
 def _picture(terminal: Terminal) -> Text:
@@ -107,9 +112,8 @@ def _picture(terminal: Terminal) -> Text:
 
 def _line(row: Mapping[int, pyte.screens.Char]) -> Text:
     line = Text()
-    for x in range(COLUMNS):
-        char = row[x]
-        line.append(char.data, _style(char))
+    for style, run in groupby((row[x] for x in range(COLUMNS)), _style):
+        line.append("".join(char.data for char in run), style)
     line.rstrip()
     return line
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 
 COMMIT = "a" * 40
 
@@ -54,7 +54,7 @@ class Hub(ThreadingHTTPServer):
 @contextmanager
 def hub(files: Mapping[str, bytes]) -> Generator[Hub]:
     with Hub(files) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

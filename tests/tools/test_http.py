@@ -26,6 +26,7 @@ from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.addresses import is_public, resolve_host
 from shepherd.tools.web.urls import parse_url
+from tests.patience import POLL
 from tests.tools.workshop import Workshop, open_workshop
 
 
@@ -95,7 +96,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
     Handler.left = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,))
     thread.start()
     yield server
     Handler.left.set()
@@ -295,7 +296,7 @@ async def test_the_certificate_must_be_for_the_name_and_not_for_the_address(
     context.load_cert_chain(cert, key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,))
     thread.start()
     try:
         url = f"https://localhost:{server.server_port}/"

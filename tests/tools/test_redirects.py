@@ -24,7 +24,7 @@ from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.body import Body
 from shepherd.tools.web.messages import Reply, Request
 from shepherd.tools.web.redirects import following
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop
 
 
@@ -59,7 +59,7 @@ def serving(context: ssl.SSLContext | None = None) -> Generator[int]:
     server.daemon_threads = True
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL,))
     thread.start()
     try:
         yield server.server_port

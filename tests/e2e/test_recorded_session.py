@@ -1,0 +1,47 @@
+"""The pictures in the docs show what the program of today does."""
+
+import re
+from html import unescape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from scripts.record_session import DOCS, draw, play
+
+TEXT = re.compile(r'<text class="[^"]*" x="([^"]*)" y="([^"]*)"[^>]*>(.*?)</text>')
+COLUMN = 12.2
+"""The width of a character in a picture."""
+OF_ONE_RUN = {
+    r"/\S*/garden/": "/garden/",
+    r"--resume \S+": "--resume SESSION",
+    r"\d+/8\.2k tokens \(\d%\) · \d+ tok/s": "NUMBERS",
+}
+"""What differs from one recording to the next: places with their length, ids, speeds."""
+
+
+def lines(svg: str) -> list[str]:
+    """The text of a picture, line by line."""
+    rows: dict[float, dict[float, str]] = {}
+    for x, y, text in TEXT.findall(svg):
+        rows.setdefault(float(y), {})[float(x)] = unescape(text).replace("\xa0", " ")
+    whole = "\n".join(_line(rows[y]) for y in sorted(rows))
+    for pattern, name in OF_ONE_RUN.items():
+        whole = re.sub(pattern, name, whole)
+    return whole.splitlines()
+
+
+def _line(texts: dict[float, str]) -> str:
+    line = ""
+    for x in sorted(texts):
+        line = line.ljust(round(x / COLUMN)) + texts[x]
+    return line.rstrip()
+
+
+def test_the_recorded_session_is_what_happens() -> None:
+    with TemporaryDirectory() as home:  # whose name is short enough for a line
+        pictures = play(Path(home))
+    for name, picture in pictures.items():
+        recorded = (DOCS / name).read_text(encoding="utf-8")
+        assert "NUMBERS" in lines(recorded)[-1]
+        assert lines(draw(picture)) == lines(recorded), (
+            f"docs/{name} is out of date: python -m scripts.record_session draws it anew"
+        )
