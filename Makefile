@@ -1,6 +1,9 @@
 # One task file. `make chat` and `make test` do all the set-up themselves.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# uv trusts what the system trusts, a company's proxy included; the name depends on its version
+export UV_SYSTEM_CERTS ?= true
+export UV_NATIVE_TLS ?= true
 # a worker for each core that has memory enough; who is through takes over what others have left
 PARALLEL := -n auto --dist worksteal
 

@@ -1,0 +1,77 @@
+"""Setting up behind a company's proxy: pip and uv trust what the system trusts."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RECORD = """#!/bin/sh
+env | grep -E '^(UV_|PIP_CERT|SSL_CERT)' | sort > "$RECORDS/$(basename "$0")"
+"""
+MAKE_VENV = """#!/bin/sh
+case "$*" in "-m venv .venv")
+    mkdir -p .venv/bin
+    for name in python pip; do cp "$RECORDS/record" .venv/bin/$name; done
+esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A checkout with little in it, and programs beside it that note their environment."""
+    project, programs = tmp_path / "project", tmp_path / "bin"
+    for path in (project / "scripts", programs):
+        path.mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "install", project / "scripts")
+    shutil.copy(ROOT / "Makefile", project)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (project / name).write_text("some-package==1.0\n")
+    for name, code in {"uv": RECORD, "c++": RECORD, "a-python": MAKE_VENV}.items():
+        _write_program(programs / name, code)
+    _write_program(tmp_path / "record", RECORD)
+    return project
+
+
+def _write_program(path: Path, code: str) -> None:
+    path.write_text(code)
+    path.chmod(0o755)
+
+
+def set_up(project: Path, *command: str, **more: str) -> None:
+    base = project.parent
+    env = {"PATH": f"{base / 'bin'}:/usr/bin:/bin", "RECORDS": str(base), "PYTHON": "a-python"}
+    subprocess.run(command, cwd=project, env=env | more, check=True, capture_output=True)
+
+
+def seen_by(project: Path, program: str) -> dict[str, str]:
+    lines = (project.parent / program).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.mark.parametrize("command", [("scripts/install", "requirements.lock"), ("make", "lock")])
+def test_uv_trusts_what_the_system_trusts(
+    project: Path, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    own = str(tmp_path / "company.pem")
+    set_up(project, *command, SSL_CERT_FILE=own)
+    seen = seen_by(project, "uv")
+    assert {seen["UV_SYSTEM_CERTS"], seen["UV_NATIVE_TLS"]} == {"true"}
+    assert seen["SSL_CERT_FILE"] == own
+
+
+@pytest.mark.parametrize("command", [("scripts/install", "requirements.lock"), ("make", "lock")])
+def test_who_wants_other_certificates_says_so(project: Path, command: tuple[str, ...]) -> None:
+    set_up(project, *command, UV_SYSTEM_CERTS="false", UV_NATIVE_TLS="false")
+    seen = seen_by(project, "uv")
+    assert {seen["UV_SYSTEM_CERTS"], seen["UV_NATIVE_TLS"]} == {"false"}
+
+
+def test_pip_which_fetches_uv_has_the_same_certificates(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "uv").unlink()
+    own = tmp_path / "company.pem"
+    own.touch()
+    with pytest.raises(subprocess.CalledProcessError):  # this pip fetches nothing
+        set_up(project, "scripts/install", "requirements.lock", SSL_CERT_FILE=str(own))
+    assert seen_by(project, "pip")["PIP_CERT"] == str(own)
