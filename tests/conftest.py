@@ -8,11 +8,12 @@ import sys
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+from tests import examples
 
 FOREIGN = re.compile(
     r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
-    r"|shepherd_(?!examples$).*|columns|lines|(no|force|cli)_?color.*|term_program.*|tmux|env"
+    r"|shepherd_(?!(examples|seed)$).*|columns|lines|(no|force|cli)_?color.*|term_program.*|tmux|env"
     r"|bash_env|cdpath|ripgrep_config_path|ssl_cert_.*|(requests|curl)_ca_bundle"
     r"|python(warnings|devmode|ioencoding|utf8|startup|inspect|optimize|dontwritebytecode)"
     r"|posixly_correct"
@@ -26,13 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take SIGINT also as a background job, which ignores it, and let a slow machine be slow."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings.register_profile(
-        "same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-    )
-    settings.register_profile(
-        "search", settings.get_profile("same"), derandomize=False, database=None, print_blob=True
-    )
-    settings.load_profile(os.environ.get("SHEPHERD_EXAMPLES", "same"))
+    examples.register()
     _leave_home(config)
     sys.dont_write_bytecode = False
 

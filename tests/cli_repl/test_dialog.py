@@ -13,6 +13,7 @@ from shepherd.cli.repl.question import QUIET_SECONDS, Answer, approval_question
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import ApprovalRequest
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from tests.examples import examples
 
 RULE = Rule("shell", "ls *", Decision.ALLOW, "/work")
 SIZE = (80, 24)
@@ -204,7 +205,7 @@ def test_nothing_counts_before_the_question_was_drawn() -> None:
     assert user.sent == ["y"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(45, 80), st.integers(20, 120), st.integers(9, 40))
 def test_a_yes_waits_for_the_end_of_the_text(lines: int, width: int, height: int) -> None:
     user = User("\n".join(f"echo {n}" for n in range(lines)))

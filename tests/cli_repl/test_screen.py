@@ -30,6 +30,7 @@ from shepherd.cli.repl.surface import Actions
 from shepherd.cli.repl.text_view import AnswerView
 from shepherd.events import CallbackEvent
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
+from tests.examples import examples
 from tests.patience import PATIENCE
 
 COLUMNS, ROWS = 50, 12
@@ -103,7 +104,7 @@ def _expected(text: str) -> list[str]:
     return [line.rstrip() for line in emulator.display if line.strip()]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MARKDOWN, CUTS, st.text("xyz", max_size=5))
 def test_the_scrollback_ends_up_as_if_written_at_once(
     text: str, cuts: list[int], typed: str

@@ -13,6 +13,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.providers import Provider, ProviderStore, make_provider
 from shepherd.errors import ConfigError
+from tests.examples import examples
 
 COMMENTED = '# mine\n[work] # here\ntype = "openai"\nmodel = "a" # one\n\n# two\npriority = 7\n'
 
@@ -44,11 +45,10 @@ _VALUES = st.fixed_dictionaries(
     },
 )
 
-
 _NAMES = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,9}z", fullmatch=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(values=st.dictionaries(_NAMES, _VALUES, max_size=4))
 def test_what_is_saved_is_read_again(
     values: dict[str, dict[str, object]], tmp_path_factory: pytest.TempPathFactory

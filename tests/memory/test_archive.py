@@ -14,6 +14,7 @@ from shepherd.memory import ConversationArchive
 from shepherd.memory.text import RESULT_CHARACTERS, kept_text
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
+from tests.examples import examples
 from tests.memory.stores import HERE, opened
 
 WORDS = st.text(alphabet=st.characters(categories=["Ll", "Lu", "Nd", "Lo"]), min_size=1, max_size=9)
@@ -30,7 +31,9 @@ def archived(messages: list[Message]) -> list[str]:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(25),
 )
 @given(
     st.lists(

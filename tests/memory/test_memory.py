@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from shepherd.errors import MemoryStoreError
 from shepherd.memory.facts import MAX_FACTS
+from tests.examples import examples
 from tests.memory.stores import HERE, NOW, THERE, content, fail, opened, said, texts
 
 UNIQUE = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(25),
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, Scripted, scripted
 
@@ -110,7 +111,7 @@ def well_formed(response: httpx.Response) -> bool:
 
 
 relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -134,7 +135,7 @@ def test_null_means_unset(client: httpx.Client, name: str) -> None:
     assert response.status_code == 200
 
 
-@settings(max_examples=40, deadline=None, database=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(content=st.binary(max_size=200) | st.text(max_size=50).map(str.encode))
 def test_any_bytes_are_answered(client: httpx.Client, content: bytes) -> None:
     response = client.post(CHAT, content=content, headers=JSON_HEADER)

@@ -22,6 +22,7 @@ from shepherd.tools.permissions.rules import Lifetime
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 
 
@@ -240,7 +241,9 @@ NAMED = [
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=examples(80),
 )
 @given(st.sampled_from([*SAFE, "x"]), st.dictionaries(st.sampled_from(NAMED), JSON, max_size=4))
 async def test_any_call_gets_a_result(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from shepherd.tools.pathglob import escape_glob, glob_regex
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.grep import Grep
+from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 
 ENGINES = [pytest.param(False, id="python"), pytest.param(True, id="ripgrep")]
@@ -171,7 +172,7 @@ PARTS = st.lists(st.sampled_from(["a", "*", "**", "?", "[ab]", "[!a]", "a*", "*b
                  min_size=2, max_size=4)  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(trees=st.lists(NAMES, max_size=5), parts=PARTS)
 def test_globs_mean_what_they_mean_elsewhere(
     tmp_path: Path, trees: list[list[str]], parts: list[str]

@@ -14,6 +14,7 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.turn import run_turn
+from tests.examples import examples
 from tests.turn.guessing import ASKED, STYLES, Guessing, Reader, assert_valid
 
 ROUNDS_MOST = 12
@@ -60,7 +61,7 @@ def talker(rng: random.Random, words: int) -> Answer:
     return answer
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     seed=st.integers(0, 2**32),
     style=st.sampled_from(list(STYLES)),

@@ -13,6 +13,7 @@ from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import FinishReason
 from tests.backends.api.plain_wire import PlainDecoder, PlainWire
 from tests.backends.api.support import LIST, WRITE, Events, FakeTime, asking
+from tests.examples import examples
 
 CALLS = [("list_directory", {"path": "a"}), ("write_file", {"path": "ü", "content": "🐑"})]
 EVENTS = [
@@ -40,7 +41,7 @@ def read(pieces: list[bytes]) -> tuple[list[tuple[object, ...]], Generation]:
     return [*events.joined()], answer.complete(GenerationStats())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
 def test_the_same_answer_in_any_pieces(places: list[int]) -> None:
     ends = [*places, len(STREAM)]
@@ -51,7 +52,7 @@ def test_the_same_answer_in_any_pieces(places: list[int]) -> None:
     assert [c.arguments for c in generation.message.tool_calls] == [a for _, a in CALLS]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary(max_size=200), st.integers(0, len(STREAM)))
 def test_garbage_in_the_stream_raises_nothing(garbage: bytes, place: int) -> None:
     _, generation = read([STREAM[:place] + garbage + STREAM[place:]])

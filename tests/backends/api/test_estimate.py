@@ -14,6 +14,7 @@ from shepherd.backends.api.estimate.features import KINDS, count_kinds
 from shepherd.backends.api.estimate.ratios import Ratios, solve
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
+from tests.examples import examples
 
 CLASSES = [r"[A-Za-z\u00c0-\u024f]", r"[0-9]", r"\s", r"[\u4e00-\u9fff]", r"[\u0400-\u04ff]"]
 SAMPLES = {
@@ -93,7 +94,7 @@ def test_it_finds_tokenizers_within_twenty_calls() -> None:
     assert errors[-1] < 0.2
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(RATIO)
 def test_one_usage_corrects_what_is_off_all_over(ratio: float) -> None:
     estimator = TokenEstimator()
@@ -120,7 +121,7 @@ def test_a_prompt_that_is_asked_again_weighs_no_more() -> None:
     assert often.estimate(new) == once.estimate(new)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(RATIO, SEEDS, st.sampled_from([6, 100]))
 def test_a_usage_is_exact_for_all_that_it_covers(ratio: float, seed: int, most: int) -> None:
     rng, estimator = random.Random(seed), TokenEstimator()
@@ -138,7 +139,7 @@ def test_a_usage_is_exact_for_all_that_it_covers(ratio: float, seed: int, most: 
     assert estimator.estimate(copy) == tokenizer.usage(session)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(RATIO, min_size=6, max_size=6), SEEDS, st.data())
 def test_what_stays_after_an_eviction_keeps_its_share(
     ratios: list[float], seed: int, data: st.DataObject
@@ -151,7 +152,7 @@ def test_what_stays_after_an_eviction_keeps_its_share(
     assert estimator.estimate(session) == pytest.approx(tokenizer.usage(session), rel=0.15)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(RATIO, min_size=6, max_size=6), SEEDS)
 def test_the_error_is_that_of_the_last_estimates(ratios: list[float], seed: int) -> None:
     rng, estimator = random.Random(seed), TokenEstimator()
@@ -217,7 +218,7 @@ def test_reasoning_that_is_not_sent_back_is_found_out() -> None:
     assert estimator.estimate_message(session, thinking) < 30
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(-5, 10**9), SEEDS)
 def test_no_usage_is_too_strange(usage: int, seed: int) -> None:
     rng, estimator = random.Random(seed), TokenEstimator()

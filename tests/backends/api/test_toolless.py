@@ -23,6 +23,7 @@ from tests.backends.api.openai.official import chunk, valid_chat
 from tests.backends.api.openai.official import said as delta
 from tests.backends.api.support import LIST, Events, asking, options
 from tests.backends.api.upstream import Received, Reply, Upstream
+from tests.examples import examples
 from tests.pictures import picture
 
 TOOLLESS = ModelTraits("m1", tools=False)
@@ -281,7 +282,7 @@ def test_a_tool_that_is_wrong_does_not_take_all_of_them(text: str) -> None:
     assert not says_toolless(text)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(conversations)
 def test_any_conversation_can_be_told_without_tools(messages: list[Message]) -> None:
     session = Session("Be brief.", list(messages), [LIST], tool_choice=ToolChoice())

@@ -14,6 +14,7 @@ from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import question
 from tests.backends.conformance.wired import WireSubject
+from tests.examples import examples
 
 EVERY = pytest.mark.parametrize("subject", wired(Scenario.UNICODE), ids=repr)
 
@@ -48,7 +49,7 @@ async def test_in_two_pieces(subject: WireSubject) -> None:
 
 
 @EVERY
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.data())
 async def test_in_any_pieces(subject: WireSubject, data: st.DataObject) -> None:
     _, stream = recorded(subject)

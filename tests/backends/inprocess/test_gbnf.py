@@ -10,6 +10,7 @@ from shepherd.backends.inprocess.grammar.compiling import BYTES, compile_grammar
 from shepherd.backends.inprocess.grammar.lark import Rules
 from shepherd.backends.inprocess.grammar.translate import add_gbnf
 from shepherd.errors import InvalidRequestError
+from tests.examples import examples
 
 TOKENIZER = tokenizer_for(BYTES)
 
@@ -80,7 +81,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(EXPRESSIONS, st.lists(st.text("abc", max_size=6), min_size=1, max_size=5))
 def test_it_is_the_regular_expression_that_it_looks_like(expression: str, texts: list[str]) -> None:
     pattern = re.compile(re.sub(r'[" ]', "", expression))

@@ -36,6 +36,7 @@ from tests.backends.llamacpp.rooms import (
     opened,
 )
 from tests.backends.llamacpp.support import Recorder, ask, conversation, loaded
+from tests.examples import examples
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
@@ -224,7 +225,7 @@ def stored(number: int, length: int, size: int, used: float) -> StoredSequence:
     return StoredSequence(packed([number] * length), bytearray(size), checkpoints, used)
 
 
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=examples(30), deadline=None)
 @given(
     entries=st.lists(
         st.tuples(st.integers(0, 9), st.integers(LEAST_TOKENS, 400), st.integers(1, 20_000)),
@@ -259,7 +260,7 @@ def test_the_cap_holds_and_the_latest_stay(
             assert file_bytes(again) == found.path.stat().st_size
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_no_flipped_bit_gives_another_state(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -10,6 +10,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, loaded, settings
+from tests.examples import examples
 
 
 def test_a_whole_file_needs_exactly_its_size() -> None:
@@ -47,7 +48,9 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
         check_model_file(tmp_path)
 
 
-@hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(share=st.floats(0.0, 0.999))
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path, share: float, llama: Path) -> None:
     data = llama.read_bytes()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
 from shepherd.backends.llamacpp.cache.sequences import REPLACEABLE, Sequence
 from tests.backends.llamacpp.rooms import START, Room, make_room
+from tests.examples import examples
 
 TOKENS = st.integers(20, 60) | st.just(START)
 
@@ -21,7 +22,7 @@ TOKENS = st.integers(20, 60) | st.just(START)
     a=st.lists(TOKENS, max_size=3),
     b=st.lists(TOKENS, max_size=3),
 )
-@hypothesis_settings(max_examples=80, deadline=None)
+@hypothesis_settings(max_examples=examples(80), deadline=None)
 def test_common_prefix(common: list[int], times: int, a: list[int], b: list[int]) -> None:
     one, two = common * times + a, common * times + b
     found = common_prefix(packed(one), packed(two))
@@ -112,7 +113,7 @@ EDITS = st.lists(
 )
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(edits=EDITS)
 def test_a_prompt_starts_from_the_longest_that_is_anywhere(
     room: Room, edits: list[tuple[int, int, list[int], bool]]

@@ -11,6 +11,7 @@ from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, Vocabula
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST
+from tests.examples import examples
 
 SPECIALS = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<think>"]
 PARTS = [
@@ -73,7 +74,7 @@ def decoded(vocab: Vocabulary, tokens: list[int]) -> str:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(text=HOSTILE)
 def test_control_tokens_in_content_stay_text(
     place: Place, text: str, pup_builder: PromptBuilder
@@ -86,7 +87,7 @@ def test_control_tokens_in_content_stay_text(
 
 
 @pytest.mark.parametrize("place", [as_user, as_result])
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 @given(text=HOSTILE)
 def test_markers_from_users_and_tools_stay_text(
     place: Place, text: str, pup_builder: PromptBuilder
@@ -115,7 +116,7 @@ def test_two_harmless_ends_do_not_make_a_control_token(pup_model: NativeModel) -
 
 
 @pytest.mark.parametrize("place", PLACES)
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=examples(40), deadline=None)
 @given(text=PLAIN)
 def test_plain_text_is_tokenized_as_llama_cpp_does(
     place: Place, text: str, pup_builder: PromptBuilder, llama_builder: PromptBuilder
@@ -140,7 +141,7 @@ def test_bos_comes_once(llama_model: NativeModel, pup_model: NativeModel) -> Non
 
 
 @given(lines=st.lists(PLAIN, min_size=1, max_size=4))
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=examples(30), deadline=None)
 def test_a_longer_conversation_extends_the_shorter_one(
     lines: list[str], pup_builder: PromptBuilder
 ) -> None:
@@ -156,7 +157,7 @@ def test_a_longer_conversation_extends_the_shorter_one(
 
 
 @given(data=st.data())
-@hypothesis_settings(max_examples=80, deadline=None)
+@hypothesis_settings(max_examples=examples(80), deadline=None)
 def test_an_answer_comes_back_as_the_tokens_that_were_generated(
     data: st.DataObject, pup_model: NativeModel, pup_builder: PromptBuilder
 ) -> None:

@@ -19,6 +19,7 @@ from tests.backends.llamacpp.rooms import (
     make_room,
     memory_settings,
 )
+from tests.examples import examples
 
 SEQUENCES = 3
 
@@ -54,7 +55,9 @@ EDITS = st.lists(
 
 
 @hypothesis_settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(edits=EDITS)
 def test_whatever_is_cached_the_logits_are_those_of_a_fresh_start(

@@ -34,6 +34,7 @@ from tests.backends.llamacpp.support import (
     settings,
 )
 from tests.backends.llamacpp.tiny import write_llama
+from tests.examples import examples
 
 EXACT = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
 """Numbers in full width, so that batches of any shape agree."""
@@ -156,7 +157,9 @@ prompts = st.lists(
     max_tokens=st.integers(1, 40),
 )
 @hypothesis_settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_answers_are_the_same_with_and_without(
     pair: tuple[Bench, Bench],

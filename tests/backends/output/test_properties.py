@@ -10,6 +10,7 @@ from shepherd.backends.output import STYLES, OutputStyle
 from shepherd.messages import ToolSpec
 from tests.backends.output.strategies import cut_seeds, cuts, marked_text, text_with_words
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces, schema
+from tests.examples import examples
 
 PROMPT_TAILS = ("", "<think>\n", "<|start|>assistant", "</think>\n\n")
 NEVER_CALLED = (ToolSpec("unheard_of", "", schema()),)
@@ -17,7 +18,7 @@ NEVER_CALLED = (ToolSpec("unheard_of", "", schema()),)
 any_style = st.sampled_from(sorted(STYLES)).map(STYLES.__getitem__)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     text=marked_text,
     seeds=cut_seeds,
@@ -44,7 +45,7 @@ def test_chunks_do_not_matter(
     assert whole.shown == whole.content
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(marked=text_with_words(), truncated=st.booleans())
 def test_no_word_is_lost_or_doubled(*, marked: tuple[str, list[str]], truncated: bool) -> None:
     text, words = marked
@@ -53,7 +54,7 @@ def test_no_word_is_lost_or_doubled(*, marked: tuple[str, list[str]], truncated:
     assert [found.count(w) for w in words] == [text.count(w) for w in words]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     marked=text_with_words(),
     tools=st.sampled_from([NEVER_CALLED, ()]),
@@ -66,14 +67,14 @@ def test_what_is_no_call_is_content_as_it_is(
     assert parse(plain, tools=tools, truncated=truncated).content == plain
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(marked_text)
 def test_only_tools_on_offer_are_called(text: str) -> None:
     offered = TOOLS[1:2]
     assert {name for name, _ in parse(text, tools=offered).calls} <= {offered[0].name}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text())
 def test_text_without_markup_is_content_as_it_is(text: str) -> None:
     plain = "".join(c for c in text if c not in "<[{`~|")

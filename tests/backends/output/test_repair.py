@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.output.calls.repair import loads, loads_lenient
+from tests.examples import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",))),
@@ -16,7 +17,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(json_values) | st.dictionaries(st.text("ab_"), json_values))
 def test_valid_json_is_read_as_it_is(value: Any) -> None:
     text = json.dumps(value)
@@ -24,7 +25,7 @@ def test_valid_json_is_read_as_it_is(value: Any) -> None:
     assert loads(json.dumps(value, ensure_ascii=False)) == value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text())
 def test_anything_else_is_refused_with_a_value_error(text: str) -> None:
     for parse in (loads, loads_lenient):

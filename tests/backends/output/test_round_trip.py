@@ -13,6 +13,7 @@ from shepherd.backends.output import STYLES
 from tests.backends.output.families import FAMILIES, Family
 from tests.backends.output.support import Outcome, parse
 from tests.backends.output.writers import Arguments, Call, as_json, as_text
+from tests.examples import examples
 
 
 def fenced_json(name: str, arguments: Arguments) -> str:
@@ -73,28 +74,28 @@ def families(*, tame: bool | None = None, many: bool | None = None) -> Any:
 
 
 @families(tame=False)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(call=calls(string))
 def test_a_call_with_arguments_as_json(family: Family, call: Call) -> None:
     check(family, call)
 
 
 @families(tame=True)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(call=calls(tame_string))
 def test_a_call_with_arguments_as_text(family: Family, call: Call) -> None:
     check(family, call)
 
 
 @families(many=True)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(written=st.lists(calls(tame_string), min_size=2, max_size=4))
 def test_several_calls(family: Family, written: list[Call]) -> None:
     check(family, *written)
 
 
 @pytest.mark.parametrize("write", [fenced_json, element])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(call=calls(tame_string))
 def test_the_ways_of_no_family(write: Callable[[str, Arguments], str], call: Call) -> None:
     outcome = parse(write(*call))
@@ -113,7 +114,7 @@ def test_several_messages_of_calls_with_prose_around(name: str) -> None:
 
 
 @families()
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     content=st.text(st.sampled_from("ab \n"), max_size=8),
     reasoning=st.sampled_from(["", "Hm.", "Hm.\n\nSo.", " x "]),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shepherd.backends.output import StopMatcher
 from tests.backends.output.strategies import cut_seeds, cuts
 from tests.backends.output.support import pieces
+from tests.examples import examples
 
 texts = st.text("abc\n", max_size=30)
 stop_lists = st.lists(st.text("abc\n", min_size=1, max_size=4), max_size=4)
@@ -25,7 +26,7 @@ def run(chunks: list[str], stops: list[str]) -> tuple[str, str | None]:
     return shown + matcher.finish(), None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(texts, stop_lists, cut_seeds)
 def test_chunks_do_not_matter(text: str, stops: list[str], seeds: list[int]) -> None:
     whole = run([text], stops)
@@ -33,7 +34,7 @@ def test_chunks_do_not_matter(text: str, stops: list[str], seeds: list[int]) -> 
     assert run(list(pieces(text, cuts(text, seeds))), stops) == whole
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(texts, stop_lists)
 def test_the_text_ends_before_the_stop_string_that_is_complete_first(
     text: str, stops: list[str]
@@ -50,7 +51,7 @@ def test_the_text_ends_before_the_stop_string_that_is_complete_first(
         assert all(len(s) <= len(hit) for s in stops if text[:end].endswith(s))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(texts, stop_lists)
 def test_no_part_of_a_stop_string_is_shown_before_it_is_certain(
     text: str, stops: list[str]

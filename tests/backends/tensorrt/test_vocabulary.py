@@ -16,6 +16,7 @@ from shepherd.backends.tensorrt.model_files import ModelFacts, read_facts
 from shepherd.backends.tensorrt.vocabulary import HubVocabulary, byte_alphabet
 from shepherd.errors import ModelLoadError
 from tests.backends.tensorrt.package import Tokenizer
+from tests.examples import examples
 
 BLANKS = {
     "type": "Sequence",
@@ -31,7 +32,7 @@ def test_the_alphabet_has_every_byte_once() -> None:
     assert sorted(byte_alphabet().values()) == list(range(256))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=20, unique=True))
 def test_byte_level_tokens_are_their_bytes(pieces: list[bytes]) -> None:
     letters = {byte: letter for letter, byte in byte_alphabet().items()}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.tools.shell.awk import only_prints
 from shepherd.tools.shell.sed import only_edits
+from tests.examples import examples
 
 _PIECES = [
     *"eswrRWFpdaicynNqb:;{}!$,/|\\\n []^x1~+#g",
@@ -31,7 +32,7 @@ def _has_sandbox() -> bool:
 
 
 @pytest.mark.skipif(not _has_sandbox(), reason="only GNU sed tells what opens files")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(_SCRIPTS)
 def test_sed_itself_finds_nothing_that_opens_a_file(script: str) -> None:
     if not only_edits(script):

@@ -16,6 +16,7 @@ from shepherd.tools.permissions.rules import Decision, parse_rule
 from shepherd.tools.shell.accesses import line_accesses
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import UnreadableError
+from tests.examples import examples
 
 SHELLS = [shell for shell in ("bash", "dash") if shutil.which(shell)]
 
@@ -114,7 +115,7 @@ def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(
-    max_examples=400,
+    max_examples=examples(400),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )

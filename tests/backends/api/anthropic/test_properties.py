@@ -12,6 +12,7 @@ from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
 from tests.backends.api.anthropic.schema import check_request
 from tests.backends.api.anthropic.strategies import MODELS, rounds, sessions
+from tests.examples import examples
 
 traits = st.builds(
     ModelTraits,
@@ -92,7 +93,7 @@ def check_marks(sent: JsonObject) -> None:
     assert len(marked) <= 4
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(sessions, st.lists(rounds, min_size=1, max_size=2), traits)
 def test_a_longer_conversation_begins_like_the_shorter_one(
     session: Session, more: list[list[Message]], model: ModelTraits

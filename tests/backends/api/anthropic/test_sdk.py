@@ -25,6 +25,7 @@ from tests.backends.api.anthropic.streams import (
     text,
     thought,
 )
+from tests.examples import examples
 
 TRAITS = ModelTraits(MODEL, thinking=True)
 READ = ToolSpec("read", "Reads a file.")
@@ -86,7 +87,7 @@ def streams(draw: st.DrawFn) -> list[JsonObject]:
     return answer(*blocks)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams())
 def test_the_same_stream_gives_the_same_message(events: list[JsonObject]) -> None:
     sent = AnthropicWire().chat(QUESTION, TRAITS, 500).body
