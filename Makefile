@@ -6,8 +6,12 @@ export UV_SYSTEM_CERTS ?= true
 export UV_NATIVE_TLS ?= true
 # a worker for each core that has memory enough; who is through takes over what others have left
 PARALLEL := -n auto --dist worksteal
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+QUICK := $(wildcard tests/agents tests/config tests/memory tests/turn tests/test_[eim]*.py \
+	tests/test_transcript*.py tests/backends/inprocess tests/backends/output \
+	tests/tools/permissions tests/tools/shell)
 
-.PHONY: help chat serve test soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
+.PHONY: help chat serve test quick search soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,14 +25,22 @@ serve: .venv-run     ## set up what is missing, then serve the OpenAI-compatible
 test: .venv-dev      ## set up what is missing, then run all tests (offline)
 	@$(BIN)/pytest $(PARALLEL)
 
+quick: .venv-dev     ## the tests that need no model, no socket and no terminal
+	@$(BIN)/pytest $(PARALLEL) --pure $(QUICK)
+
+search: .venv-dev    ## try new examples of the properties in QUICK (SEED repeats a search)
+	@echo "make search SEED=$(SEED)"
+	@SHEPHERD_EXAMPLES=search SHEPHERD_SEED=$(SEED) $(BIN)/pytest $(PARALLEL) --pure \
+		-m hypothesis --hypothesis-seed=$(SEED) $(QUICK)
+
 soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
 		--log-disable=shepherd.server.access --log-disable=uvicorn.error
 
-test-long: .venv-dev ## conversations of 2,000 turns for every provider, 100 killed sessions
-	@LONG_CONVERSATIONS=1 KILLED_SESSIONS=100 $(BIN)/pytest tests/upstreams/test_long_conversation.py \
-		tests/faults/test_killed_sessions.py --timeout 3600
+test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed sessions, the soak
+	@SHEPHERD_EXAMPLES=long KILLED_SESSIONS=100 $(BIN)/pytest $(PARALLEL) -m "long or hypothesis" \
+		--timeout 3600
 
 check: lint types imports docs-check      ## everything that .ci/run checks before the tests
 

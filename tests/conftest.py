@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,14 @@ WORKER_BYTES = 3 << 30
 """Memory that a worker may need: models, their contexts, and the programs that it starts."""
 
 
+IMPURE = frozenset({"socket.connect", "socket.bind", "socket.getaddrinfo", "os.forkpty"})
+"""Events of Python's audit that no test of a pure room causes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pure", action="store_true", help="refuse models, sockets and terminals")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take SIGINT also as a background job, which ignores it, and let a slow machine be slow."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,6 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
     examples.register()
     _leave_home(config)
     sys.dont_write_bytecode = False
+    if config.getoption("--pure"):
+        sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in IMPURE or (event == "import" and arguments[0] == "llama_cpp"):
+        raise AssertionError(f"{event} in a quick test: name its file in the Makefile's SLOW")
 
 
 @pytest.hookimpl(optionalhook=True)

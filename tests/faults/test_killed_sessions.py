@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 
+import pytest
+
 from tests.cli.program import Program
 from tests.faults.homes import CACHE, check_home, databases, states
 
-KILLS = int(os.environ.get("KILLED_SESSIONS", "8"))
+KILLS = int(os.environ.get("KILLED_SESSIONS", "4"))
 """`make test-long` asks for 100."""
 
 SMALL = ["--set", "llamacpp.context_size=768", "--set", "llamacpp.threads=1"]
@@ -43,6 +45,7 @@ def answer(program: Program, prompt: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_sessions_that_are_killed_leave_a_sound_home(program: Program) -> None:
     chance = random.Random(7)
     kill_one(program, chance, 15)

@@ -31,7 +31,7 @@ from tests.server.harness import RunningServer
 
 logger = logging.getLogger("soak")
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "6"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "3"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 REQUESTS = int(60 * SECONDS)
 """About as many as are answered in that time; what is done does not depend on who is quick."""

@@ -1,4 +1,4 @@
-"""Two thousand turns against a small window, with guessed counts."""
+"""Hundreds of turns, two thousand in a long run, against a small window, with guessed counts."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,10 @@ from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.turn import run_turn
+from tests.examples import examples
 from tests.turn.guessing import Guessing, Reader
 
-TURNS, WINDOW = 2000, 4096
+TURNS, WINDOW = examples(2000), 4096
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,13 @@ def answer(session: Session) -> Message:
     return Message.assistant(f"{asked.tool_call_id}: " + "all is well, " * 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("style", "known"),
     [("exact", "limit"), ("nothing", "limit"), ("exact", "nothing"), ("nothing", "nothing")],
 )
 async def test_a_conversation_never_ends(style: str, known: str) -> None:
-    """No error, no growth, and the thousandth turn costs what the hundredth did."""
+    """No error, no growth, and the last turns cost what early ones did."""
     backend = Guessing(WINDOW, 0.31, style, answer, known == "limit")
     session, errors, marks = Session("Be brief. " * 20), list[str](), list[Work]()
 
@@ -62,7 +64,7 @@ async def test_a_conversation_never_ends(style: str, known: str) -> None:
 
     longest = 0
     for turn in range(TURNS):
-        if turn % 500 == 0:
+        if turn % (TURNS // 4) == 0:
             marks.append(Work.by(backend))
         outcome = await run_turn(session, f"{turn:05} what now?", backend, Reader(600), callback)
         assert outcome.finish_reason is FinishReason.STOP

@@ -1,11 +1,10 @@
 """Two thousand turns with calls against a window of 4,096 tokens, in each vendor's language.
 
 The vendors count in their own way, 0.6 to 1.7 times what we begin with, and refuse what does not
-fit in their own words. By default only one language takes all turns; LONG_CONVERSATIONS=1 for all.
+fit in their own words. All turns are taken in a long run alone.
 """
 
 import gc
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
+from tests.examples import PROFILE
 from tests.upstreams.asking import provider
 from tests.upstreams.vendor import TOOL, Vendor
 from tests.upstreams.vendor_anthropic import AnthropicVendor
@@ -29,19 +29,19 @@ from tests.upstreams.vendor_ollama import OllamaVendor
 from tests.upstreams.vendor_openai import ChatVendor, ResponsesVendor
 
 WINDOW, ALL, SOME = 4096, 2000, 150
+TURNS = ALL if PROFILE == "long" else SOME
 QUARTERS = 4
-EVERY_TURN = bool(os.environ.get("LONG_CONVERSATIONS"))
 READ = ToolSpec(
     TOOL,
     "Read a file and return its text with numbers of lines.",
     {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
-VENDORS: dict[str, tuple[Callable[[], Vendor], dict[str, Any], int]] = {
-    "openai": (lambda: ChatVendor(WINDOW, 0.45, 50), {"dialect": "strict"}, ALL),
-    "openai-responses": (lambda: ResponsesVendor(WINDOW, 0.16, 50), {"context_size": WINDOW}, SOME),
-    "anthropic": (lambda: AnthropicVendor(WINDOW, 0.4, 50), {}, SOME),
-    "gemini": (lambda: GeminiVendor(WINDOW, 0.2, 50), {}, SOME),
-    "ollama": (lambda: OllamaVendor(WINDOW, 0.3, 50), {}, SOME),
+VENDORS: dict[str, tuple[Callable[[], Vendor], dict[str, Any]]] = {
+    "openai": (lambda: ChatVendor(WINDOW, 0.45, 50), {"dialect": "strict"}),
+    "openai-responses": (lambda: ResponsesVendor(WINDOW, 0.16, 50), {"context_size": WINDOW}),
+    "anthropic": (lambda: AnthropicVendor(WINDOW, 0.4, 50), {}),
+    "gemini": (lambda: GeminiVendor(WINDOW, 0.2, 50), {}),
+    "ollama": (lambda: OllamaVendor(WINDOW, 0.3, 50), {}),
 }
 
 
@@ -117,15 +117,16 @@ class Talk:
         return True
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", VENDORS)
 async def test_a_conversation_never_ends(kind: str) -> None:
     """No invalid request, no error, no growth, and late turns cost what early ones did.
 
     Evictions come seldom: what vendors have read is of use again in most turns.
     """
-    make, settings, turns = VENDORS[kind]
-    turns = ALL if EVERY_TURN else turns
+    make, settings = VENDORS[kind]
+    turns = TURNS
     vendor = make()
     async with Upstream(vendor) as upstream:
         backend = await provider(kind, upstream.url, model=vendor.model, **settings)

@@ -72,6 +72,7 @@ def places(stream: bytes, name: str) -> list[int]:
     return sorted((around & {*whole}) | {*some(whole, name, len(whole) // 8)})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # some thousand requests in a long run
 @pytest.mark.parametrize("subject", wired(Scenario.CUT), ids=repr)
 async def test_cut_at_any_byte(subject: WireSubject) -> None:

@@ -81,6 +81,7 @@ def test_output_means_what_was_recorded(case: Case) -> None:
     assert all(part in told for part, told in zip(case.problems, outcome.problems, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases())
 def test_cutting_the_output_changes_nothing(case: Case) -> None:
     whole = case.parse(case.text)
