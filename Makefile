@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 QUICK := $(wildcard tests/agents tests/config tests/memory tests/turn tests/test_[eim]*.py \
 	tests/test_transcript*.py tests/backends/inprocess tests/backends/output \
-	tests/tools/permissions tests/tools/shell)
+	tests/tools/permissions tests/tools/shell/test_[acgilmnopqrsuvwx]*.py)
 
 .PHONY: help chat serve test quick search soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 
@@ -26,7 +26,7 @@ test: .venv-dev      ## set up what is missing, then run all tests (offline)
 	@$(BIN)/pytest $(PARALLEL)
 
 quick: .venv-dev     ## the tests that need no model, no socket and no terminal
-	@$(BIN)/pytest $(PARALLEL) --pure $(QUICK)
+	@$(BIN)/pytest $(PARALLEL) --pure -m "not long" $(QUICK)
 
 search: .venv-dev    ## try new examples of the properties in QUICK (SEED repeats a search)
 	@echo "make search SEED=$(SEED)"

@@ -104,12 +104,12 @@ def pattern_words(pattern: str) -> list[Word]:
         if char == quote:
             quote = ""
         elif quote == "'":
-            word = [*(word or []), (char, True)]
+            word = _add(word, char, quoted=True)
         elif char == "\\" and index < len(pattern):
-            word = [*(word or []), (pattern[index], True)]
+            word = _add(word, pattern[index], quoted=True)
             index += 1
         elif quote:
-            word = [*(word or []), (char, True)]
+            word = _add(word, char, quoted=True)
         elif char in "'\"":
             quote, word = char, word or []
         elif char.isspace():
@@ -117,8 +117,15 @@ def pattern_words(pattern: str) -> list[Word]:
                 words.append(word)
             word = None
         else:
-            word = [*(word or []), (char, False)]
+            word = _add(word, char, quoted=False)
     return [*words, word] if word is not None else words
+
+
+def _add(word: Word | None, char: str, *, quoted: bool) -> Word:
+    """The word with one more character; a list that grows in place, for words may be very long."""
+    grown = [] if word is None else word
+    grown.append((char, quoted))
+    return grown
 
 
 def _is_read(word: Word) -> list[bool]:
