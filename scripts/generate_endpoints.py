@@ -7,12 +7,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.scripted import Script, ScriptedBackend
+from shepherd.conversation.shared.session import SharedConversation
 from shepherd.messages import JsonObject
 from shepherd.server.app import create_app, create_conversation_app
-from shepherd.server.conversation.shared import SharedConversation
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.routes.cli import DecisionBody, PromptBody
 from shepherd.server.routes.tools import ExecuteRequest
+from shepherd.server.shared.routes import DecisionBody, PromptBody
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover

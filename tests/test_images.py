@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shepherd.images
-from shepherd.cli.images import load_image
 from shepherd.cli.repl.export import as_json, as_markdown
+from shepherd.cli.terminal.attachments import load_image
 from shepherd.errors import ImageError
 from shepherd.images import (
     MEDIA_TYPES,

@@ -33,10 +33,10 @@ class Ours(Client):
     """ApiBackend, with a callback that only notes the time."""
 
     def __init__(self, wire: str, url: str) -> None:
+        from shepherd.backends.api.adapter import ModelTraits
+        from shepherd.backends.api.adapters import base_url_for, wire_for
         from shepherd.backends.api.backend import ApiBackend
-        from shepherd.backends.api.endpoint import Endpoint
-        from shepherd.backends.api.wire import ModelTraits
-        from shepherd.backends.api.wires import base_url_for, wire_for
+        from shepherd.backends.api.http.endpoint import Endpoint
         from shepherd.events import TEXT_EVENTS
         from shepherd.messages import Message, ToolSpec
         from shepherd.session import Session

@@ -1,7 +1,6 @@
 """Models that work for another model: each other provider is a tool, `ask_NAME`."""
 
 from shepherd.agents.ask import Asking, AskProvider
-from shepherd.agents.backends import AskedBackends
-from shepherd.agents.names import tool_names
+from shepherd.agents.backends import AskedBackends, tool_names
 
 __all__ = ["AskProvider", "AskedBackends", "Asking", "tool_names"]

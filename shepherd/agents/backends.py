@@ -1,7 +1,8 @@
 """The backends of providers that are asked: opened at the first question, kept for the next."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 
 from shepherd.backends.base import Backend
 
@@ -41,3 +42,25 @@ class AskedBackends:
         backend = self._backends.pop(provider, None)
         if backend is not None:
             await backend.aclose()
+
+
+PREFIX = "ask_"
+
+
+def tool_names(providers: Iterable[str]) -> dict[str, str]:
+    """A tool's name for each of all providers, by the provider's name.
+
+    Every API takes it. Two names that differ in signs only get a number behind: always the same
+    one, whichever of the providers answers.
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for provider in sorted(providers):
+        base = name = PREFIX + re.sub(r"[^a-z0-9]", "_", provider)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken.add(name)
+        names[provider] = name
+    return names

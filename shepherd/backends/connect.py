@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from shepherd.backends.api.adapter import ModelTraits, Wire
+from shepherd.backends.api.adapters import base_url_for, wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.client import ApiClient, ClientOptions
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.rate import RateLimits
-from shepherd.backends.api.retry import RetryPolicy
+from shepherd.backends.api.http.client import ApiClient, ClientOptions
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.rate import RateLimits
+from shepherd.backends.api.http.retry import RetryPolicy
 from shepherd.backends.api.window import Window, list_models
-from shepherd.backends.api.wire import ModelTraits, Wire
-from shepherd.backends.api.wires import base_url_for, wire_for
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shepherd import __version__
-from shepherd.cli.errors import UsageError
+from shepherd.cli.terminal.errors import UsageError
 from shepherd.errors import ShepherdError
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -59,7 +59,7 @@ def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
 
 def _tell(problem: object) -> None:
     """The message on stderr; names in it may come from files that others wrote."""
-    from shepherd.cli.repl.clean import clean
+    from shepherd.cli.terminal.sanitize import clean
 
     sys.stderr.write(f"shepherd: {clean(str(problem))}\n")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.base import Backend, Parallel
-from shepherd.cli.assemble import Assembly, assemble
-from shepherd.cli.errors import UsageError
-from shepherd.cli.models import model_of_flags
 from shepherd.cli.request import Launch
+from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
+from shepherd.conversation.conversation import Assembly, assemble
+from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import ConfigError
 from shepherd.messages import Message
 
@@ -34,7 +34,7 @@ def launch(request: Launch) -> int:
 
         return asyncio.run(_ended_by_signals(run_connected(config, cwd, request)))
     if request.cliserver:
-        from shepherd.cli.cliserve import serve_conversation
+        from shepherd.cli.serve.shared import serve_conversation
 
         providers = ProviderBook.from_env(os.environ, request.given)
         serving = serve_conversation(
@@ -42,7 +42,7 @@ def launch(request: Launch) -> int:
         )
         return asyncio.run(serving)
     if request.server:
-        from shepherd.cli.serve import serve_config
+        from shepherd.cli.serve.http import serve_config
 
         providers = ProviderBook.from_env(os.environ, request.given)
         return asyncio.run(serve_config(config, cwd, providers, insecure=request.insecure))
@@ -84,7 +84,7 @@ async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
 
 async def _frontend(assembly: Assembly, request: Launch) -> int:
     if request.json_lines:
-        from shepherd.cli.jsonlines import run_json_lines
+        from shepherd.cli.batch.jsonlines import run_json_lines
 
         return await run_json_lines(assembly, request.prompt)
     if request.prompt is not None or request.images or not sys.stdin.isatty():
@@ -95,8 +95,8 @@ async def _frontend(assembly: Assembly, request: Launch) -> int:
 
 
 async def _answer(assembly: Assembly, request: Launch) -> int:
-    from shepherd.cli.images import load_images
-    from shepherd.cli.oneshot import read_piped, run_oneshot, with_context
+    from shepherd.cli.batch.oneshot import read_piped, run_oneshot, with_context
+    from shepherd.cli.terminal.attachments import load_images
 
     images = load_images(request.images)
     prompt = with_context(request.prompt or "", read_piped())

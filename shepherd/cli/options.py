@@ -11,17 +11,17 @@ from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.memory import memory
-from shepherd.cli.commands.model import model as model_command
-from shepherd.cli.commands.provider import do_in_shell
-from shepherd.cli.commands.provider import provider as provider_commands
+from shepherd.cli.commands.models.options import model as model_command
+from shepherd.cli.commands.providers.ephemeral import given_provider, model_overrides
+from shepherd.cli.commands.providers.options import do_in_shell
+from shepherd.cli.commands.providers.options import provider as provider_commands
 from shepherd.cli.commands.sessions import sessions
-from shepherd.cli.ephemeral import given_provider, model_overrides
-from shepherd.cli.errors import UsageError
-from shepherd.cli.models import model_from_user
 from shepherd.cli.request import Launch, SessionStart
+from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.fields import first_name, parse_text
 from shepherd.config.layers import flag_layer
 from shepherd.config.sections import ApproveMode, AuthMode, SandboxMode
+from shepherd.conversation.model_choice import model_from_user
 from shepherd.errors import ConfigError
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"

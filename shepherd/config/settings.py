@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from shepherd.config.memory import MemorySection
 from shepherd.config.sampling import SamplingSection
 from shepherd.config.sections import (
     LlamaCppSection,
@@ -19,6 +19,29 @@ from shepherd.config.sections import (
     TerminalSection,
     ToolsSection,
 )
+
+
+class MemorySection(Section):
+    """What outlives a conversation's context: messages that left it, and facts."""
+
+    enabled: Annotated[
+        bool,
+        Field(
+            description="Keep what leaves a full context, and facts. Nothing is kept either when "
+            "`terminal.save_sessions` is off."
+        ),
+    ] = True
+    tools: Annotated[
+        Literal["auto", "on", "off"],
+        Field(
+            description="Offer the model `search_memory` and the tools for facts; `auto` does not "
+            "where a model was trained on a fixed list of tools, as the built-in one was."
+        ),
+    ] = "auto"
+    max_mib: Annotated[
+        int,
+        Field(ge=1, le=1_048_576, description="MiB of text that are kept; the oldest goes first."),
+    ] = 64
 
 
 class LayerName(StrEnum):

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from shepherd.backends.api.relay import FAILED, relay_code
+from shepherd.backends.api.http.relay import FAILED, relay_code
 from shepherd.errors import (
     BackendError,
     BusyError,

@@ -8,6 +8,7 @@ from shepherd.errors import ContextFullError
 from shepherd.eviction import message_groups, plan_eviction
 from shepherd.messages import Message
 from shepherd.session import Session
+from shepherd.tools.text import counted
 
 ANSWER_SHARE = 8
 """An eighth of the context is kept free for the answer, as long as something can be evicted."""
@@ -144,3 +145,16 @@ async def fit_result(session: Session, backend: Backend, message: Message) -> Me
     keep = max(0, len(message.content) * budget // tokens - 80)
     note = f"[cut to fit the context: {keep} of {len(message.content)} characters]"
     return replace(message, content=f"{message.content[:keep]}\n{note}")
+
+
+SEARCH_TOOL = "search_memory"
+"""With this tool the model finds again what left."""
+
+
+def eviction_notice(session: Session, count: int) -> str:
+    """The notice about the `count` oldest messages: that they left, and how they are found."""
+    text = f"Context full: {counted(count, 'old message')} left the conversation."
+    if session.archive is None or not session.archive.keeps:
+        return text
+    offered = any(tool.name == SEARCH_TOOL for tool in session.tools)
+    return f"{text} Kept: {SEARCH_TOOL if offered else '`shepherd memory search`'} finds them."

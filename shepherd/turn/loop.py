@@ -10,16 +10,15 @@ from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, u
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.turn.evicted import eviction_notice
 from shepherd.turn.fitting import (
+    eviction_notice,
     fit_result,
     has_room,
     make_room,
     result_bytes,
     room_for_answer,
 )
-from shepherd.turn.hints import ASKED_AGAIN, GIVEN_UP, HintGuard, hint
-from shepherd.turn.repetition import RepetitionGuard
+from shepherd.turn.repetition import ASKED_AGAIN, GIVEN_UP, HintGuard, RepetitionGuard, hint
 from shepherd.turn.stream import TurnStream
 
 INTERRUPTED = "Error: interrupted by the user"

@@ -3,7 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from shepherd.messages import ToolCall
+from shepherd.backends.base import Generation
+from shepherd.events import FinishReason
+from shepherd.messages import Message, ToolCall
+from shepherd.session import Session
 
 REMINDER = (
     "[This exact call was made {count} times; its result does not change. "
@@ -40,3 +43,34 @@ class RepetitionGuard:
 
 def _key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments_json}"
+
+
+HINT = (
+    "[No tool was run. {problems} Write the whole call again in the right form, "
+    "or answer in plain words if no call was meant.]"
+)
+ASKED_AGAIN = "A tool call could not be understood, so the model is asked again: {problems}"
+GIVEN_UP = "A tool call could not be understood and was not run: {problems}"
+
+
+@dataclass(slots=True)
+class HintGuard:
+    """How often a turn may still go on after a call that was not understood."""
+
+    left: int
+
+    def needed(self, session: Session, generation: Generation) -> bool:
+        """Whether `generation` is an answer that was meant to call a tool and did not."""
+        ended_well = generation.finish_reason is FinishReason.STOP
+        called = bool(generation.message.tool_calls)
+        return bool(session.tools and generation.problems) and ended_well and not called
+
+    def take(self) -> bool:
+        """Use up one hint; False when there is none left."""
+        self.left -= 1
+        return self.left >= 0
+
+
+def hint(generation: Generation) -> Message:
+    """The message that tells the model what was wrong."""
+    return Message.hint(HINT.format(problems=" ".join(generation.problems)))

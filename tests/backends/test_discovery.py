@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from shepherd.backends.discovery import discover
-from shepherd.cli.first_start import suggestions
+from shepherd.catalog.discovery import discover
+from shepherd.cli.repl.suggestions import suggestions
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook

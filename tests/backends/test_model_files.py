@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.model_files import DEEPEST, MOST_EFFORT, ModelFile, model_files
+from shepherd.catalog.model_files import DEEPEST, MOST_EFFORT, ModelFile, model_files
 from tests.backends.ggufs import gguf
 
 

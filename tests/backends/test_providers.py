@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.api.failures import Asked, refused, unreachable
-from shepherd.backends.api.wires import base_url_for, wire_for
+from shepherd.backends.api.adapters import base_url_for, wire_for
+from shepherd.backends.api.http.failures import Asked, refused, unreachable
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.connect import endpoint_of
 from shepherd.backends.fallback import Candidate, FallbackBackend

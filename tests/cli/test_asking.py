@@ -13,13 +13,13 @@ import pytest
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
+from shepherd.conversation.conversation import Assembly, assemble
 from shepherd.errors import ModelLoadError, UnreachableError
 from shepherd.events import EventCallback, unheard
 from shepherd.session import Session

@@ -8,11 +8,11 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.assemble import Assembly, assemble, build_registry
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
+from shepherd.conversation.conversation import Assembly, assemble, build_registry
 from shepherd.errors import ModelLoadError, SessionError, ShepherdError, UnreachableError
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.cli import checks
-from shepherd.cli.checks import State, check_all
+from shepherd.cli.commands import checks
+from shepherd.cli.commands.checks import State, check_all
 from shepherd.tools.sandbox.find import Attempt, Finding
 from tests.cli.program import SHEPHERD, Program
 from tests.patience import PATIENCE

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.images import load_images
-from shepherd.cli.jsonprotocol import InputError, UserInput, parse_input
+from shepherd.cli.batch.jsonprotocol import InputError, UserInput, parse_input
+from shepherd.cli.terminal.attachments import load_images
 from shepherd.errors import ImageError
 from shepherd.messages import Message
 from tests.cli.program import Program

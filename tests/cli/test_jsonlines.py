@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from shepherd.cli.jsonprotocol import InputError, Interrupt, UserInput, parse_input
+from shepherd.cli.batch.jsonprotocol import InputError, Interrupt, UserInput, parse_input
 from tests.cli.program import Program
 from tests.patience import PATIENCE
 

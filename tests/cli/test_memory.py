@@ -10,10 +10,10 @@ import pytest
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
+from shepherd.conversation.conversation import Assembly, assemble
 from shepherd.events import CallbackEvent, Topic
 from shepherd.memory import Place
 from shepherd.memory.text import OWN_TOOLS

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.hub import HubFile, Wanted, choose_files, parse_wanted
+from shepherd.catalog.hub import HubFile, Wanted, choose_files, parse_wanted
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
 from tests.cli.hub import Hub, hub

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.models import model_from_user
+from shepherd.conversation.model_choice import model_from_user
 from tests.cli.program import Program
 
 

@@ -4,7 +4,7 @@ import os
 import pty
 import subprocess
 
-from shepherd.cli.oneshot import PIPED_BYTES
+from shepherd.cli.batch.oneshot import PIPED_BYTES
 from tests.cli.program import SHEPHERD, Program
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shepherd.backends.cliclient.client import SharedSessionClient
-from shepherd.backends.cliclient.vocabulary import Event
+from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
+from shepherd.conversation.shared.protocol import Event
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.tools.permissions.approval import ScriptedApprover

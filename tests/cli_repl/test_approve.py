@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from shepherd.cli.approval.question import Answer, approval_question
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.approve import TerminalApprover
-from shepherd.cli.repl.paint import Painter
 from shepherd.cli.repl.plain import PlainSurface
-from shepherd.cli.repl.question import Answer, approval_question
-from shepherd.cli.repl.render import Renderer
-from shepherd.cli.repl.status import Status
-from shepherd.cli.repl.surface import Actions
+from shepherd.cli.terminal.paint import Painter
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice

@@ -2,8 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.images import described
-from shepherd.cli.repl.attach import attach_files, mentioned_paths, without_attachments
+from shepherd.cli.terminal.attachments import (
+    attach_files,
+    described,
+    mentioned_paths,
+    without_attachments,
+)
 from shepherd.tools.base import ToolContext
 from shepherd.tools.files.image import ReadImage
 from shepherd.tools.permissions.approval import DenyingApprover

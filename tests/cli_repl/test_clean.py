@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.repl.clean import clean, clean_chunk, one_line
+from shepherd.cli.terminal.sanitize import clean, clean_chunk, one_line
 from tests.cli_repl.texts import CUTS, HOSTILE, split
 
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.cli.repl.dialog import Dialog
-from shepherd.cli.repl.dialog_view import lay_out
-from shepherd.cli.repl.pager import Gutter, Pager
-from shepherd.cli.repl.question import QUIET_SECONDS, Answer, approval_question
+from shepherd.cli.approval.dialog import Dialog
+from shepherd.cli.approval.dialog_view import lay_out
+from shepherd.cli.approval.pager import Gutter, Pager
+from shepherd.cli.approval.question import QUIET_SECONDS, Answer, approval_question
 from shepherd.messages import ToolCall
 from shepherd.tools.permissions.approval import ApprovalRequest
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule

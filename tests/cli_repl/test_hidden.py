@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.repl.hidden import without_keys
+from shepherd.cli.terminal.read_key import without_keys
 
 KEY = "sk-1234567890"
 

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import example, given
 
-from shepherd.cli.repl.markdown_stream import Block, BlockKind, MarkdownStream
+from shepherd.cli.render.markdown_stream import Block, BlockKind, MarkdownStream
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
 
 

@@ -18,16 +18,16 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from pyte import modes
 
+from shepherd.cli.approval.document import Line
+from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Question
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.text_view import AnswerView
 from shepherd.cli.repl.complete import PromptCompleter
-from shepherd.cli.repl.document import Line
-from shepherd.cli.repl.paint import Painter
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.repl.question import QUIET_SECONDS, Answer, Entry, Question
-from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
-from shepherd.cli.repl.status import Status
-from shepherd.cli.repl.surface import Actions
-from shepherd.cli.repl.text_view import AnswerView
+from shepherd.cli.terminal.paint import Painter
 from shepherd.events import CallbackEvent
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
 from tests.examples import examples

@@ -2,8 +2,8 @@ import re
 
 from hypothesis import given
 
-from shepherd.cli.repl.paint import Painter, Piece
-from shepherd.cli.repl.text_view import AnswerView, ThinkingView
+from shepherd.cli.render.text_view import AnswerView, ThinkingView
+from shepherd.cli.terminal.paint import Painter, Piece
 from tests.cli_repl.texts import CUTS, HOSTILE, MARKDOWN, split
 
 WIDTH = 60

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import GenerationStats
-from shepherd.cli.repl.export import as_json, as_markdown, fenced
-from shepherd.cli.repl.paint import UNICODE, Painter
-from shepherd.cli.repl.status import Status, compact, status_text
-from shepherd.cli.repl.tool_view import (
+from shepherd.cli.render.status import Status, compact, status_text
+from shepherd.cli.render.tool_view import (
     MAX_DIFF_LINES,
     argument_summary,
     call_line,
     display_pieces,
     result_pieces,
 )
+from shepherd.cli.repl.export import as_json, as_markdown, fenced
+from shepherd.cli.terminal.paint import UNICODE, Painter
 from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.session import Session
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from shepherd.cli.repl.work import WorkQueue
+from shepherd.cli.repl.stage import WorkQueue
 
 
 class Log:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.registry import open_backend
-from shepherd.cli.assemble import Assembly, assemble
 from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
+from shepherd.conversation.conversation import Assembly, assemble
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream

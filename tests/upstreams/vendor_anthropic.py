@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shepherd.backends.api.wire import WireRequest
+from shepherd.backends.api.adapter import WireRequest
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_request
 from tests.backends.api.anthropic.streams import call, ended, started, text, thought

@@ -6,21 +6,26 @@ from typing import Self
 
 import httpx
 
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.client import ApiClient, ClientOptions
-from shepherd.backends.api.contact import Contact
-from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.adaptation import Known, learned
+from shepherd.backends.api.adapter import ModelTraits, Wire, WireRequest
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
-from shepherd.backends.api.failures import Failure, refused, unreachable
-from shepherd.backends.api.gate import Gate
-from shepherd.backends.api.lessons import Known, learned
+from shepherd.backends.api.history.prompted_tools import (
+    NOTICE,
+    as_counted,
+    as_sent,
+    message_as_counted,
+)
+from shepherd.backends.api.history.vision import check_shown, visible, visible_message
+from shepherd.backends.api.http.client import ApiClient, ClientOptions
+from shepherd.backends.api.http.contact import Contact
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.failures import Failure, refused, unreachable
 from shepherd.backends.api.overflow import Overflow
 from shepherd.backends.api.prefilled import ApiPrefilled, Prompt
-from shepherd.backends.api.reading import Reading
-from shepherd.backends.api.sight import check_shown, visible, visible_message
-from shepherd.backends.api.toolless import NOTICE, as_counted, as_sent, message_as_counted
+from shepherd.backends.api.stream.answer import Answer
+from shepherd.backends.api.stream.gate import Gate
+from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
-from shepherd.backends.api.wire import ModelTraits, Wire, WireRequest
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping
 
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
+from shepherd.session import Session
 
 _NEEDED = ("logit_bias", "ignore_eos", "logprobs")
 """Who asks for these counts on them; the others only shape the answer."""
@@ -30,3 +32,22 @@ def sampling_parameters(
         if value is not None and value != ():
             found[theirs] = [*value] if ours == "stop" else value
     return found
+
+
+NONE = "none"
+EFFORTS = (NONE, "minimal", "low", "medium", "high", "xhigh")
+"""From none at all up; no API has all of them."""
+
+BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 24_576, "xhigh": 32_000}
+"""In tokens, for models that want a number."""
+
+
+def thinks(session: Session, model: ModelTraits) -> bool:
+    """Whether the model is to think: by the provider's effort, else as the session has it."""
+    return model.effort != NONE if model.effort else session.thinking
+
+
+def nearest(effort: str, known: tuple[str, ...]) -> str:
+    """The one of the `known` efforts that is nearest to this one, the lower of two."""
+    place = EFFORTS.index(effort)
+    return min(known, key=lambda one: abs(EFFORTS.index(one) - place))

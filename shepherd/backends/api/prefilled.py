@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shepherd.backends.api.wire import Wire, WireRequest
+from shepherd.backends.api.adapter import Wire, WireRequest
 from shepherd.backends.base import Prefilled
 from shepherd.logprobs import TokenLogprob
 from shepherd.session import Session

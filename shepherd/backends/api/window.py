@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from shepherd.backends.api.client import ApiClient
-from shepherd.backends.api.wire import ModelEntry, ModelTraits, Wire
+from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire
+from shepherd.backends.api.http.client import ApiClient
 from shepherd.errors import BackendError, InvalidRequestError
 
 LEAST = 256

@@ -30,7 +30,7 @@ from shepherd.backends.llamacpp.sampling.recommended import recommended
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
-from shepherd.backends.sight import refuse_images
+from shepherd.backends.vision import refuse_images
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic

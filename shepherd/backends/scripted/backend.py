@@ -19,7 +19,7 @@ from shepherd.backends.scripted.script import (
     Script,
     Step,
 )
-from shepherd.backends.sight import refuse_images
+from shepherd.backends.vision import refuse_images
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message, ToolCall

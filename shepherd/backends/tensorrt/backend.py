@@ -12,10 +12,10 @@ from shepherd.backends.inprocess.room import check_room
 from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
 from shepherd.backends.inprocess.text_thread import TextThread
 from shepherd.backends.output import OutputFilter
-from shepherd.backends.sight import refuse_images
 from shepherd.backends.tensorrt.generating import Generating, Request
 from shepherd.backends.tensorrt.parameters import guide, sampling_params
 from shepherd.backends.tensorrt.seam import TokenEngine, TokenRequest, TokenStream
+from shepherd.backends.vision import refuse_images
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling

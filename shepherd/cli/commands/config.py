@@ -8,8 +8,8 @@ from typing import Annotated, cast
 
 import typer
 
-from shepherd.cli.errors import UsageError
-from shepherd.cli.repl.clean import clean
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import clean
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config

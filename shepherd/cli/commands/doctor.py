@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from shepherd.cli.repl.clean import clean
+from shepherd.cli.terminal.sanitize import clean
 
 if TYPE_CHECKING:
-    from shepherd.cli.checks import Check
+    from shepherd.cli.commands.checks import Check
 
 _WIDTH = 12
 
@@ -25,7 +25,7 @@ def doctor(
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network.
     """
-    from shepherd.cli.checks import State, check_all  # loads what it checks
+    from shepherd.cli.commands.checks import State, check_all  # loads what it checks
 
     overrides = cast(Mapping[str, object], context.obj)
     checks = check_all(Path.cwd(), os.environ, overrides)

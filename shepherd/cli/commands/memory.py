@@ -24,7 +24,7 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
 ) -> None:
     """What `search_memory` finds for the model here, the best first."""
-    from shepherd.cli.memory_view import hit_lines  # loads the tools
+    from shepherd.cli.commands.memory_view import hit_lines  # loads the tools
 
     project = _place().project
     for line in _with_memory(lambda memory: hit_lines(memory, " ".join(words), project)):
@@ -34,7 +34,7 @@ def search(
 @memory.command("facts")
 def facts() -> None:
     """The facts that hold in this project."""
-    from shepherd.cli.memory_view import fact_lines
+    from shepherd.cli.commands.memory_view import fact_lines
 
     project = _place().project
     for line in fact_lines(_with_memory(lambda memory: memory.facts(project))):
@@ -46,7 +46,7 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget everything, of all projects, for good."""
-    from shepherd.cli.memory_view import counts_line
+    from shepherd.cli.commands.memory_view import counts_line
 
     if not yes:
         typer.echo(counts_line(_with_memory(lambda memory: memory.counts())))

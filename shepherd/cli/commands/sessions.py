@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from shepherd.cli.errors import UsageError
-from shepherd.cli.repl.clean import clean, one_line
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import clean, one_line
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
 from shepherd.tools.text import counted

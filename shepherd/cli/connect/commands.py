@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from shepherd.backends.cliclient.client import SharedSessionClient
-from shepherd.cli.repl.clean import one_line
+from shepherd.cli.connect.client import SharedSessionClient
+from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.commands import Command, CommandTable
 from shepherd.cli.repl.commands.view import two_columns
-from shepherd.cli.repl.paint import BLANK_LINE, Piece
-from shepherd.cli.repl.surface import Surface
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal.sanitize import one_line
 
 _SHOWN = 60
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
-from shepherd.backends.cliclient.client import RemoteUpdate, SharedSessionClient
-from shepherd.backends.cliclient.vocabulary import Event, UpdateKind, to_event
+from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
+from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import FinishReason
 from shepherd.images import Image

@@ -1,25 +1,57 @@
 """The interactive terminal on a shared conversation."""
 
 import asyncio
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.backends.cliclient.client import SharedSessionClient
-from shepherd.backends.cliclient.vocabulary import UpdateKind, to_event
+from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.commands import remote_commands
 from shepherd.cli.connect.remote import RemoteSession
-from shepherd.cli.connect.viewer import ReplViewer
-from shepherd.cli.images import described
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.replay import show_last_exchanges
+from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import TerminalApprover
-from shepherd.cli.repl.attach import mentioned_images
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.paint import BLANK_LINE
-from shepherd.cli.repl.replay import show_last_exchanges
-from shepherd.cli.repl.status import Status, short_name
+from shepherd.cli.terminal.attachments import described, mentioned_images
+from shepherd.cli.terminal.paint import BLANK_LINE
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
+from shepherd.events import CallbackEvent
 from shepherd.images import Image
-from shepherd.messages import JsonObject, message_from_json
+from shepherd.messages import JsonObject, ToolCall, message_from_json
+
+
+@dataclass(frozen=True, slots=True)
+class ReplViewer:
+    """Shows the turns of all clients, with a line before those of others."""
+
+    renderer: Renderer
+
+    def event(self, event: Event, *, mine: bool) -> None:
+        """Show an event."""
+        self.renderer(*event)
+        kind, content, name, call_id = event
+        if kind is CallbackEvent.TOOL_CALL:
+            self.renderer.tool_started(ToolCall(call_id, name, json.loads(content)))
+
+    def prompt(self, text: str) -> None:
+        """Show what another client has sent."""
+        self.renderer.notice(f"another client: {text}", "user")
+
+    def waiting(self, position: int) -> None:
+        """Tell how many requests go first."""
+        self.renderer.activity.start(f"waiting, position {position} in the queue")
+
+    def ended(self, *, mine: bool) -> None:
+        """The turn is over."""
+        self.renderer.turn_over()
+
+    def notice(self, text: str) -> None:
+        """Show a line."""
+        self.renderer.notice(text, "warn")
 
 
 class RemoteRepl:

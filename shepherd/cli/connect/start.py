@@ -2,14 +2,63 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.backends.cliclient.client import SharedSessionClient
-from shepherd.cli.ask_key import STDIN, read_key
-from shepherd.cli.errors import UsageError
+from shepherd.cli.batch.line_approver import choose_approver
+from shepherd.cli.batch.oneshot import EXIT_CODES
+from shepherd.cli.batch.plain_output import PlainOutput
+from shepherd.cli.connect.client import SharedSessionClient
+from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.read_key import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.shared.protocol import Event
+from shepherd.images import Image
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionViewer:
+    """Shows what belongs to the question, and nothing else."""
+
+    output: PlainOutput
+
+    def event(self, event: Event, *, mine: bool) -> None:
+        """Show an event of this turn."""
+        if mine:
+            self.output.receive(*event)
+
+    def prompt(self, text: str) -> None:
+        """What others ask is not shown."""
+
+    def waiting(self, position: int) -> None:
+        """Say how long the queue is."""
+        self.output.note(f"shepherd: waiting; position {position} in the queue")
+
+    def ended(self, *, mine: bool) -> None:
+        """The asking task goes on by itself."""
+
+    def notice(self, text: str) -> None:
+        """Tell the user."""
+        self.output.note(f"shepherd: {text}")
+
+
+async def ask_once(client: SharedSessionClient, prompt: str, images: Sequence[Image] = ()) -> int:
+    """Ask, show the answer, return the exit code; raises ShepherdError, BrokenPipeError."""
+    output = PlainOutput(live=sys.stdout.isatty())
+    remote = RemoteSession(client, QuestionViewer(output), choose_approver())
+    async with remote.following():
+        try:
+            reason = await remote.ask(prompt, images)
+        finally:
+            output.finish()
+    if output.broken:
+        raise BrokenPipeError
+    return EXIT_CODES.get(reason, 0)
+
 
 KEY_VARIABLE = "SHEPHERD_API_KEY"
 
@@ -21,9 +70,9 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
         key = read_key("Key: ")
     async with SharedSessionClient(_base_url(request.connect), key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
-            from shepherd.cli.connect.question import ask_once
-            from shepherd.cli.images import load_images
-            from shepherd.cli.oneshot import read_piped, with_context
+            from shepherd.cli.batch.oneshot import read_piped, with_context
+            from shepherd.cli.connect.start import ask_once
+            from shepherd.cli.terminal.attachments import load_images
 
             images = load_images(request.images)
             prompt = with_context(request.prompt or "", read_piped())

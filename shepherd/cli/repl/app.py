@@ -5,16 +5,16 @@ import os
 from rich.text import Text
 
 from shepherd.backends.base import Backend
-from shepherd.cli.assemble import Assembly
-from shepherd.cli.first_start import suggestions
+from shepherd.cli.render.replay import show_last_exchanges
+from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.modes import ApproveSwitch
-from shepherd.cli.repl.paint import BLANK_LINE, Piece
-from shepherd.cli.repl.replay import show_last_exchanges
-from shepherd.cli.repl.status import Status, short_name
+from shepherd.cli.repl.suggestions import suggestions
 from shepherd.cli.repl.turns import NotSentError, Turns
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.conversation.conversation import Assembly
 from shepherd.errors import ShepherdError
 from shepherd.tools.permissions.policy import ApproveMode
 

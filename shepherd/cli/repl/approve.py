@@ -2,9 +2,9 @@
 
 import asyncio
 
-from shepherd.cli.repl.question import Answer, approval_question, choice_of
-from shepherd.cli.repl.render import Renderer
-from shepherd.cli.repl.surface import Surface
+from shepherd.cli.approval.question import Answer, approval_question, choice_of
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.surface import Surface
 from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 

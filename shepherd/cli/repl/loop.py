@@ -8,16 +8,15 @@ from typing import Any
 from rich.text import Text
 
 from shepherd import __version__
-from shepherd.cli.repl.clean import one_line
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.status import Status, status_text
+from shepherd.cli.render.surface import Actions, do_nothing
 from shepherd.cli.repl.commands.base import CommandTable, parse_command
-from shepherd.cli.repl.hidden import without_keys
-from shepherd.cli.repl.paint import Piece
-from shepherd.cli.repl.render import Renderer
 from shepherd.cli.repl.screen import Screen
-from shepherd.cli.repl.stage import build_surface
-from shepherd.cli.repl.status import Status, status_text
-from shepherd.cli.repl.surface import Actions, do_nothing
-from shepherd.cli.repl.work import WorkQueue
+from shepherd.cli.repl.stage import WorkQueue, build_surface
+from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.terminal.read_key import without_keys
+from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from shepherd.cli.repl.status import Status
-from shepherd.cli.repl.surface import Surface
+from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Surface
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.sandbox.sandbox import Sandbox
 

@@ -9,11 +9,11 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from shepherd.cli.repl.hidden import without_keys
-from shepherd.cli.repl.paint import Painter, Piece
-from shepherd.cli.repl.plain_question import ask_in_lines
-from shepherd.cli.repl.question import QUIET_SECONDS, Answer, Question
-from shepherd.cli.repl.surface import Actions
+from shepherd.cli.approval.plain_question import ask_in_lines
+from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
+from shepherd.cli.render.surface import Actions
+from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal.read_key import without_keys
 
 WIDTH = 100
 

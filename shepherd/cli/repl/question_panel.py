@@ -15,14 +15,13 @@ from prompt_toolkit.utils import get_cwidth
 from rich.cells import get_character_cell_size
 from rich.text import Text
 
-from shepherd.cli.repl.dialog import SENT, Dialog
-from shepherd.cli.repl.dialog_view import Frame, lay_out, preferred_rows
-from shepherd.cli.repl.keys import bind, more_follows
-from shepherd.cli.repl.pager import Gutter, Pager
-from shepherd.cli.repl.paint import UNICODE, Painter, Piece
+from shepherd.cli.approval.dialog import SENT, Dialog
+from shepherd.cli.approval.dialog_view import Frame, lay_out, preferred_rows
+from shepherd.cli.approval.pager import Gutter, Pager
+from shepherd.cli.approval.question import Answer, Question
+from shepherd.cli.repl.keys import bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.repl.question import Answer, Question
-from shepherd.cli.repl.typed_ahead import input_waiting
+from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
 
 OTHER_ROWS = 2
 """Rows of the screen that are not the question's: the blank line and the status."""

@@ -26,14 +26,13 @@ from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
-from shepherd.cli.repl.keys import global_keys, leave_prompt_keys, prompt_keys
-from shepherd.cli.repl.paint import Painter, Piece
+from shepherd.cli.approval.question import Answer, Question
+from shepherd.cli.render.surface import Actions
+from shepherd.cli.repl.keys import global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.repl.question import Answer, Question
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.resize import ResizingApplication
-from shepherd.cli.repl.surface import Actions
-from shepherd.cli.repl.typed_ahead import reading_keys
+from shepherd.cli.terminal.paint import Painter, Piece
 
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6

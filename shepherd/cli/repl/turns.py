@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
-from shepherd.backends.sight import cannot_see
-from shepherd.cli.assemble import Assembly
-from shepherd.cli.images import described
-from shepherd.cli.repl.attach import Attached, attach_files, mentioned_paths
-from shepherd.cli.repl.render import Renderer
-from shepherd.cli.repl.status import Status
+from shepherd.backends.vision import cannot_see
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.status import Status
+from shepherd.cli.terminal.attachments import Attached, attach_files, described, mentioned_paths
+from shepherd.conversation.conversation import Assembly
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolCall

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ExtraDelta,

@@ -7,7 +7,7 @@ fields), stop (with note), error (with status).
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ErrorDelta,

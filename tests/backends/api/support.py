@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shepherd.backends.api.adapter import ModelTraits, Wire
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.client import ClientOptions
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.retry import RetryPolicy, Timing
-from shepherd.backends.api.wire import ModelTraits, Wire
+from shepherd.backends.api.http.client import ClientOptions
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.retry import RetryPolicy, Timing
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ExtraDelta,
@@ -18,6 +17,7 @@ from shepherd.backends.api.wire import (
     UsageDelta,
     Wire,
 )
+from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.logprobs import TokenLogprob

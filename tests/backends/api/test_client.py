@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import ModelTraits, WireRequest
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.client import READ_SECONDS, new_http
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.rate import WINDOW, RateLimiter, RateLimits
-from shepherd.backends.api.retry import RetryPolicy, retry_after
-from shepherd.backends.api.wire import ModelTraits, WireRequest
+from shepherd.backends.api.http.client import READ_SECONDS, new_http
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.rate import WINDOW, RateLimiter, RateLimits
+from shepherd.backends.api.http.retry import RetryPolicy, retry_after
 from shepherd.events import Topic
 from tests.backends.api.plain_wire import PlainWire
 from tests.backends.api.support import Events, FakeTime, asking, options

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
 from tests.backends.api.plain_wire import PlainWire
 from tests.backends.api.support import options

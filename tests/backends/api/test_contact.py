@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.backends.api import contact
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.http import contact
+from shepherd.backends.api.http.endpoint import Endpoint
 from tests.backends.api.plain_wire import PlainWire
 from tests.backends.api.support import FakeTime, options
 from tests.backends.api.upstream import Reply, Upstream

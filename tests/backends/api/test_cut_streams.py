@@ -5,10 +5,10 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.framing import decoder_for
-from shepherd.backends.api.reading import Reading
-from shepherd.backends.api.wire import Framing
+from shepherd.backends.api.adapter import Framing
+from shepherd.backends.api.stream.answer import Answer
+from shepherd.backends.api.stream.framing import decoder_for
+from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import FinishReason
 from tests.backends.api.plain_wire import PlainDecoder, PlainWire

@@ -4,11 +4,11 @@ from typing import Any, get_args
 
 import pytest
 
+from shepherd.backends.api.adapter import ModelTraits, WireRequest
+from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.effort import EFFORTS, nearest
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits, WireRequest
-from shepherd.backends.api.wires import wire_for
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.parameters import EFFORTS, nearest
 from shepherd.config.providers import Effort, make_provider
 from shepherd.errors import ConfigError
 from shepherd.messages import JsonObject, Message, ToolSpec

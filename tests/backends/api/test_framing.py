@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.framing import LinesDecoder, StreamDecoder, StreamEvent, decoder_for
-from shepherd.backends.api.wire import Framing
+from shepherd.backends.api.adapter import Framing
+from shepherd.backends.api.stream.framing import (
+    LinesDecoder,
+    StreamDecoder,
+    StreamEvent,
+    decoder_for,
+)
 from shepherd.errors import UnreachableError
 
 LINES = st.sampled_from(

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from shepherd.backends.api.adapter import ModelTraits, Wire, WireRequest
+from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.history.vision import says_blind, visible
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
-from shepherd.backends.api.sight import says_blind, visible
-from shepherd.backends.api.wire import ModelTraits, Wire, WireRequest
-from shepherd.backends.api.wires import wire_for
 from shepherd.errors import ImageError, InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, ToolCall

@@ -19,9 +19,9 @@ from h2.events import RequestReceived
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.client import new_http
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.network import MOST_UNREAD, Network, Transport, in_words
+from shepherd.backends.api.http.client import new_http
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.network import MOST_UNREAD, Network, Transport, in_words
 from tests.backends.api.certificates import contexts
 
 PATIENCE = 30.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.quick_json import read, write, written
+from shepherd.backends.api.stream.quick_json import read, write, written
 
 LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
 VALUES = st.recursive(

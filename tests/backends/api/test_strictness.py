@@ -2,11 +2,11 @@
 
 import pytest
 
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI, PLAIN, TENSORRT
-from shepherd.backends.api.wire import ModelTraits
-from shepherd.backends.api.wires import wire_for
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.history.prompted_tools import as_counted, as_sent, says_toolless
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
-from shepherd.backends.api.toolless import as_counted, as_sent, says_toolless
-from shepherd.backends.api.wire import ModelTraits
-from shepherd.backends.api.wires import wire_for
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message, Role, ToolCall

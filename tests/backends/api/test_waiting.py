@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.reading import Reading
-from shepherd.backends.api.wire import Framing
+from shepherd.backends.api.adapter import Framing
+from shepherd.backends.api.stream.answer import Answer
+from shepherd.backends.api.stream.reading import Reading
 from shepherd.events import CallbackEvent
 from tests.backends.api.plain_wire import PlainDecoder, PlainWire
 from tests.backends.api.support import Events, FakeTime, asking

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.cliclient.client import RemoteUpdate, SharedSessionClient
-from shepherd.backends.cliclient.vocabulary import UpdateKind
+from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
-from shepherd.server.conversation.log import UpdateLog
 from shepherd.server.keys import KeyStore
 from tests.server.conversation.harness import PATIENCE, serving
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.cliclient.vocabulary import Event, from_event, to_event
+from shepherd.conversation.shared.protocol import Event, from_event, to_event
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.server.wire import to_json
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.reading import Reading
+from shepherd.backends.api.stream.answer import Answer
+from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.session import Session
 from tests.backends.api.support import Events

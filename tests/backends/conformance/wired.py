@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from shepherd.backends.api.adapter import ModelTraits, Wire
+from shepherd.backends.api.adapters import base_url_for, wire_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits, Wire
-from shepherd.backends.api.wires import base_url_for, wire_for
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.session import Session
 from tests.backends.api.support import FakeTime, options
 from tests.backends.api.upstream import Received, Reply, Upstream

@@ -12,10 +12,10 @@ import httpx
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.session import SharedConversation
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_conversation_app
-from shepherd.server.conversation.log import UpdateLog
-from shepherd.server.conversation.shared import SharedConversation
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shepherd.cli.connect.remote import approval_request
-from shepherd.server.conversation.approvals import AWAY_SECONDS
+from shepherd.conversation.shared.approvals import AWAY_SECONDS
 from shepherd.server.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until

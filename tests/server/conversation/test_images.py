@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.cliclient.client import SharedSessionClient
+from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.errors import InvalidRequestError
 from shepherd.images import MOST_BYTES, Image
 from tests.pictures import picture, png

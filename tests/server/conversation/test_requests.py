@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.server.conversation.prompts import MOST_WAITING
+from shepherd.conversation.shared.requests import MOST_WAITING
 from tests.server.conversation.harness import serving, until
 from tests.server.harness import HeldBackend
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.cliclient.vocabulary import UpdateKind
-from shepherd.server.conversation.log import UpdateLog
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.server.settings import ServerSettings
 from tests.server.conversation.harness import PATIENCE, Seen, Served, serving, until
 from tests.server.harness import HeldBackend

@@ -4,9 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shepherd.backends.api.anthropic.replay import CALL, TEXT, THINKING, keepsake
-from shepherd.backends.api.lenient import as_count, as_error_status, as_object, as_objects, as_text
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ErrorDelta,
@@ -17,6 +15,8 @@ from shepherd.backends.api.wire import (
     UsageDelta,
     WireDecoder,
 )
+from shepherd.backends.api.anthropic.replay import CALL, TEXT, THINKING, keepsake
+from shepherd.backends.api.coerce import as_count, as_error_status, as_object, as_objects, as_text
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 

@@ -1,7 +1,7 @@
 """The parameters of a request beside its conversation."""
 
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.dialect import Dialect
-from shepherd.backends.api.wire import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling

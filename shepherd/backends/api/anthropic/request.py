@@ -2,17 +2,32 @@
 
 from collections.abc import Sequence
 
-from shepherd.backends.api.anthropic.caching import mark
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.dialect import Dialect, dialect_of
 from shepherd.backends.api.anthropic.formats import enforced, in_words
 from shepherd.backends.api.anthropic.options import output_limit, sampling_of, tool_choice_of
 from shepherd.backends.api.anthropic.replay import assistant_blocks
 from shepherd.backends.api.anthropic.thinking import effort_of, keeps_thoughts, thinking_of
-from shepherd.backends.api.normalise import Rules, Turn, normalise, turns
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.history.normalise import Rules, Turn, normalise, turns
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import Session
+
+MOST_MARKS = 4
+"""How many marks the API takes in a request."""
+
+_MARK = {"type": "ephemeral"}
+
+
+def mark(
+    tools: Sequence[JsonObject], system: Sequence[JsonObject], messages: Sequence[JsonObject]
+) -> None:
+    """Put the marks into a request's parts: last tool, system, the last two turns of the user."""
+    users = [message["content"] for message in messages if message["role"] == "user"]
+    for blocks in (tools, system, *users[-2:]):
+        if blocks:
+            blocks[-1]["cache_control"] = dict(_MARK)
+
 
 ERROR_PREFIX = "Error:"
 """What the result of a tool that failed begins with."""

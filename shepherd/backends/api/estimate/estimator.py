@@ -8,7 +8,7 @@ from typing import TypeVar
 from shepherd.backends.api.estimate.features import Features, Measure, added
 from shepherd.backends.api.estimate.priors import DEFAULT, FamilyPrior
 from shepherd.backends.api.estimate.ratios import Ratios
-from shepherd.backends.api.tool_lists import PerToolList
+from shepherd.backends.api.history.schemas import PerToolList
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session
 

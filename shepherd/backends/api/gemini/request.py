@@ -1,12 +1,11 @@
 """A session as the body of a generateContent request."""
 
-from shepherd.backends.api.effort import thinks
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.gemini.contents import RULES, to_contents
 from shepherd.backends.api.gemini.schema import gemini_schema
 from shepherd.backends.api.gemini.traits import thinking_config
-from shepherd.backends.api.normalise import normalise
-from shepherd.backends.api.parameters import sampling_parameters
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.history.normalise import normalise
+from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.sampling import Sampling

@@ -2,7 +2,7 @@
 
 import re
 
-from shepherd.backends.api.effort import BUDGETS, nearest
+from shepherd.backends.api.parameters import BUDGETS, nearest
 from shepherd.messages import JsonObject
 
 _VERSION = re.compile(r"gemini-(\d+)")

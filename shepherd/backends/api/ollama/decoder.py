@@ -3,15 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shepherd.backends.api.lenient import (
-    as_count,
-    as_error_status,
-    as_object,
-    as_objects,
-    as_text,
-)
-from shepherd.backends.api.openai.logprobs import token_logprob
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ErrorDelta,
@@ -21,6 +13,14 @@ from shepherd.backends.api.wire import (
     UsageDelta,
     WireDecoder,
 )
+from shepherd.backends.api.coerce import (
+    as_count,
+    as_error_status,
+    as_object,
+    as_objects,
+    as_text,
+)
+from shepherd.backends.api.openai.logprobs import token_logprob
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 

@@ -1,12 +1,13 @@
 """The models that an Ollama server keeps: what is there, fetch one, put one out of memory."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import httpx
 
-from shepherd.backends.api.lenient import as_object, as_text
+from shepherd.backends.api.coerce import as_object, as_text
 from shepherd.backends.api.ollama.models import (
     LocalModel,
     PullProgress,
@@ -141,3 +142,38 @@ def _object(text: str) -> JsonObject:
         return as_object(json.loads(text))
     except ValueError:
         return {}
+
+
+TRIES = 5
+"""So often a connection may be lost before anything more has come."""
+
+GOING_ON = "the connection broke off; going on"
+"""The status of the step that is told then."""
+
+
+async def pull_on(
+    manager: OllamaManager, model: str, *, pause: float = 0.2
+) -> AsyncGenerator[PullProgress, None]:
+    """As `OllamaManager.pull`, which is begun again if it had begun and breaks off.
+
+    `pause` in seconds is before the first time; it doubles while nothing more comes.
+    """
+    most: dict[str, int] = {}
+    tries = 0
+    while True:
+        begun = bool(tries)
+        try:
+            async with aclosing(manager.pull(model)) as steps:
+                async for step in steps:
+                    begun = True
+                    if step.completed > most.get(step.digest, 0):
+                        most[step.digest] = step.completed
+                        tries = 0
+                    yield step
+            return
+        except UnreachableError:
+            tries += 1
+            if not begun or tries >= TRIES:
+                raise
+        yield PullProgress(GOING_ON)
+        await asyncio.sleep(pause * 2 ** (tries - 1))

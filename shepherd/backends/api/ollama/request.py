@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from shepherd.backends.api.effort import nearest, thinks
-from shepherd.backends.api.lenient import as_object
-from shepherd.backends.api.normalise import Rules, normalise
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.coerce import as_object
+from shepherd.backends.api.history.normalise import Rules, normalise
+from shepherd.backends.api.history.schemas import without_references
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
-from shepherd.backends.api.parameters import sampling_parameters
-from shepherd.backends.api.schemas import without_references
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
-from shepherd.backends.api.wire import ModelEntry
+from shepherd.backends.api.adapter import ModelEntry
+from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
 
 DEFAULT_NUM_CTX = 8192

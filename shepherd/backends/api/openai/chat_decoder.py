@@ -2,12 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
-from shepherd.backends.api.openai.chat_calls import CallSlots
-from shepherd.backends.api.openai.details import ThoughtDetails, detail_text
-from shepherd.backends.api.openai.errors import error_delta
-from shepherd.backends.api.openai.logprobs import token_logprobs
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     Delta,
     ExtraDelta,
     StopDelta,
@@ -16,6 +11,10 @@ from shepherd.backends.api.wire import (
     UsageDelta,
     WireDecoder,
 )
+from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.openai.chat_calls import CallSlots, ThoughtDetails, detail_text
+from shepherd.backends.api.openai.errors import error_delta
+from shepherd.backends.api.openai.logprobs import token_logprobs
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 

@@ -1,7 +1,7 @@
 """Errors in the middle of a stream."""
 
-from shepherd.backends.api.lenient import as_count, as_object, as_text
-from shepherd.backends.api.wire import ErrorDelta
+from shepherd.backends.api.adapter import ErrorDelta
+from shepherd.backends.api.coerce import as_count, as_object, as_text
 from shepherd.messages import JsonObject
 
 _STATUSES = (

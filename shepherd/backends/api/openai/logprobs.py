@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from shepherd.backends.api.lenient import as_objects, as_text
+from shepherd.backends.api.coerce import as_objects, as_text
 from shepherd.logprobs import Chance, TokenLogprob
 from shepherd.messages import JsonObject
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from shepherd.backends.api.effort import EFFORTS, NONE, nearest
-from shepherd.backends.api.lenient import (
+from shepherd.backends.api.adapter import ModelEntry
+from shepherd.backends.api.coerce import (
     as_count,
     as_flag,
     as_object,
@@ -12,7 +12,7 @@ from shepherd.backends.api.lenient import (
     as_text,
     as_texts,
 )
-from shepherd.backends.api.wire import ModelEntry
+from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
 from shepherd.messages import JsonObject
 
 _SERIES_O = re.compile(r"o\d+(?!\w)")

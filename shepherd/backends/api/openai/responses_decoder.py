@@ -4,12 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shepherd.backends.api.lenient import as_count, as_object, as_objects, as_text
-from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
-from shepherd.backends.api.openai.errors import error_delta
-from shepherd.backends.api.openai.logprobs import token_logprob
-from shepherd.backends.api.openai.responses_request import kept_item
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ExtraDelta,
@@ -19,6 +14,11 @@ from shepherd.backends.api.wire import (
     UsageDelta,
     WireDecoder,
 )
+from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
+from shepherd.backends.api.openai.errors import error_delta
+from shepherd.backends.api.openai.logprobs import token_logprob
+from shepherd.backends.api.openai.responses_request import kept_item
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from shepherd.cli.assemble import Assembly
+from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.modes import ApproveSwitch
-from shepherd.cli.repl.paint import BLANK_LINE, Piece
-from shepherd.cli.repl.render import Renderer
-from shepherd.cli.repl.status import Status
-from shepherd.cli.repl.surface import Surface
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.conversation.conversation import Assembly
 
 _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 

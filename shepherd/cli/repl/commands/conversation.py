@@ -4,11 +4,11 @@ import asyncio
 
 from rich.text import Text
 
-from shepherd.cli.repl.clean import clean
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_context
 from shepherd.cli.repl.export import save_conversation
+from shepherd.cli.terminal.sanitize import clean
 
 
 def conversation_commands(context: CommandContext) -> list[Command]:

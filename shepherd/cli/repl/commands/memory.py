@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from shepherd.cli.memory_view import counts_line, fact_lines, hit_lines
+from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.errors import MemoryStoreError
 from shepherd.memory import Memory, Place

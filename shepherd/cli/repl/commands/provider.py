@@ -5,12 +5,12 @@ import shlex
 
 from rich.text import Text
 
-from shepherd.cli.errors import UsageError
-from shepherd.cli.provider_view import ADD_OPTIONS, summary
-from shepherd.cli.repl.clean import clean, one_line
+from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.provider_talk import PromptTalk
 from shepherd.cli.repl.commands.view import two_columns
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import clean, one_line
 from shepherd.config.providers import LOCAL, Provider
 from shepherd.errors import ConfigError
 
@@ -72,7 +72,7 @@ class _Provider:
             self._context.renderer.error(str(error))
 
     async def _do(self, words: list[str]) -> None:
-        from shepherd.cli.commands.provider import read_command  # loads typer
+        from shepherd.cli.commands.providers.options import read_command  # loads typer
 
         action = read_command(words, "/provider")
         if isinstance(action, str):

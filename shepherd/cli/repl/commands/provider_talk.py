@@ -4,10 +4,10 @@ import sys
 
 from rich.text import Text
 
-from shepherd.cli.repl.clean import clean
 from shepherd.cli.repl.commands.base import CommandContext
-from shepherd.cli.repl.commands.switch import switch
-from shepherd.cli.repl.paint import BLANK_LINE, Piece
+from shepherd.cli.repl.commands.model import switch
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal.sanitize import clean
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import LOCAL
 

@@ -6,10 +6,10 @@ from itertools import islice
 
 from rich.text import Text
 
-from shepherd.cli.repl.clean import one_line
+from shepherd.cli.render.replay import show_last_exchanges
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
-from shepherd.cli.repl.replay import show_last_exchanges
+from shepherd.cli.terminal.sanitize import one_line
 from shepherd.errors import SessionError
 from shepherd.tools.text import counted
 from shepherd.transcript import SessionStore, SessionSummary

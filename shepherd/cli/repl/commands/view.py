@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli.repl.clean import one_line
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
+from shepherd.cli.terminal.sanitize import one_line
 from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.text import counted
 

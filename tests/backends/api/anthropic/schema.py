@@ -19,7 +19,7 @@ from anthropic.types.beta import message_create_params as beta
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import SchemaValidator
 
-from shepherd.backends.api.wire import WireRequest
+from shepherd.backends.api.adapter import WireRequest
 from shepherd.messages import JsonObject
 
 _BLOCKS: dict[str, Any] = {

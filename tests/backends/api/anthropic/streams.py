@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import Delta
+from shepherd.backends.api.adapter import Delta
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event
 

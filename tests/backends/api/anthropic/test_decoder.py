@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     ErrorDelta,
     ExtraDelta,
@@ -15,6 +14,7 @@ from shepherd.backends.api.wire import (
     ThinkingDelta,
     UsageDelta,
 )
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event

@@ -1,9 +1,9 @@
 """A turn with tools and thoughts through the whole backend, over real HTTP."""
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session

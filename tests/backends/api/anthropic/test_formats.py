@@ -7,9 +7,9 @@ from anthropic import transform_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.backends.api.anthropic.formats import enforced
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

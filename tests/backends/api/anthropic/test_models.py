@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from anthropic.types import ModelInfo
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import ModelEntry
+from shepherd.backends.api.adapter import ModelEntry
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.messages import JsonObject
 
 WIRE = AnthropicWire()

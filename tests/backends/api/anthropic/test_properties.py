@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.backends.api.anthropic.replay import THOUGHTS
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import ModelTraits
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
 from tests.backends.api.anthropic.schema import check_request

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import ModelTraits, WireRequest
+from shepherd.backends.api.adapter import ModelTraits, WireRequest
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling

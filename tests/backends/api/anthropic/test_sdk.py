@@ -9,10 +9,10 @@ from anthropic.types import ParsedMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.backends.api.anthropic.replay import assistant_blocks
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.assemble import Answer
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec

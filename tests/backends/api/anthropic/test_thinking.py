@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.api.anthropic.wire import AnthropicWire
-from shepherd.backends.api.wire import ModelTraits, WireRequest
+from shepherd.backends.api.adapter import ModelTraits, WireRequest
+from shepherd.backends.api.anthropic.adapter import AnthropicWire
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec, message_from_json
 from shepherd.messages import message_to_json as to_json
 from shepherd.sampling import Sampling

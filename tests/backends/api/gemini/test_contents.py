@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.assemble import Answer
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.gemini.adapter import GeminiWire
 from shepherd.backends.api.gemini.contents import SKIP_SIGNATURE
-from shepherd.backends.api.gemini.wire import GeminiWire
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
 from shepherd.events import unheard
 from shepherd.messages import JsonObject, Message, ToolCall

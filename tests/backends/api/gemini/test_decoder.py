@@ -6,9 +6,7 @@ from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.gemini.decoder import GeminiDecoder
-from shepherd.backends.api.gemini.wire import GeminiWire
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ErrorDelta,
@@ -18,6 +16,8 @@ from shepherd.backends.api.wire import (
     ThinkingDelta,
     UsageDelta,
 )
+from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.gemini.decoder import GeminiDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

@@ -1,9 +1,9 @@
 """Gemini through the backend; see tests/backends/conformance for what holds for all."""
 
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.gemini.wire import GeminiWire
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message
 from tests.backends.api.gemini.official import check_body, chunk

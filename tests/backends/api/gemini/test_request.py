@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from shepherd.backends.api.gemini.wire import GeminiWire
-from shepherd.backends.api.wire import Framing, ModelEntry, ModelTraits, WireRequest
+from shepherd.backends.api.adapter import Framing, ModelEntry, ModelTraits, WireRequest
+from shepherd.backends.api.gemini.adapter import GeminiWire
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling

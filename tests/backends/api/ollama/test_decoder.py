@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.ollama.decoder import OllamaDecoder
-from shepherd.backends.api.wire import (
+from shepherd.backends.api.adapter import (
     CallDelta,
     Delta,
     ErrorDelta,
@@ -17,6 +16,7 @@ from shepherd.backends.api.wire import (
     ThinkingDelta,
     UsageDelta,
 )
+from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.events import FinishReason
 from shepherd.logprobs import Chance, TokenLogprob
 from shepherd.messages import JsonObject

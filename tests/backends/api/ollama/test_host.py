@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.ollama.host import HERE, adding_command, ollama_url
+from shepherd.catalog.ollama import HERE, adding_command, ollama_url
 from shepherd.config.providers import make_provider
 
 

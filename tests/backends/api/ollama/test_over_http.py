@@ -2,10 +2,10 @@
 
 import pytest
 
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.ollama.wire import OllamaWire
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.ollama.adapter import OllamaWire
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message

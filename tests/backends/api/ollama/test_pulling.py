@@ -3,9 +3,8 @@
 import httpx
 import pytest
 
-from shepherd.backends.api.ollama.manage import OllamaManager
+from shepherd.backends.api.ollama.manage import GOING_ON, TRIES, OllamaManager, pull_on
 from shepherd.backends.api.ollama.models import PullProgress
-from shepherd.backends.api.ollama.pulling import GOING_ON, TRIES, pull_on
 from shepherd.errors import InvalidRequestError, UnreachableError
 from tests.backends.api.ollama.managed import STEPS
 from tests.backends.api.upstream import Reply, Upstream

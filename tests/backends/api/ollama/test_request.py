@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from shepherd.backends.api.adapter import Framing, ModelTraits, WireRequest
+from shepherd.backends.api.ollama.adapter import OllamaWire
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
-from shepherd.backends.api.ollama.wire import OllamaWire
-from shepherd.backends.api.wire import Framing, ModelTraits, WireRequest
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling

@@ -3,11 +3,11 @@
 import pytest
 from ollama import ListResponse, ProcessResponse, ShowResponse
 
+from shepherd.backends.api.adapter import ModelEntry, ModelTraits, WireRequest
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.ollama.adapter import OllamaWire
 from shepherd.backends.api.ollama.window import LARGEST_UNASKED
-from shepherd.backends.api.ollama.wire import OllamaWire
-from shepherd.backends.api.wire import ModelEntry, ModelTraits, WireRequest
 from shepherd.messages import JsonObject
 from tests.backends.api.support import options
 from tests.backends.api.upstream import Received, Reply, Upstream

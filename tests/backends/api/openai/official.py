@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import ConfigDict, TypeAdapter
 
-from shepherd.backends.api.wire import Delta, WireDecoder
+from shepherd.backends.api.adapter import Delta, WireDecoder
 from shepherd.messages import JsonObject
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED, ChatDecoder
-from shepherd.backends.api.wire import StopDelta, TextDelta, UsageDelta
 from shepherd.events import FinishReason
 from shepherd.logprobs import Chance, TokenLogprob
 from shepherd.messages import JsonObject

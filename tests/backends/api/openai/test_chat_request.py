@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from shepherd.backends.api.openai.chat_wire import chat_wire
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.openai.chat_adapter import chat_wire
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -18,7 +19,6 @@ from shepherd.backends.api.openai.dialects import (
     TENSORRT,
     Dialect,
 )
-from shepherd.backends.api.wire import ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling

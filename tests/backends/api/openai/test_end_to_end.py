@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from bench.peers import Load, llama_server
+from shepherd.backends.api.adapter import ModelTraits, Wire
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.endpoint import Endpoint
-from shepherd.backends.api.openai.chat_wire import chat_wire
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.openai.chat_adapter import chat_wire
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI
-from shepherd.backends.api.openai.responses_wire import OpenAIResponsesWire
-from shepherd.backends.api.wire import ModelTraits, Wire
+from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesWire
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message

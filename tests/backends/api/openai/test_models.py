@@ -2,7 +2,9 @@
 
 import pytest
 
-from shepherd.backends.api.openai.chat_wire import chat_wire
+from shepherd.backends.api.adapter import ModelEntry
+from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.openai.chat_adapter import chat_wire
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -16,8 +18,6 @@ from shepherd.backends.api.openai.dialects import (
     dialect_of,
 )
 from shepherd.backends.api.openai.models import gpt_version, needs_responses, parse_models, reasons
-from shepherd.backends.api.wire import ModelEntry
-from shepherd.backends.api.wires import wire_for
 from shepherd.messages import JsonObject
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.api.adapter import ModelTraits, StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
+from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesWire
 from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
-from shepherd.backends.api.openai.responses_wire import OpenAIResponsesWire
-from shepherd.backends.api.wire import ModelTraits, StopDelta, TextDelta, UsageDelta
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

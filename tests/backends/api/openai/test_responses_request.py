@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from shepherd.backends.api.openai.responses_wire import OpenAIResponsesWire
-from shepherd.backends.api.wire import ModelTraits
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesWire
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.sampling import Sampling

@@ -5,7 +5,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 
-from shepherd.backends.api.wire import WireRequest
+from shepherd.backends.api.adapter import WireRequest
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event, check_request
 from tests.backends.api.anthropic.streams import call, started, text, thought

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from openai import AsyncOpenAI
 
-from shepherd.backends.api.wire import Wire
-from shepherd.backends.api.wires import wire_for
+from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapters import wire_for
 from shepherd.messages import JsonObject
 from tests.backends.api.openai.official import chunk, valid_chat
 from tests.backends.api.openai.official import said as delta

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from shepherd.backends.api.wire import Wire
-from shepherd.backends.api.wires import wire_for
+from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapters import wire_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Received, Reply
 from tests.backends.conformance.language import compact

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import httpx
 
-from shepherd.backends.api.wire import Wire
-from shepherd.backends.api.wires import wire_for
+from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.base import Prefilled
 from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
 from shepherd.errors import BackendError, BusyError, ModelLoadError

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from shepherd.backends.api.wire import Wire
-from shepherd.backends.api.wires import wire_for
+from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapters import wire_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply
 from tests.backends.conformance.language import sse

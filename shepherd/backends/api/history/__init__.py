@@ -1,0 +1,1 @@
+"""A conversation made fit for an API that takes less than a session holds."""

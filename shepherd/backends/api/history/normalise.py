@@ -1,0 +1,182 @@
+"""A conversation as every API takes it, whatever happened to its history before.
+
+Appending to the history only appends to what comes out, so that an upstream's prompt cache hits.
+Only the last group may still change: results that come in replace their stand-ins, and what is
+merged or added at the end goes on. No text is lost but the reasoning of a message that has
+neither text nor calls, and text that is only blanks. Images go with messages of the user alone:
+those of results follow behind the results, elsewhere they become text.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+
+from shepherd.backends.api.history.call_names import CallNames
+from shepherd.backends.api.history.sanitize import clean_text
+from shepherd.messages import Message, Role, ToolCall
+
+NO_RESULT = "Error: no result"
+NO_OUTPUT = "(no output)"
+NO_TEXT = "(empty message)"
+LEFT_OUT = "(What was said before is left out.)"
+GO_ON = "(Go on.)"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one API asks for beyond what all do.
+
+    `user_first`, `user_last`: the first or last message must be the user's (results count as last).
+    `merge`: neighbours of one role become one message, but for results. `call_id` and `tool_name`
+    are regular expressions for the whole of an id or a name; ids that do not fit get a new one of
+    `call_id_length` hexadecimal digits, other characters of names become underscores.
+    """
+
+    user_first: bool = False
+    user_last: bool = False
+    merge: bool = False
+    call_id: str = r"[!-~]{1,40}"
+    call_id_length: int = 24
+    tool_name: str = r"[A-Za-z0-9_-]{1,64}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A system message ("" = none), and at least one message of user, assistant or tool.
+
+    Every call has a unique id, and exactly one result directly behind its message, in the order
+    of the calls; every result has a call. Contents are not empty but for that of an assistant
+    who calls and of a user who shows images.
+    """
+
+    system: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one side says before the other does; results are on the user's side, and come first."""
+
+    role: Role
+    messages: tuple[Message, ...]
+
+
+def normalise(system: str, messages: Sequence[Message], rules: Rules | None = None) -> Conversation:
+    """The conversation as the API takes it; normalising it again changes nothing.
+
+    System messages at the beginning join the system message, later ones become the user's. A
+    result without a call becomes a message of the user, a call without one gets `NO_RESULT`.
+    Hints stay messages of the user.
+    """
+    rules = rules or Rules()
+    head = list(takewhile(lambda m: m.role is Role.SYSTEM, messages))
+    texts = [clean_text(text) for text in (system, *(m.plain_text for m in head))]
+    rest = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
+    told = list(_paired(rest, CallNames(rules.call_id, rules.call_id_length, rules.tool_name)))
+    if rules.merge:
+        told = list(_merged(told))
+    if not told or (rules.user_first and told[0].role is not Role.USER):
+        told.insert(0, Message.user(LEFT_OUT))
+    if rules.user_last and told[-1].role is Role.ASSISTANT:
+        told.append(Message.user(GO_ON))
+    return Conversation("\n\n".join(text for text in texts if text.strip()), tuple(told))
+
+
+def turns(messages: Sequence[Message]) -> list[Turn]:
+    """The messages by who speaks, for an API in which a turn has several parts."""
+    sides = groupby(messages, lambda m: m.role is Role.ASSISTANT)
+    return [Turn(Role.ASSISTANT if says else Role.USER, tuple(said)) for says, said in sides]
+
+
+def _says_nothing(message: Message) -> bool:
+    if message.content.strip() or message.images:
+        return False
+    calls = message.role is Role.ASSISTANT and bool(message.tool_calls)
+    return message.role in (Role.ASSISTANT, Role.SYSTEM) and not calls
+
+
+def _filled(message: Message) -> Message:
+    """The message with clean text, and a text where one is asked for."""
+    if message.role is Role.ASSISTANT:
+        message = message.without_images()
+    content = clean_text(message.content)
+    if not content.strip() and message.role is Role.TOOL:
+        content = NO_OUTPUT
+    elif not content.strip() and message.role is not Role.ASSISTANT:
+        content = "" if message.images else NO_TEXT
+    if message.role is Role.SYSTEM:
+        return Message.user(content, message.images)
+    reasoning = clean_text(message.reasoning)
+    if (content, reasoning) == (message.content, message.reasoning):
+        return message
+    return replace(message, content=content, reasoning=reasoning)
+
+
+def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
+    """The messages with each call's result behind it."""
+    caller: Message | None = None
+    for is_result, neighbours in groupby(messages, lambda m: m.role is Role.TOOL):
+        said = list(neighbours)
+        if is_result:
+            yield from map(_as_user, said) if caller is None else _group(caller, said, names)
+            caller = None
+            continue
+        for message in said:
+            if caller is not None:
+                yield from _group(caller, [], names)
+            caller = message if message.role is Role.ASSISTANT and message.tool_calls else None
+            if caller is None:
+                yield replace(message, tool_calls=()) if message.tool_calls else message
+    if caller is not None:
+        yield from _group(caller, [], names)
+
+
+def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterator[Message]:
+    """A message with calls, their results, the results' images, and what else was among them."""
+    left = list(told)
+    results: list[Message] = []
+    for call in caller.tool_calls:
+        found = next((m for m in left if m.tool_call_id == call.id), None)
+        if found is not None:
+            left.remove(found)
+        results.append(found or Message.tool(call, NO_RESULT))
+    calls = tuple(map(names.valid, caller.tool_calls))
+    yield caller if calls == caller.tool_calls else replace(caller, tool_calls=calls)
+    for call, result in zip(calls, results, strict=True):
+        yield _result_of(call, result)
+    for call, result in zip(calls, results, strict=True):
+        if result.images:
+            yield Message.user(f"From {call.name}.", result.images)
+    yield from map(_as_user, left)
+
+
+def _result_of(call: ToolCall, result: Message) -> Message:
+    """The result without what no result has, under its call's id and name."""
+    names = (result.tool_call_id, result.name)
+    if names == (call.id, call.name) and not (result.tool_calls or result.images):
+        return result
+    return replace(result, tool_calls=(), tool_call_id=call.id, name=call.name, images=())
+
+
+def _as_user(result: Message) -> Message:
+    text = f"Result of {result.name or 'a tool'}:\n{result.content}"
+    return Message.user(text, result.images)
+
+
+def _merged(messages: Sequence[Message]) -> Iterator[Message]:
+    """Neighbours of one role as one message, joined by an empty line.
+
+    Of what an API wants back with merged answers (`Message.extra`), the last answer's counts.
+    """
+    for role, neighbours in groupby(messages, lambda m: m.role):
+        said = list(neighbours)
+        if role is Role.TOOL or len(said) == 1:
+            yield from said
+            continue
+        yield replace(
+            said[-1],
+            content="\n\n".join(m.content for m in said if m.content),
+            reasoning="\n\n".join(m.reasoning for m in said if m.reasoning),
+            name="",
+            images=tuple(image for m in said for image in m.images),
+        )

@@ -1,0 +1,88 @@
+"""JSON schemas without references, for APIs that follow none."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from shepherd.messages import JsonObject, ToolSpec
+
+_HOLDERS = ("$defs", "definitions")
+_NAMED = ("properties", "patternProperties", "dependentSchemas")
+
+
+def without_references(schema: JsonObject) -> JsonObject:
+    """`schema` with what its `#/…` references point to in their place.
+
+    Where a schema contains itself, the inner one says no more than its type and description.
+    """
+    whole = cast(JsonObject, _inlined(schema, schema, ()))
+    return {key: value for key, value in whole.items() if key not in _HOLDERS}
+
+
+def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inlined(item, root, within) for item in cast(list[Any], node)]
+    if not isinstance(node, dict):
+        return node
+    given = cast(JsonObject, node)
+    reference = given.get("$ref")
+    if isinstance(reference, str):
+        return _followed(reference, given, root, within)
+    found: JsonObject = {}
+    for key, value in given.items():
+        if key in _NAMED and isinstance(value, dict):
+            parts = cast(JsonObject, value)
+            found[key] = {name: _inlined(part, root, within) for name, part in parts.items()}
+        elif key in ("enum", "const", "default", "examples"):
+            found[key] = value
+        elif key not in _HOLDERS:
+            nested = isinstance(value, (dict, list))
+            found[key] = _inlined(value, root, within) if nested else value
+    return found
+
+
+def _followed(
+    reference: str, given: JsonObject, root: JsonObject, within: tuple[str, ...]
+) -> JsonObject:
+    beside = {k: v for k, v in given.items() if k != "$ref" and k not in _HOLDERS}
+    target = _target(reference, root)
+    if reference in within:
+        target = {k: v for k, v in target.items() if k in ("type", "description")}
+    inlined = _inlined(target, root, (*within, reference))
+    return inlined | cast(JsonObject, _inlined(beside, root, within))
+
+
+def _target(reference: str, root: JsonObject) -> JsonObject:
+    """What a reference points to; {} if there is nothing of the kind."""
+    node: Any = root
+    if not reference.startswith("#"):
+        return {}
+    for step in reference[1:].split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        node = cast(JsonObject, node).get(name) if isinstance(node, dict) else None
+    return cast(JsonObject, node) if isinstance(node, dict) else {}
+
+
+T = TypeVar("T")
+
+MOST = 16
+"""Lists that are remembered."""
+
+
+class PerToolList(Generic[T]):
+    """Remembers what `make` gave for the last lists; a list is known by the objects in it."""
+
+    def __init__(self, make: Callable[[Sequence[ToolSpec]], T]) -> None:
+        self._make = make
+        self._held: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], T]] = OrderedDict()
+
+    def of(self, tools: Sequence[ToolSpec]) -> T:
+        """What was made of these tools; not to be changed."""
+        ids = tuple(map(id, tools))
+        held = self._held.get(ids)
+        if held is None:
+            held = self._held[ids] = (tuple(tools), self._make(tools))
+        self._held.move_to_end(ids)
+        if len(self._held) > MOST:
+            self._held.popitem(last=False)
+        return held[1]

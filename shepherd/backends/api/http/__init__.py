@@ -1,0 +1,1 @@
+"""Requests to a provider: connections, retries, rates, and what failures mean."""

@@ -1,0 +1,209 @@
+"""HTTP as all providers get it: time-outs, typed failures, requests made again."""
+
+import json
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+from urllib.request import getproxies
+
+import httpx
+
+from shepherd import __version__
+from shepherd.backends.api.adapter import Wire, WireRequest
+from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.failures import Asked, no_api, refused, unreachable
+from shepherd.backends.api.http.network import Transport
+from shepherd.backends.api.http.rate import RateLimiter, RateLimits
+from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
+from shepherd.backends.api.stream.quick_json import write
+from shepherd.messages import JsonObject
+
+T = TypeVar("T")
+
+CONNECT_SECONDS = 10.0
+WRITE_SECONDS = 30.0
+READ_SECONDS = 600.0
+"""Until the next byte; a server in our own network, which reads long prompts, has no limit."""
+
+LARGEST_ERROR = 256 * 1024
+LARGEST_BODY = 32 * 1024 * 1024
+"""Bytes that are read of an error, and of an answer that is no stream."""
+
+_KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+_SHORTEST_SECRET = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How patient a client is and how much it may ask."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    limits: RateLimits = field(default_factory=RateLimits)
+    timing: Timing = field(default_factory=Timing)
+
+
+def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
+    """A client for one provider; near servers are asked without the environment's proxies."""
+    near = endpoint.is_near
+    timeout = httpx.Timeout(
+        connect=CONNECT_SECONDS,
+        write=WRITE_SECONDS,
+        read=None if near else READ_SECONDS,
+        pool=None,
+    )
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
+    if not near and getproxies():
+        return httpx.AsyncClient(timeout=timeout, limits=limits)
+    transport = Transport(
+        _certificates(endpoint),
+        limits,
+        http2=endpoint.http2 and not near,
+        socket_options=_KEEP_ALIVE if near else (),
+    )
+    return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=not near)
+
+
+def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
+    """The usual ones; none, which takes no time to load, where nothing is encrypted."""
+    if endpoint.base_url.lower().startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.create_ssl_context(trust_env=not endpoint.is_near)
+
+
+class ApiClient:
+    """Makes one provider's requests."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: Wire,
+        options: ClientOptions | None = None,
+        *,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        """`http` is shared and stays open; without one the client has its own."""
+        self._options = options or ClientOptions()
+        self._endpoint = endpoint
+        self._owned = http is None
+        self._http = http or new_http(endpoint)
+        timing = self._options.timing
+        self.limiter = RateLimiter(self._options.limits, timing.clock, timing.sleep)
+        self._headers = {
+            "user-agent": f"shepherd/{__version__}",
+            **wire.auth(endpoint.api_key),
+        }
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds from some moment on."""
+        return self._options.timing.clock
+
+    def asked(self, model: str = "") -> Asked:
+        """Whom a request is for, for messages to the user."""
+        values = (self._endpoint.api_key, *self._endpoint.headers.values())
+        secrets = tuple(v for v in values if len(v) >= _SHORTEST_SECRET)
+        endpoint = self._endpoint
+        return Asked(endpoint.label, model, endpoint.base_url, secrets, stored=endpoint.stored)
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], tell: TellPause = lambda _why, _seconds: True
+    ) -> T:
+        """The attempt's result, made again after transient failures; raises BackendError."""
+        return await retrying(attempt, self._options.retry, self._options.timing, tell)
+
+    @asynccontextmanager
+    async def opened(
+        self, request: WireRequest, model: str = ""
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """The answer to one request, its body not read; leaving closes the connection if there is
+        more to come.
+
+        Raises Failure for a connection that fails and an answer that is no success.
+        """
+        asked = self.asked(model)
+        try:
+            async with self._http.stream(
+                request.method,
+                self._endpoint.url(request),
+                content=None if request.body is None else write(request.body),
+                headers=self._all_headers(request),
+            ) as response:
+                if not response.is_success:
+                    await self._refuse(asked, response)
+                if response.headers.get("content-type", "").startswith("text/html"):
+                    raise no_api(asked)
+                yield response
+        except httpx.ConnectTimeout as error:
+            raise unreachable(asked, reason(error), transient=False) from error
+        except httpx.ConnectError as error:
+            raise unreachable(asked, reason(error)) from error
+        except (httpx.LocalProtocolError, httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise refused(asked, 400, f"the address or a header is wrong: {error}") from error
+        except httpx.RequestError as error:
+            raise unreachable(asked, f"the connection broke ({reason(error)})") from error
+
+    async def fetch(self, request: WireRequest, *, tries: int = 0) -> JsonObject:
+        """The JSON object that answers a request; a list comes as {"data": list}.
+
+        `tries` 0 = as often as the policy says. Raises BackendError.
+        """
+
+        async def attempt() -> JsonObject:
+            async with self.opened(request) as response:
+                return _decoded(await _read(response, LARGEST_BODY))
+
+        policy = self._options.retry
+        policy = replace(policy, tries=tries) if tries else policy
+        return await retrying(attempt, policy, self._options.timing)
+
+    async def aclose(self) -> None:
+        """Close the connections, unless they are shared."""
+        if self._owned:
+            await self._http.aclose()
+
+    async def _refuse(self, asked: Asked, response: httpx.Response) -> None:
+        try:
+            content = await _read(response, LARGEST_ERROR)
+        except httpx.RequestError:
+            content = b""
+        text = content.decode("utf-8", "replace")
+        now = self._options.timing.now()
+        after = retry_after(response.headers, _decoded(content), now)
+        raise refused(asked, response.status_code, text, after)
+
+    def _all_headers(self, request: WireRequest) -> Mapping[str, str]:
+        sent = {"content-type": "application/json"} if request.body is not None else {}
+        if request.stream:
+            sent["accept-encoding"] = "identity"  # what is compressed comes late
+        return {**self._headers, **sent, **request.headers, **self._endpoint.headers}
+
+
+def reason(error: Exception) -> str:
+    """A transport's error in words."""
+    if isinstance(error, httpx.TimeoutException):
+        return f"it takes too long ({type(error).__name__})"
+    return str(error) or type(error).__name__
+
+
+async def _read(response: httpx.Response, most: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= most:
+            break
+    return b"".join(pieces)[:most]
+
+
+def _decoded(content: bytes) -> JsonObject:
+    try:
+        value = cast(object, json.loads(content))
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(value, list):
+        return {"data": value}
+    return cast(JsonObject, value) if isinstance(value, dict) else {}

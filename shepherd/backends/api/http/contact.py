@@ -1,0 +1,40 @@
+"""Whether a provider answers at all."""
+
+import asyncio
+
+from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.http.client import ApiClient
+from shepherd.errors import BackendError, UnreachableError
+
+PATIENCE = 5.0
+FRESH = 5.0
+"""Seconds that an answer is waited for, and for which what was found counts."""
+
+
+class Contact:
+    """Asks for the list of models, once for all who want to know at the same time."""
+
+    def __init__(self, client: ApiClient, wire: Wire) -> None:
+        self._client = client
+        self._wire = wire
+        self._asking = asyncio.Lock()
+        self._found = False
+        self._until: float | None = None
+
+    async def there(self) -> bool:
+        """Whether anything came back: a refusal is an answer, too."""
+        async with self._asking:
+            if self._until is None or self._client.clock() >= self._until:
+                self._found = await self._ask()
+                self._until = self._client.clock() + FRESH
+            return self._found
+
+    async def _ask(self) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._client.fetch(self._wire.models(), tries=1)
+        except (TimeoutError, UnreachableError):
+            return False
+        except BackendError:
+            pass  # a wrong key, no list of models, too many requests
+        return True

@@ -1,0 +1,43 @@
+"""Where a provider is, and how we come in."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urljoin, urlsplit
+
+from shepherd.backends.api.adapter import WireRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A provider's address; `name` is what the user calls it, `headers` go with each request.
+
+    `http2` asks for HTTP/2, which a vendor's own host can do; proxies buffer it, local servers
+    don't speak it. `stored` is False where the command line alone describes it.
+    """
+
+    base_url: str
+    api_key: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    name: str = ""
+    http2: bool = False
+    stored: bool = True
+
+    @property
+    def label(self) -> str:
+        """What the user calls it, or its host."""
+        return self.name or urlsplit(self.base_url).netloc
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is on this machine or in this network: then it may be long at the prompt."""
+        host = (urlsplit(self.base_url).hostname or "").lower()
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return "." not in host or host.endswith((".local", ".localhost", ".lan", ".internal"))
+        return address.is_private or address.is_loopback or address.is_link_local
+
+    def url(self, request: WireRequest) -> str:
+        """The request's whole address; its path continues the base URL, `../` climbs."""
+        return urljoin(self.base_url.rstrip("/") + "/", request.path.lstrip("/"))

@@ -1,0 +1,189 @@
+"""What a provider's refusals mean for us and for the user."""
+
+import re
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from shepherd.backends.api.history.prompted_tools import says_toolless
+from shepherd.backends.api.history.sanitize import whole_letters
+from shepherd.backends.api.history.vision import says_blind
+from shepherd.backends.api.http.relay import is_final, relayed
+from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
+from shepherd.backends.api.overflow.body import accused, searchable
+from shepherd.errors import (
+    AccessError,
+    BackendError,
+    BusyError,
+    ContextFullError,
+    InvalidRequestError,
+    UnreachableError,
+)
+
+TRANSIENT = frozenset({408, 409, 425})
+MODEL_FLAG = "`--model NAME`"
+TEXT_MOST = 600
+"""Characters of a provider's own words that the user is shown."""
+
+TOO_LONG = "The conversation is too long for"
+
+_QUOTA = re.compile(
+    r"insufficient_quota|insufficient_balance|insufficient balance|billing_hard_limit"
+    r"|billing_not_active|credit balance is too low|insufficient credits",
+    re.IGNORECASE,
+)
+_WRONG_KEY = re.compile(
+    r"invalid[_ ]api[_ ]key|incorrect api key"
+    r"|api[_ ]key (?:is )?(?:not valid|not found|invalid|expired)",
+    re.IGNORECASE,
+)
+"""Google and xAI refuse a key with status 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that a provider does not take; `said` are all its own words, and the names of the
+    fields that they are about."""
+
+    status: int
+    said: str
+
+
+class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
+    """An attempt that gave nothing; its text says why, in a sentence.
+
+    `error` is what the user is told if it is not made again, which may help if it is `transient`.
+    `refusal` is there where the request itself was refused.
+    """
+
+    def __init__(
+        self,
+        error: BackendError,
+        why: str = "",
+        *,
+        transient: bool = False,
+        retry_after: float | None = None,
+        overflow: Overflow | None = None,
+        refusal: Refusal | None = None,
+    ) -> None:
+        super().__init__(why or str(error))
+        error.from_provider = True
+        self.error = error
+        self.transient = transient
+        self.retry_after = retry_after
+        self.overflow = overflow
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whom and what a request is for, in words; `model` is "" where it is for none.
+
+    `secrets` are taken out of what a provider says. What is not `stored` was described on the
+    command line, where it has to be corrected too.
+    """
+
+    provider: str
+    model: str = ""
+    url: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    stored: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.provider} ({self.model})" if self.model else self.provider
+
+    @property
+    def how_to_choose(self) -> str:
+        """What names a model of it."""
+        return f"`shepherd provider set {self.provider} model NAME`" if self.stored else MODEL_FLAG
+
+    @property
+    def how_to_give_key(self) -> str:
+        """What gives it another key; the advice's whole sentence."""
+        if not self.stored:
+            return "Give a valid one: `--api-key -` asks for it."
+        return f"Store a valid one with `shepherd provider set {self.provider} api-key -`."
+
+    @property
+    def how_to_correct(self) -> str:
+        """What helps where it does not know model or address; the advice's whole sentence."""
+        if not self.stored:
+            return f"Correct {MODEL_FLAG} or `--api-base URL`."
+        return f"`shepherd provider test {self.provider}` lists its models."
+
+    def words(self, body: object) -> str:
+        """The error's text, for the user."""
+        return self.without_secrets(whole_letters(error_text(body)))[:TEXT_MOST]
+
+    def without_secrets(self, text: str) -> str:
+        """The text, an ellipsis in the place of each secret."""
+        for secret in self.secrets:
+            text = text.replace(secret, "…")
+        return text
+
+
+def refused(asked: Asked, status: int, body: object, retry_after: float | None = None) -> Failure:
+    """What an answer that is no success means."""
+    text = asked.words(body)
+    told = relayed(body, text, retry_after)
+    if told is not None:
+        return Failure(told)
+    said = f"{status}: {text}" if text else str(status)
+    overflow = None if status in (401, 403) else parse_overflow(body)
+    if overflow is not None:
+        why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {asked}: {text or status}"
+        full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
+        return Failure(full, overflow=overflow)
+    words = searchable(body)
+    if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
+        status = 401 if _WRONG_KEY.search(words) else status
+        return Failure(_no_access(asked, status, said))
+    if is_rate_limit(status, body):
+        busy = BusyError(f"{asked} limits the rate of requests ({said}); try again later.")
+        busy.retry_after = busy.retry_after if retry_after is None else retry_after
+        why = f"{asked} limits the rate of requests ({said})."
+        return Failure(busy, why, transient=True, retry_after=retry_after)
+    lacking = says_blind(text) or says_toolless(words)
+    if status in TRANSIENT or (status >= 500 and not lacking):
+        again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
+        how = "fails again and again" if again else "fails"
+        failed = UnreachableError(f"{asked} {how} ({said}); try again later.")
+        return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
+    refusal = Refusal(status, "\n".join([words, *accused(body)]))
+    return Failure(_invalid(asked, status, text), refusal=refusal)
+
+
+def unreachable(asked: Asked, why: str, *, transient: bool = True) -> Failure:
+    """A connection that failed or ended before anything had come."""
+    where = f" at {asked.url}" if asked.url else ""
+    why = asked.without_secrets(why)
+    text = f"{asked} can't be reached{where}: {why}. Is it running, and is the address right?"
+    short = f"{asked} can't be reached: {why}."
+    return Failure(UnreachableError(text), short, transient=transient)
+
+
+def no_api(asked: Asked) -> Failure:
+    """A web page where an answer should be."""
+    text = f"{asked} answers with a web page, not as an API: correct the base URL {asked.url}."
+    return Failure(InvalidRequestError(text))
+
+
+def _no_access(asked: Asked, status: int, said: str) -> AccessError:
+    if status == 401:
+        return AccessError(f"{asked} refuses the API key ({said}). {asked.how_to_give_key}")
+    return AccessError(
+        f"{asked} does not allow this ({said}). Check the account's rights, plan and credit."
+    )
+
+
+def _invalid(asked: Asked, status: int, text: str) -> BackendError:
+    if status == 404:
+        return InvalidRequestError(
+            f"{asked} does not know the model or the address {asked.url}: {text or status}. "
+            f"{asked.how_to_correct}",
+            "model",
+        )
+    if 300 <= status < 400:
+        return InvalidRequestError(
+            f"{asked} answers that it is elsewhere ({status}): correct the base URL {asked.url}."
+        )
+    return InvalidRequestError(f"{asked} refuses the request: {text or status}")

@@ -1,0 +1,61 @@
+"""What another Shepherd tells of the provider behind it, word for word.
+
+It has named that provider and tried as often as makes sense, so that nothing is added to its text
+and nothing is asked again: neither texts nor requests multiply along a chain of Shepherds.
+"""
+
+import json
+from typing import cast
+
+from shepherd.backends.api.coerce import as_object, as_text
+from shepherd.errors import (
+    AccessError,
+    BackendError,
+    BusyError,
+    InvalidRequestError,
+    UnreachableError,
+)
+from shepherd.messages import JsonObject
+
+ACCESS = "provider_access"
+REFUSED = "provider_refused"
+UNREACHABLE = "provider_unreachable"
+BUSY = "provider_busy"
+FAILED = "backend_error"
+
+_ERRORS = {ACCESS: AccessError, REFUSED: InvalidRequestError, UNREACHABLE: UnreachableError}
+
+
+def relay_code(error: BackendError) -> str:
+    """The code under which our server passes on an error of its provider; "" if it is none."""
+    if not error.from_provider:
+        return ""
+    if isinstance(error, BusyError):
+        return BUSY
+    return next((code for code, kind in _ERRORS.items() if isinstance(error, kind)), "")
+
+
+def relayed(body: object, text: str, retry_after: float | None) -> BackendError | None:
+    """The error that an upstream's body passes on, None if it is the upstream's own."""
+    error = _error(body)
+    code = as_text(error.get("code"))
+    if code == BUSY:
+        return BusyError(text) if retry_after is None else BusyError(text, retry_after)
+    kind = _ERRORS.get(code)
+    if kind is InvalidRequestError:
+        return InvalidRequestError(text, as_text(error.get("param")) or None)
+    return None if kind is None else kind(text)
+
+
+def is_final(body: object) -> bool:
+    """Whether a Shepherd says that its own model failed, which it will do again."""
+    return as_text(_error(body).get("code")) == FAILED
+
+
+def _error(body: object) -> JsonObject:
+    if isinstance(body, str):
+        try:
+            body = cast(object, json.loads(body))
+        except (ValueError, RecursionError):
+            return {}
+    return as_object(as_object(body).get("error"))

@@ -1,0 +1,70 @@
+"""The wire to an Ollama server."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from shepherd.backends.api.adapter import (
+    Framing,
+    ModelEntry,
+    ModelTraits,
+    Wire,
+    WireDecoder,
+    WireRequest,
+)
+from shepherd.backends.api.coerce import as_texts
+from shepherd.backends.api.history.schemas import PerToolList
+from shepherd.backends.api.ollama.decoder import OllamaDecoder
+from shepherd.backends.api.ollama.request import chat_body, tools_json
+from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+
+_LOADED = "/api/ps"
+_SHOW = "/api/show"
+
+
+class OllamaWire(Wire):
+    """/api/chat, streamed as lines of JSON."""
+
+    name: ClassVar[str] = "ollama"
+    framing: ClassVar[Framing] = Framing.NDJSON
+    default_base_url: ClassVar[str] = "http://localhost:11434"
+    tells_abilities: ClassVar[bool] = True
+    image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
+
+    def __init__(self) -> None:
+        self._tools = PerToolList(tools_json)
+
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+        tools = self._tools.of(session.tools)
+        return WireRequest("/api/chat", chat_body(session, model, max_tokens, tools))
+
+    def decoder(self) -> WireDecoder:
+        return OllamaDecoder()
+
+    def models(self) -> WireRequest:
+        return WireRequest("/api/tags", method="GET", stream=False)
+
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        names = (item.get("model") or item.get("name") for item in entries(body))
+        return [ModelEntry(name) for name in names if isinstance(name, str) and name]
+
+    def probes(self, model: str) -> list[WireRequest]:
+        """What is loaded is what is used; what is on disk says what could be."""
+        loaded = WireRequest(_LOADED, method="GET", stream=False)
+        return [loaded, WireRequest(_SHOW, {"model": model}, stream=False)]
+
+    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        if request.path == _LOADED:
+            return loaded_window(body, model)
+        abilities, shown = as_texts(body.get("capabilities")), shown_window(body, model)
+        if not abilities:
+            return shown
+        entry = shown or ModelEntry(model)
+        vision, thinking, tools = (able in abilities for able in ("vision", "thinking", "tools"))
+        return replace(entry, vision=vision, thinking=thinking, tools=tools)

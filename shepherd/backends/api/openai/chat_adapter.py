@@ -1,0 +1,97 @@
+"""The wire to chat completions, and to those that copy them."""
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+from urllib.parse import quote
+
+from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire, WireDecoder, WireRequest
+from shepherd.backends.api.openai.chat_decoder import ChatDecoder
+from shepherd.backends.api.openai.chat_request import chat_body
+from shepherd.backends.api.openai.dialects import PLAIN, Dialect
+from shepherd.backends.api.openai.models import parse_models, parse_props
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+
+_PROPS = "../props"
+_LM_STUDIO = "../api/v0/models"
+
+
+class OpenAIChatWire(Wire):
+    """Chat completions in one dialect.
+
+    Paths are relative references to the base URL with a slash at its end: `../props` is llama.cpp's
+    `/props` beside its `/v1`. `api_version` is Azure's, for a base URL that names a deployment.
+    """
+
+    name: ClassVar[str] = "openai"
+    default_base_url: ClassVar[str] = "https://api.openai.com/v1"
+
+    def __init__(self, dialect: Dialect = PLAIN, api_version: str = "") -> None:
+        self.dialect = dialect
+        self.api_version = api_version
+
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        return auth_header(self.dialect.key_header, api_key)
+
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+        body = chat_body(session, model, max_tokens, self.dialect, self.name)
+        return WireRequest("chat/completions" + version_query(self.api_version), body)
+
+    @property
+    def extras(self) -> Collection[str]:
+        return self.dialect.extras
+
+    def plain(self) -> Wire:
+        return chat_wire(self.dialect.plain, self.api_version)
+
+    def decoder(self) -> WireDecoder:
+        return ChatDecoder()
+
+    def models(self) -> WireRequest:
+        return models_request(self.api_version)
+
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        return parse_models(body)
+
+    def probes(self, model: str) -> list[WireRequest]:
+        """llama.cpp's properties and LM Studio's own list, of a server that may be either."""
+        if not self.dialect.probed:
+            return []
+        return [WireRequest(path, method="GET", stream=False) for path in (_PROPS, _LM_STUDIO)]
+
+    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+        if request.path == _PROPS:
+            return parse_props(body, model)
+        entries = (entry for entry in parse_models(body) if entry.id == model)
+        return next((entry for entry in entries if entry.context_size), None)
+
+
+class OfficialChatWire(OpenAIChatWire):
+    """Chat completions of OpenAI's own models, which never print a call as text."""
+
+    prints_calls: ClassVar[bool] = False
+
+
+def chat_wire(dialect: Dialect = PLAIN, api_version: str = "") -> OpenAIChatWire:
+    """The wire for a dialect."""
+    kind = OfficialChatWire if dialect.official else OpenAIChatWire
+    return kind(dialect, api_version)
+
+
+def auth_header(name: str, api_key: str) -> Mapping[str, str]:
+    """The header with the key, {} without a key."""
+    if not api_key:
+        return {}
+    return {name: f"Bearer {api_key}" if name == "Authorization" else api_key}
+
+
+def models_request(api_version: str) -> WireRequest:
+    """The request for the models; with a version it goes to the resource above the deployment."""
+    above = "../../" if api_version else ""
+    path = f"{above}models{version_query(api_version)}"
+    return WireRequest(path, method="GET", stream=False)
+
+
+def version_query(api_version: str) -> str:
+    """Azure's version as a query, "" for none."""
+    return f"?api-version={quote(api_version)}" if api_version else ""

@@ -1,0 +1,1 @@
+"""A provider's stream: from bytes to events and a message."""

@@ -1,0 +1,250 @@
+"""From deltas to the events of a generation and the message that goes into history."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from shepherd.backends.api.adapter import (
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    ExtraDelta,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+    Wire,
+)
+from shepherd.backends.api.history.sanitize import HalfLetters, clean_object, whole_letters
+from shepherd.backends.api.stream.calls import CallCollector, FoundCalls, as_text
+from shepherd.backends.base import Generation, GenerationStats
+from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle, ShownTokens, TextEvent
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.logprobs import TokenLogprob
+from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
+from shepherd.session import Session
+
+FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
+"""The text of an API that tells calls and thoughts apart: only code is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens that the API counted; None where it said nothing."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+@dataclass(slots=True)
+class Collected:
+    """What an answer gave beside its text."""
+
+    calls: CallCollector = field(default_factory=CallCollector)
+    extra: JsonObject = field(default_factory=dict[str, Any])
+    usage: Usage = field(default_factory=Usage)
+    stop: StopDelta | None = None
+    error: ErrorDelta | None = None
+
+
+class Answer:
+    """Collects one answer and tells the callback; `cancelled` once that has said False.
+
+    `started` as soon as anything of the answer has come, after which it can't be asked for again.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        session: Session,
+        callback: EventCallback,
+        logprobs: list[TokenLogprob] | None = None,
+        *,
+        tools_in_words: bool = False,
+    ) -> None:
+        """`logprobs` takes those of the content's tokens, before its events are sent.
+
+        `tools_in_words`: calls are printed, as the model was told to.
+        """
+        self.cancelled = False
+        self.started = False
+        self.got = Collected()
+        self._wire = wire.name
+        self._callback = callback
+        self._tools: Sequence[ToolSpec] = tuple(session.tools)
+        self._taken = {call.id for m in session.messages for call in m.tool_calls}
+        self._prints = wire.prints_calls or tools_in_words
+        style = GENERIC if self._prints else FENCES_ONLY
+        self._output = OutputFilter(style, self._tools if self._prints else ())
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._said, self._thought = HalfLetters(), HalfLetters()
+        self._logprobs = logprobs
+        self._shown = None if logprobs is None else ShownTokens()
+
+    @property
+    def usage(self) -> Usage:
+        """What the API has counted so far."""
+        return self.got.usage
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be taken in."""
+        return self.cancelled or self.got.error is not None
+
+    def take(self, deltas: Iterable[Delta]) -> None:
+        """Take in what came; neighbouring text becomes one event.
+
+        Of what follows the one that ends the answer only the usage counts.
+        """
+        text, over = "", False
+        for delta in deltas:
+            if isinstance(delta, UsageDelta):
+                self._take(delta)
+            elif over:
+                continue
+            elif isinstance(delta, TextDelta) and self._shown is None:
+                text = text + delta.text if text else delta.text
+            else:
+                if text:
+                    self._feed(text)
+                    text = ""
+                if not self.cancelled:
+                    self._take(delta)
+                over = self.ended
+        if text:
+            self._feed(text)
+
+    def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
+        """Send what was held back, a warning where there is reason, STATS, STOP and the calls.
+
+        `broken` says why the answer ended too early, "" if it did not.
+        """
+        reason = self._reason(broken)
+        truncated = reason is not FinishReason.STOP
+        if self._shown is not None:
+            self._shown.finish()
+        self._think(self._thought.finish())
+        self._show(self._output.feed(self._said.finish()))
+        self._show(self._output.finish(truncated=truncated))
+        printed = self._output.result
+        native = self.got.calls.finish(self._wire, self._tools, self._taken, truncated=truncated)
+        calls = native.calls if self.got.calls else printed.tool_calls
+        self._tell_rest(native, printed.tool_calls if self.got.calls else ())
+        problems = () if calls else (*native.problems, *printed.problems)
+        if calls and reason is FinishReason.STOP:
+            reason = FinishReason.TOOL_CALLS
+        self._warn(reason, broken, native.cut)
+        self._send(CallbackEvent.STATS, stats.to_json())
+        self._send(CallbackEvent.STOP, reason.value)
+        for call in calls:
+            written = native.written.get(call.id) or call.arguments_json
+            self._send(CallbackEvent.TOOL_CALL, written, call.name, call.id)
+        if self.cancelled:
+            reason = FinishReason.CANCELLED
+        logprobs = None if self._logprobs is None else tuple(self._logprobs)
+        return Generation(self.message(calls), reason, stats, problems, logprobs, broken)
+
+    def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
+        """The message so far."""
+        message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
+        extra = clean_object(self.got.extra)
+        return replace(message, extra={self._wire: extra}) if extra else message
+
+    def _take(self, delta: Delta) -> None:
+        got = self.got
+        match delta:
+            case TextDelta(text=text, logprobs=logprobs):
+                for token in logprobs if self._shown is not None else ():
+                    self._follow(token)
+                self._feed(text)
+            case ThinkingDelta(text=text):
+                self.started = self.started or bool(text)
+                self._think(self._thought.feed(text))
+            case CallDelta():
+                self.started = True
+                got.calls.take(delta)
+            case ExtraDelta(value=value):
+                _append(got.extra, value)
+            case UsageDelta():
+                got.usage = _updated(got.usage, delta)
+            case StopDelta():
+                got.stop = got.stop or delta
+            case ErrorDelta():
+                got.error = got.error or delta
+
+    def _follow(self, token: TokenLogprob) -> None:
+        if self._shown is not None:
+            self._shown.add(token)
+
+    def _reason(self, broken: str) -> FinishReason:
+        if self.cancelled:
+            return FinishReason.CANCELLED
+        if broken:
+            return FinishReason.ERROR
+        told = self.got.stop.reason if self.got.stop else FinishReason.STOP
+        return FinishReason.STOP if told is FinishReason.TOOL_CALLS else told
+
+    def _tell_rest(self, native: FoundCalls, printed: Sequence[ToolCall]) -> None:
+        """Say what is no call as text: nothing that came is lost.
+
+        Of `printed` calls those count as text that the API did not give as well.
+        """
+        known = [(call.name, call.arguments) for call in native.calls if printed]
+        again = [c for c in printed if (c.name, c.arguments) not in known]
+        for text in (*(as_text(c.name, c.arguments_json) for c in again), *native.rest):
+            lead = "\n" if self._content and not self._content[-1].endswith("\n") else ""
+            self._show([TextEvent(CallbackEvent.CONTENT, lead + text)])
+
+    def _warn(self, reason: FinishReason, broken: str, cut: Sequence[str]) -> None:
+        unfinished = (
+            f" The call of {', '.join(cut)} was not complete and is not run." if cut else ""
+        )
+        if broken:
+            self._notice(f"The answer was cut off: {broken}.{unfinished}")
+        elif reason is FinishReason.LENGTH and cut:
+            self._notice(f"The answer reached its length limit.{unfinished}")
+        if self.got.stop is not None and self.got.stop.note:
+            self._notice(self.got.stop.note)
+
+    def _notice(self, text: str) -> None:
+        self._send(CallbackEvent.SYSTEM, whole_letters(text), Topic.WARNING)
+
+    def _feed(self, text: str) -> None:
+        if text:
+            self.started = True
+            self._show(self._output.feed(self._said.feed(text)))
+
+    def _think(self, text: str) -> None:
+        self._show([TextEvent(CallbackEvent.THINKING, text)])
+
+    def _show(self, events: Sequence[TextEvent]) -> None:
+        if self._shown is not None and self._logprobs is not None:
+            self._logprobs += self._shown.shown(e for e in events if e.text)
+        for event, text, name in events:
+            if text:
+                thought = event is CallbackEvent.THINKING
+                (self._reasoning if thought else self._content).append(text)
+                if not self.cancelled:
+                    self.cancelled = not self._callback(event, text, name, "")
+
+    def _send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
+        if not self.cancelled:
+            self.cancelled = not self._callback(event, content, name, id)
+
+
+def _append(extra: JsonObject, value: JsonObject) -> None:
+    """Add `value`: lists grow, what else has a name that is there already is replaced."""
+    for key, new in value.items():
+        old = extra.get(key)
+        both = isinstance(old, list) and isinstance(new, list)
+        extra[key] = [*cast(list[Any], old), *cast(list[Any], new)] if both else new
+
+
+def _updated(usage: Usage, delta: UsageDelta) -> Usage:
+    return Usage(
+        usage.prompt if delta.prompt_tokens is None else delta.prompt_tokens,
+        usage.cached if delta.cached_tokens is None else delta.cached_tokens,
+        usage.completion if delta.completion_tokens is None else delta.completion_tokens,
+    )

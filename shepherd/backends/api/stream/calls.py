@@ -1,0 +1,161 @@
+"""From the pieces of native tool calls to calls that may be run."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from shepherd.backends.api.adapter import CallDelta
+from shepherd.backends.api.history.sanitize import clean_object, whole_letters
+from shepherd.backends.api.stream.quick_json import too_deep, written
+from shepherd.backends.output import new_call_id
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of_arguments
+from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.schema import fits
+from shepherd.messages import JsonObject, ToolCall, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCalls:
+    """What the pieces add up to; `rest` are those that are no call, as text, and `problems` why.
+
+    `cut` names the tools whose calls were not complete when the answer ended; `written` are the
+    arguments as JSON, by the call's id, where they had to be written.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    rest: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class _Pieces:
+    id: str = ""
+    name: str = ""
+    arguments: list[str | JsonObject] = field(default_factory=list[str | JsonObject])
+    extra: JsonObject | None = None
+
+
+class CallCollector:
+    """Collects one answer's calls."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int | str, _Pieces] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def take(self, delta: CallDelta) -> None:
+        """Add a piece to the call with its key; the first id and name count."""
+        key, own, name, arguments, extra = delta
+        call = self._pieces.get(key)
+        if call is None:
+            call = self._pieces[key] = _Pieces(own, name)
+        call.id = call.id or own
+        call.name = call.name or name
+        if arguments != "":
+            call.arguments.append(arguments)
+        if extra:
+            call.extra = (call.extra or {}) | extra
+
+    def finish(
+        self,
+        wire: str,
+        tools: Sequence[ToolSpec],
+        taken: Collection[str],
+        *,
+        truncated: bool,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> FoundCalls:
+        """The calls with ids of their own, which none in `taken` has.
+
+        `truncated`: the answer did not end by itself, so that only arguments which are whole and
+        right as they are make a call.
+        """
+        catalog = ToolCatalog(tools)
+        ids = set(taken)
+        found, rest, problems, cut = [list[Any]() for _ in range(4)]
+        told: dict[str, str] = {}
+        for call in self._pieces.values():
+            text, whole = _told(call.arguments)
+            call.id, call.name = whole_letters(call.id), whole_letters(call.name)
+            name = catalog.known(call.name) or call.name
+            arguments = whole if tools else None
+            if tools and whole is None:
+                arguments = _arguments(name, text, catalog, truncated=truncated)
+            if arguments is None or not name:
+                rest.append(as_text(call.name, text, whole=not truncated))
+                if truncated:
+                    cut.append(call.name)
+                elif tools:
+                    problems.append(_problem(call.name, text, catalog))
+                continue
+            own = call.id if call.id and call.id not in ids else new_id()
+            ids.add(own)
+            if whole is not None:
+                told[own] = text
+            extra = {wire: clean_object(call.extra)} if call.extra else {}
+            found.append(ToolCall(own, name, arguments, extra))
+        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
+
+
+def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
+    """A call that is not to be run, as the text that most models would write it as."""
+    end = "}</tool_call>" if whole else ""
+    named = json.dumps(name, ensure_ascii=False)
+    return f'<tool_call>{{"name": {named}, "arguments": {arguments or "{}"}{end}'
+
+
+def _told(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
+    """The arguments as JSON text; and as the object, if they came as one that is clean."""
+    if len(pieces) == 1 and not isinstance(value := pieces[0], str):
+        try:
+            return written(value), value
+        except ValueError:  # a number or half a letter that JSON has not
+            pass
+    texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)
+    return whole_letters("".join(texts)), None
+
+
+def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -> JsonObject | None:
+    """The arguments, None if they can't be understood; what had to be mended must fit."""
+    if not text.strip():
+        return None if truncated else {}
+    try:
+        return _object(loads(text), text)
+    except (ValueError, RecursionError):
+        pass
+    if truncated:
+        return None
+    try:
+        mended = _object(loads_lenient(text), text)
+    except (ValueError, RecursionError):
+        return None
+    known = mended is not None and name in catalog.names
+    return (
+        mended if mended is not None and known and fits(mended, catalog.parameters(name)) else None
+    )
+
+
+def _object(value: Any, text: str) -> JsonObject | None:
+    """The object that is in `text`, and can be written again.
+
+    Some servers wrap its JSON in a text, or send null for no arguments.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        value = loads(value)
+    if not isinstance(value, dict) or too_deep(text, value):
+        return None
+    return clean_object(cast(JsonObject, value))
+
+
+def _problem(name: str, text: str, catalog: ToolCatalog) -> str:
+    if not name:
+        return f"A call names no tool; the tools are {', '.join(catalog.names[:40])}."
+    problem = problem_of_arguments(name, text, catalog)
+    return problem or f"The arguments of {name} are not a JSON object."

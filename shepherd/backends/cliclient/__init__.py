@@ -1,1 +1,0 @@
-"""The client of `shepherd --cliserver`: one session on a server, seen from elsewhere."""

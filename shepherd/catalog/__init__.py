@@ -1,0 +1,1 @@
+"""Which models there are, and how their files get here."""

@@ -1,0 +1,138 @@
+"""What this machine has that could answer: keys, servers, model files. Loads nothing heavy."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from shlex import quote
+from typing import TypeAlias, cast
+from urllib.parse import urlsplit
+
+from shepherd.catalog.model_files import ModelFile, model_files
+from shepherd.catalog.ollama import HERE, adding_command, ollama_url
+from shepherd.config.vendors import vendors_with_key
+
+Json: TypeAlias = dict[str, object]
+
+PROBE_SECONDS = 0.1
+"""How long a server on this machine may take to say that it is there."""
+
+AWAY_SECONDS = 0.5
+"""How long the server may take that OLLAMA_HOST names on another machine."""
+
+LARGEST_REPLY = 1_048_576
+MOST_FILES = 20
+LLAMA_PORT = 8080
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something that could answer; `command` connects it."""
+
+    what: str
+    command: str
+
+
+async def discover(
+    env: Mapping[str, str],
+    models_dir: Path,
+    *,
+    llama_port: int = LLAMA_PORT,
+    patience: float = PROBE_SECONDS,
+) -> list[Found]:
+    """Everything that is found; Ollama where OLLAMA_HOST says.
+
+    Servers have `patience` seconds; directories are read in a thread meanwhile. Never raises for
+    what it meets.
+    """
+    ollama, llama, files = await asyncio.gather(
+        _ollama(ollama_url(env), patience),
+        _llama_server(llama_port, patience),
+        asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MOST_FILES))),
+    )
+    return [*_keys(env), *ollama, *llama, *_files(files)]
+
+
+def _keys(env: Mapping[str, str]) -> list[Found]:
+    return [
+        Found(
+            f"a key in {variable}",
+            f"shepherd provider add {vendor.name} --use --type {vendor.type} --model {vendor.model}"
+            + (f" --base-url {vendor.base_url}" if vendor.base_url else ""),
+        )
+        for vendor, variable in vendors_with_key(env)
+    ]
+
+
+async def _ollama(url: str, patience: float) -> list[Found]:
+    reply = await _get(url, "/api/tags", patience)
+    models = reply.get("models")
+    if not isinstance(models, list):
+        return []
+    tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
+    names = [str(table["name"]) for table in tables if table.get("name")]
+    what = "Ollama" if url == HERE else f"Ollama at {urlsplit(url).netloc}"
+    if not names:
+        command = "shepherd model pull qwen3:4b --provider ollama"
+        return [Found(f"{what}, without models yet", command)]
+    name = next((n for n in names if n.isprintable() and " " not in n), names[0])
+    return [Found(f"{what} with {_counted(len(names))}", adding_command(url, name))]
+
+
+async def _llama_server(port: int, patience: float) -> list[Found]:
+    server = f"http://127.0.0.1:{port}"
+    reply = await _get(server, "/props", patience)
+    if "default_generation_settings" not in reply:
+        return []
+    command = f"shepherd provider add llama --use --type openai --base-url {server}/v1"
+    return [Found(f"a llama.cpp server at port {port}", command)]
+
+
+def _files(files: list[ModelFile]) -> list[Found]:
+    if not files:
+        return []
+    largest = max(files, key=lambda file: file.size)
+    command = f"shepherd --model {quote(str(largest.path))}"
+    return [Found(_counted(len(files), "model file"), command)]
+
+
+def _counted(number: int, unit: str = "model") -> str:
+    many = f"{number} or more" if number >= MOST_FILES else str(number)
+    return f"{many} {unit}{'' if number == 1 else 's'}"
+
+
+async def _get(server: str, path: str, patience: float) -> Json:
+    """The JSON object that a server has there; {} where nothing of the kind answers in time."""
+    try:
+        at = urlsplit(server)
+        away = at.hostname not in _THIS_MACHINE
+        async with asyncio.timeout(max(patience, AWAY_SECONDS) if away else patience):
+            reader, writer = await asyncio.open_connection(
+                at.hostname, at.port, ssl=at.scheme == "https" or None
+            )
+            try:
+                head = f"GET {at.path}{path} HTTP/1.0", f"Host: {at.netloc}", "Accept: */*"
+                writer.write("\r\n".join([*head, "", ""]).encode())
+                reply = await _body(reader)
+            finally:
+                writer.close()
+        found = json.loads(reply)
+    except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
+        return {}
+    return cast(Json, found) if isinstance(found, dict) else {}
+
+
+async def _body(reader: asyncio.StreamReader) -> bytes:
+    """What comes behind the head: as much as it says, else all to the end."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: *(\d{1,9})", head, re.IGNORECASE)
+    if length:
+        return await reader.readexactly(min(int(length[1]), LARGEST_REPLY))
+    data = b""
+    while len(data) < LARGEST_REPLY and (part := await reader.read(LARGEST_REPLY)):
+        data += part
+    return data

@@ -1,0 +1,235 @@
+"""Downloading models from a hub: which files, whole and as they should be."""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from shepherd.catalog.download import DownloadError, Source, download
+from shepherd.errors import ModelLoadError
+
+PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
+"""Which quantisation is taken where nobody says: small, and hardly worse than the original."""
+
+NAMES_SHOWN = 30
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
+_NO_MODEL = re.compile(r"(^|/)(mmproj|imatrix)|-vocab", re.IGNORECASE)
+
+_GATED = (
+    "{repo} is only for those who have accepted its terms: do that on the hub's page and set "
+    "HF_TOKEN to a token of yours."
+)
+_UNREACHABLE = (
+    "The hub can't be reached for {repo} ({reason}); a part that is loaded stays, and the same "
+    "command goes on from there."
+)
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository; `size` in bytes, 0 = unknown; `sha256` is "" where it has none."""
+
+    name: str
+    size: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to download: a file of `repo`, a quantisation, or what is sensible."""
+
+    repo: str
+    file: str = ""
+    quant: str = ""
+
+
+def parse_wanted(text: str) -> Wanted:
+    """`OWNER/NAME`, `OWNER/NAME:QUANT` or `OWNER/NAME/FILE`; raises ModelLoadError."""
+    text = text.removeprefix("https://huggingface.co/").removeprefix("hf.co/")
+    whole, _, quant = text.partition(":")
+    owner, _, rest = whole.partition("/")
+    name, _, file = rest.partition("/")
+    file = re.sub(r"^(blob|resolve)/[^/]+/", "", file)
+    if not owner or not name or (file and quant):
+        raise ModelLoadError(
+            f"{text!r} names no model on the hub: write OWNER/NAME, OWNER/NAME:QUANT or "
+            "OWNER/NAME/FILE.gguf."
+        )
+    return Wanted(f"{owner}/{name}", file, quant)
+
+
+def choose_files(files: Sequence[HubFile], wanted: Wanted) -> list[HubFile]:
+    """The files of one model, all parts of a split one; raises ModelLoadError naming the choice."""
+    models: dict[str, list[HubFile]] = {}
+    for file in sorted(files, key=lambda f: f.name):
+        if file.name.endswith(".gguf") and not _NO_MODEL.search(file.name):
+            models.setdefault(_whole_name(file.name), []).append(file)
+    if not models:
+        raise ModelLoadError(
+            f"{wanted.repo} has no GGUF files; look for a repository of the same model with GGUF "
+            "in its name."
+        )
+    found = _matching(list(models), wanted)
+    if len(found) == 1:
+        return models[found[0]]
+    names = ", ".join(sorted(models)[:NAMES_SHOWN])
+    asked = wanted.file or wanted.quant
+    reason = f"nothing there is {asked}" if asked and not found else "several models are there"
+    raise ModelLoadError(
+        f"{wanted.repo}: {reason}; choose with OWNER/NAME:QUANT or OWNER/NAME/FILE: {names}"
+    )
+
+
+def pull(text: str, models_dir: Path, tell: Tell) -> Path:
+    """Download what `text` names into `models_dir` and return its first file, checked.
+
+    Goes on where an earlier one was stopped. Raises ModelLoadError, also for a hub that can't be
+    reached.
+    """
+    wanted = parse_wanted(text)
+    with _hub_errors(wanted.repo):
+        files = choose_files(_listed(wanted.repo), wanted)
+    directory = models_dir / wanted.repo.rpartition("/")[2]
+    total = sum(file.size for file in files)
+    _check_room(models_dir, total)
+    tell(f"{wanted.repo}: {', '.join(f.name for f in files)} ({total / 2**30:.1f} GiB)")
+    paths = [_fetch(wanted.repo, file, directory, tell) for file in files]
+    return paths[0]
+
+
+def _matching(names: Sequence[str], wanted: Wanted) -> list[str]:
+    if wanted.file:
+        asked = _whole_name(wanted.file if wanted.file.endswith(".gguf") else f"{wanted.file}.gguf")
+        return [name for name in names if asked in (name, PurePosixPath(name).name)]
+    if wanted.quant:
+        return [name for name in names if _is_quant(name, wanted.quant)]
+    if len(names) == 1:
+        return list(names)
+    for quant in PREFERRED:
+        found = [name for name in names if _is_quant(name, quant)]
+        if found:
+            return found
+    return list(names)
+
+
+def _is_quant(name: str, quant: str) -> bool:
+    return (
+        re.search(rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
+        is not None
+    )
+
+
+def _whole_name(name: str) -> str:
+    """The name without the number of a part: one for all parts of a model."""
+    return _PART.sub("", name.removesuffix(".gguf"))
+
+
+def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
+    target = directory / PurePosixPath(file.name).name
+    if target.is_file() and _is_whole(target, file):
+        tell(f"{target.name} is there already.")
+        return target
+    loaded = _downloaded(repo, file, target)
+    if not _is_whole(loaded, file):
+        loaded.unlink()
+        raise ModelLoadError(
+            f"{file.name} is not what the hub says it is (its checksum differs); it is deleted. "
+            "Pull it again."
+        )
+    return loaded.replace(target)
+
+
+def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
+    """The file under the name that it has until it is checked.
+
+    huggingface_hub deletes what has come of a download that ends too early; this goes on with it.
+    """
+    import huggingface_hub.utils
+    from huggingface_hub import hf_hub_url
+
+    utils = cast(Any, huggingface_hub.utils)  # what it has is partly untyped
+    headers = cast(dict[str, str], utils.build_hf_headers())
+    source = Source(hf_hub_url(repo, file.name), file.size, file.sha256, headers)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with utils.tqdm(desc=target.name, total=file.size or None, unit="B", unit_scale=True) as bar:
+        try:
+            return download(source, target, bar.update)
+        except DownloadError as error:
+            raise _broken_off(repo, error) from error
+
+
+def _broken_off(repo: str, error: DownloadError) -> ModelLoadError:
+    if error.status in (401, 403):
+        return ModelLoadError(_GATED.format(repo=repo))
+    return ModelLoadError(_UNREACHABLE.format(repo=repo, reason=error))
+
+
+def _is_whole(path: Path, file: HubFile) -> bool:
+    if file.size and path.stat().st_size != file.size:
+        return False
+    if not file.sha256:
+        return True
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+
+
+def _listed(repo: str) -> list[HubFile]:
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import HfApi
+
+    siblings = HfApi().model_info(repo, files_metadata=True).siblings or []
+    return [_hub_file(sibling) for sibling in siblings]
+
+
+def _hub_file(sibling: Any) -> HubFile:
+    sha256 = cast(str, getattr(sibling.lfs, "sha256", "") or "")
+    return HubFile(sibling.rfilename, sibling.size or 0, sha256)
+
+
+def _check_room(directory: Path, needed: int) -> None:
+    """Raise ModelLoadError where the disk is too small for it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise ModelLoadError(
+            f"{directory} has {free / 2**30:.1f} GiB left, but {needed / 2**30:.1f} are needed; "
+            "make room, or set llamacpp.models_dir to a larger disk."
+        )
+
+
+@contextmanager
+def _hub_errors(repo: str) -> Generator[None]:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    # the base of all errors of whichever HTTP library huggingface_hub uses
+    network = cast(type[Exception], HfHubHTTPError.__bases__[0])
+    try:
+        yield
+    except GatedRepoError as error:
+        raise ModelLoadError(_GATED.format(repo=repo)) from error
+    except RepositoryNotFoundError as error:
+        raise ModelLoadError(
+            f"The hub has no model {repo}, or it is private: check the name, or set HF_TOKEN."
+        ) from error
+    except HFValidationError as error:
+        raise ModelLoadError(f"{repo!r} can't be a model's name on the hub.") from error
+    except (network, LocalEntryNotFoundError, ConnectionError) as error:
+        reason = _first_line(error)
+        raise ModelLoadError(_UNREACHABLE.format(repo=repo, reason=reason)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,1 @@
+"""The question before a tool call: its text, its pages, its answers."""

@@ -1,0 +1,123 @@
+"""A question laid out in the rows that there are for it."""
+
+from dataclasses import dataclass
+
+from shepherd.cli.approval.dialog import TYPING, Dialog
+from shepherd.cli.approval.pager import Row, fold
+
+MIN_WIDTH = 20
+"""A narrower window can show nothing that a yes could be about."""
+MIN_WIDTH_FOR_KEYS = 55
+MIN_TEXT_ROWS = 3
+"""Where fewer are left for the text, what is around it is as short as it can be."""
+TOO_SMALL = ("The window is too small", "for the question.", "Make it larger,", "or Esc: no.")
+PAGE_KEYS = "(PgUp PgDn Space g G)"
+FEW_PAGE_KEYS = "(Space g G)"
+HINT = "Up, Down, Enter. Esc: no, and stop"
+RULES_PAGED = "  adds the rules at the end of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is drawn; `end` says whether the end of the text is part of it.
+
+    It is not `legible` when there is no room for the question.
+    """
+
+    rows: list[Row]
+    end: bool = False
+    legible: bool = True
+
+
+def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
+    """How many rows the question would like to have."""
+    around = _Around(dialog, "", width, available)
+    return min(available, around.height + dialog.pager.height(width, available))
+
+
+def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int) -> Frame:
+    """The question in at most `height` rows of `width` cells; `sign` is before the marked line."""
+    around = _Around(dialog, sign, width, height, focused=focused)
+    least = min(MIN_TEXT_ROWS + 1, dialog.pager.height(width, height))
+    if height - around.height < least:
+        around = _Around(dialog, sign, width, height, focused=focused, short=True)
+    if height - around.height < least or width < MIN_WIDTH:
+        return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]], legible=False)
+    room = height - around.height
+    pager = dialog.pager
+    fits = pager.fits(width, room)
+    text = pager.rows(width, room if fits else room - 1)
+    keys = PAGE_KEYS if width >= MIN_WIDTH_FOR_KEYS else FEW_PAGE_KEYS
+    position = [] if fits else [_row(f"  {pager.position()} {keys}"[:width], "warn")]
+    rows = [*around.title, *text, *position, *around.menu, *around.rules, *around.note]
+    return Frame(rows, end=pager.at_end)
+
+
+class _Around:
+    """The rows above and below the text."""
+
+    def __init__(
+        self,
+        dialog: Dialog,
+        sign: str,
+        width: int,
+        height: int,
+        *,
+        focused: bool = True,
+        short: bool = False,
+    ) -> None:
+        question = dialog.question
+        cause = f"  ({question.cause})" if question.cause else ""
+        self.title = _folded(dialog, question.title + cause, width, 1 if short else 3, "warn")
+        self.menu = _short_menu(dialog) if short else _menu(dialog, sign, width, focused=focused)
+        self.rules = _rules(dialog, width, 1 if short else max(3, height // 4))
+        note = dialog.note or (HINT if focused else TYPING)
+        style = "warn" if dialog.note or not focused else "quiet"
+        self.note = _folded(dialog, f"  {note}", width, 1 if short else 2, style)
+
+    @property
+    def height(self) -> int:
+        """How many they are."""
+        return sum(map(len, (self.title, self.menu, self.rules, self.note)))
+
+
+def _menu(dialog: Dialog, sign: str, width: int, *, focused: bool) -> list[Row]:
+    rows: list[Row] = []
+    for number, entry in enumerate(dialog.question.entries, start=1):
+        is_marked = entry is dialog.marked
+        first = sign if is_marked else " " * len(sign)
+        line = f"{first} {number} {entry.answer.value:<8} {entry.meaning}"
+        rows.append(_row(line[:width], "bold" if is_marked and focused else ""))
+    return rows
+
+
+def _short_menu(dialog: Dialog) -> list[Row]:
+    words = [
+        f"[{entry.answer.value}]" if entry is dialog.marked else f"{entry.answer.value}"
+        for entry in dialog.question.entries
+    ]
+    return [_row(" ".join(words), "bold")]
+
+
+def _rules(dialog: Dialog, width: int, most: int) -> list[Row]:
+    """The rules of the marked line, or where they are; they are never cut."""
+    rows = [
+        row
+        for rule in dialog.marked.rules
+        for row in fold([(rule, "")], width, dialog.measure, lambda _row: "    ")
+    ]
+    dialog.page_rules(paged=len(rows) > most)
+    return [_row(RULES_PAGED[:width], "warn")] if len(rows) > most else rows
+
+
+def _folded(dialog: Dialog, text: str, width: int, most: int, style: str) -> list[Row]:
+    """The text in at most `most` rows, the last of which says if there is more."""
+    rows = fold([(text, style)], width, dialog.measure)
+    if len(rows) <= most:
+        return rows
+    [*first, last] = fold([(text, style)], width - 1, dialog.measure)[:most]
+    return [*first, [*last, ("…", style)]]
+
+
+def _row(text: str, style: str) -> Row:
+    return [(text, style)]

@@ -1,0 +1,182 @@
+"""A window on long text: wrapped inside a gutter, never cut."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+
+from shepherd.cli.approval.document import Line
+
+Row = list[tuple[str, str]]
+"""Pieces of text with their styles."""
+Place = tuple[int, int]
+"""A line and a row in it."""
+
+
+def row_text(row: Row) -> str:
+    """What stands in a row."""
+    return "".join(text for text, _ in row)
+
+
+class Gutter:
+    """What rows begin with, by what they belong to."""
+
+    def __init__(self, *, unicode: bool) -> None:
+        text, more = ("│", "┊") if unicode else ("|", ":")
+        self.text, self.continued, self.fact = f"  {text} ", f"  {more} ", "  "
+
+    def of(self, line: Line, row: int) -> str:
+        """The beginning of a line's row number `row`."""
+        if line.is_fact:
+            return self.fact if row == 0 else self.fact * 2
+        return self.text if row == 0 and line.span else self.continued
+
+
+def fold(
+    fragments: Iterable[tuple[str, str]],
+    width: int,
+    measure: Callable[[str], int],
+    begin: Callable[[int], str] = lambda _row: "",
+) -> list[Row]:
+    """Rows of at most `width` cells, each behind what `begin` gives for its number."""
+    rows: list[Row] = [[(begin(0), "quiet")]]
+    used = least = len(begin(0))
+    for text, style in fragments:
+        start = 0
+        for at, character in enumerate(text):
+            cells = measure(character)
+            if used + cells > width and used > least:
+                rows[-1].append((text[start:at], style))
+                rows.append([(begin(len(rows)), "quiet")])
+                start, used = at, len(begin(len(rows) - 1))
+                least = used
+            used += cells
+        rows[-1].append((text[start:], style))
+    return rows
+
+
+def wrap(line: Line, width: int, gutter: Gutter, measure: Callable[[str], int]) -> list[Row]:
+    """The rows of a line inside its gutter; at least one."""
+    return fold(line.fragments(), width, measure, lambda row: gutter.of(line, row))
+
+
+class Pager:
+    """Lines, and the part of them that is shown, which begins at `place`."""
+
+    def __init__(
+        self, lines: Sequence[Line], gutter: Gutter, measure: Callable[[str], int]
+    ) -> None:
+        self._lines = lines
+        self._numbers = list(accumulate((line.span for line in lines), initial=0))
+        self._characters = list(accumulate((len(line.text) + 1 for line in lines), initial=0))
+        self._gutter = gutter
+        self._measure = measure
+        self.place: Place = (0, 0)
+        self._bottom: Place = (0, 0)
+        self._size = (0, 0)
+        self._wrapped: dict[int, list[Row]] = {}
+
+    @property
+    def total(self) -> int:
+        """How many lines there are."""
+        return self._numbers[-1]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last row was in the rows that were given last."""
+        return self._bottom[0] >= len(self._lines)
+
+    def fits(self, width: int, height: int) -> bool:
+        """Whether all of it can be shown at once."""
+        return self.height(width, height) <= height
+
+    def height(self, width: int, limit: int) -> int:
+        """How many rows all of it takes; counted until they are more than `limit`."""
+        self._resize(width, self._size[1])
+        rows = 0
+        for index in range(len(self._lines)):
+            rows += len(self._rows(index))
+            if rows > limit:
+                break
+        return rows
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The rows that are shown now; the last page is a full one."""
+        self._resize(width, height)
+        self.place = min(self.place, self._last_top())
+        shown: list[Row] = []
+        place = self.place
+        while len(shown) < height and place[0] < len(self._lines):
+            shown.append(self._rows(place[0])[place[1]])
+            place = self._next(place)
+        self._bottom = place
+        return shown
+
+    def next_page(self, width: int, height: int) -> list[Row]:
+        """The rows behind those that were given last, without any of them; 0 rows are all."""
+        self._resize(width, height)
+        shown: list[Row] = []
+        while self._bottom[0] < len(self._lines) and (not height or len(shown) < height):
+            shown.append(self._rows(self._bottom[0])[self._bottom[1]])
+            self._bottom = self._next(self._bottom)
+        return shown
+
+    def position(self) -> str:
+        """`lines 1-24 of 812, 3 %`, of the rows that were given last."""
+        first = self._numbers[self.place[0]] + 1
+        line, row = self._bottom
+        last = self._numbers[line + 1 if row else line]
+        more = "…" if row else ""
+        return f"lines {min(first, last)}-{last}{more} of {self.total}, {self._percent()} %"
+
+    def _percent(self) -> int:
+        line, row = self._bottom
+        done = self._characters[line]
+        if row:
+            done += len(self._lines[line].text) * row // len(self._rows(line))
+        return 100 * done // max(1, self._characters[-1])
+
+    def forward(self) -> None:
+        """Show what follows."""
+        self.place = min(self._bottom, self._last_top())
+
+    def back(self) -> None:
+        """Show what comes before."""
+        for _ in range(self._size[1]):
+            self.place = self._previous(self.place)
+
+    def begin(self) -> None:
+        """Show the beginning."""
+        self.place = (0, 0)
+
+    def end(self) -> None:
+        """Show the end."""
+        self.place = self._last_top()
+
+    def _resize(self, width: int, height: int) -> None:
+        if width != self._size[0]:
+            self._wrapped.clear()
+            self.place = (self.place[0], 0)
+        self._size = (width, height)
+
+    def _rows(self, index: int) -> list[Row]:
+        if index not in self._wrapped:
+            if len(self._wrapped) > 1000:
+                self._wrapped.clear()
+            line = self._lines[index]
+            self._wrapped[index] = wrap(line, self._size[0], self._gutter, self._measure)
+        return self._wrapped[index]
+
+    def _next(self, place: Place) -> Place:
+        index, row = place
+        return (index, row + 1) if row + 1 < len(self._rows(index)) else (index + 1, 0)
+
+    def _previous(self, place: Place) -> Place:
+        index, row = place
+        if row:
+            return index, row - 1
+        return (index - 1, len(self._rows(index - 1)) - 1) if index else (0, 0)
+
+    def _last_top(self) -> Place:
+        place: Place = (len(self._lines), 0)
+        for _ in range(self._size[1]):
+            place = self._previous(place)
+        return place

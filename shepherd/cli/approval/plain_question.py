@@ -1,0 +1,118 @@
+"""A question in plain lines: all of its text in pages, then an answer in a full word."""
+
+import os
+from collections.abc import Iterator
+from typing import Protocol, TextIO
+
+from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
+from shepherd.cli.approval.question import Answer, Question
+
+WIDTH = 100
+"""Columns where the output is no terminal."""
+OTHER_ROWS = 3
+"""Rows of a page that are not the text's."""
+
+
+class Lines(Protocol):
+    """Where lines are shown and typed."""
+
+    target: TextIO
+
+    def show(self, text: str) -> None:
+        """Print."""
+        ...
+
+    async def read(self, label: str) -> str | None:
+        """Print `label` and wait for a line; None at the end of the input."""
+        ...
+
+    async def forget_typed(self) -> None:
+        """Make sure that no line which was typed before now is read by `read`."""
+        ...
+
+
+async def ask_in_lines(question: Question, lines: Lines) -> Answer:
+    """Show all of `question`, page by page on a terminal, and wait for an answer.
+
+    Only a full word is one; anything else is asked again, the end of the input is no.
+    """
+    for line in _head(question, lines.target):
+        lines.show(f"{line}\n")
+    for page, position in _pages(question, lines.target):
+        lines.show(f"{page}\n")
+        if position and not await _goes_on(position, lines):
+            return Answer.NO
+    lines.show("\n".join([*_entries(question, lines.target), ""]))
+    await lines.forget_typed()
+    return await _answer(question, lines)
+
+
+async def _goes_on(position: str, lines: Lines) -> bool:
+    while True:
+        line = await lines.read(f"-- {position} [Enter/no] ")
+        if line is None or line.strip().lower() == Answer.NO:
+            return False
+        if not line.strip():
+            return True
+        lines.show("Nothing was approved: more follows.\n")
+
+
+async def _answer(question: Question, lines: Lines) -> Answer:
+    words = [entry.answer.value for entry in question.entries]
+    known = {entry.answer.value: entry.answer for entry in question.entries}
+    known["yes"] = Answer.ONCE
+    while True:
+        line = await lines.read(f"[{'/'.join(words)}] ")
+        if line is None:
+            return Answer.NO
+        answer = known.get(line.strip().lower())
+        if answer is not None:
+            return answer
+        lines.show(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
+
+
+def _head(question: Question, target: TextIO) -> Iterator[str]:
+    cause = f"  ({question.cause})" if question.cause else ""
+    rows = fold([(question.title + cause, "")], _size(target)[0], _cells)
+    yield from map(row_text, rows)
+
+
+def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
+    """Pages of the text, each but the last with its position; one page where nobody pages."""
+    columns, rows = _size(target)
+    unicode = (target.encoding or "").lower().startswith("utf")
+    pager = Pager(question.lines, Gutter(unicode=unicode), _cells)
+    while True:
+        shown = pager.next_page(columns, rows)
+        yield "\n".join(map(row_text, shown)), "" if pager.at_end else pager.position()
+        if pager.at_end:
+            return
+
+
+def _entries(question: Question, target: TextIO) -> Iterator[str]:
+    columns, _ = _size(target)
+    for entry in question.entries:
+        yield f"{entry.answer.value:<8} = {entry.meaning}"
+        for rule in entry.rules:
+            rows = fold([(rule, "")], columns, _cells, lambda _row: "    ")
+            yield from map(row_text, rows)
+
+
+def _size(target: TextIO) -> tuple[int, int]:
+    """Columns, and rows of a page; 0 rows stand for as many as it takes.
+
+    A terminal that does not know its size, as in some containers, says 0.
+    """
+    if not target.isatty():
+        return WIDTH, 0
+    try:
+        columns, lines = os.get_terminal_size(target.fileno())
+    except OSError:
+        columns = lines = 0
+    return max(20, columns or WIDTH), max(3, (lines or 24) - OTHER_ROWS)
+
+
+def _cells(character: str) -> int:
+    from rich.cells import get_character_cell_size
+
+    return get_character_cell_size(character)

@@ -1,0 +1,145 @@
+"""What a user is asked before a tool runs: all of the text, and the answers."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shepherd.cli.approval.document import Line, fact, text_lines
+from shepherd.cli.approval.suspicion import warnings
+from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.invisible import reveal
+from shepherd.tools.permissions.approval import ApprovalRequest, Choice
+from shepherd.tools.permissions.rules import Rule
+
+QUIET_SECONDS = 0.5
+"""What is typed so soon after a question has come up, or around a yes, was not meant for it."""
+MAX_IN_TITLE = 80
+_IN_PREVIEW = frozenset(
+    ["command", "path", "url", "method", "headers", "body", "content", "old_string", "new_string"]
+)
+"""Arguments that the preview of a tool shows."""
+_VERBS = {
+    AccessKind.READ: "reads",
+    AccessKind.WRITE: "writes",
+    AccessKind.NETWORK: "connects to",
+    AccessKind.ENVIRONMENT: "uses the variable",
+}
+
+
+class Answer(StrEnum):
+    """What can be chosen; the values are the words that are typed where there is no menu."""
+
+    ONCE = "once"
+    SESSION = "session"
+    ALWAYS = "always"
+    NO = "no"
+    TELL = "tell"
+
+    @property
+    def allows(self) -> bool:
+        """Whether the tool runs."""
+        return self not in (Answer.NO, Answer.TELL)
+
+
+_LETTERS = {
+    Answer.ONCE: "y",
+    Answer.SESSION: "s",
+    Answer.ALWAYS: "a",
+    Answer.NO: "n",
+    Answer.TELL: "f",
+}
+_MEANINGS = {
+    Answer.ONCE: "yes, this call",
+    Answer.SESSION: "yes, for this session",
+    Answer.ALWAYS: "yes, and keep the rule",
+    Answer.NO: "no",
+    Answer.TELL: "no, and tell the model why",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the menu; `rules` are exactly those that it would add."""
+
+    answer: Answer
+    rules: tuple[str, ...] = ()
+
+    @property
+    def letter(self) -> str:
+        """The key that marks it."""
+        return _LETTERS[self.answer]
+
+    @property
+    def meaning(self) -> str:
+        """What it does, in a few words."""
+        return _MEANINGS[self.answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A title, the text that must be seen to its end before a yes counts, and the answers."""
+
+    title: str
+    cause: str
+    lines: tuple[Line, ...]
+    entries: tuple[Entry, ...]
+
+
+def approval_question(request: ApprovalRequest) -> Question:
+    """The question of a request; nothing of it is cut without being in the text in full."""
+    asker = f" for {_short(request.asker)}" if request.asker else ""
+    sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
+    lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
+    rules = [Entry(answer, tuple(map(_rule_text, found))) for answer, found in lasting if found]
+    return Question(
+        title=f"Allow {_short(request.call.name)}{asker}?{sandbox}",
+        cause=_short(request.cause),
+        lines=(*_lines(request),),
+        entries=(Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL)),
+    )
+
+
+def choice_of(answer: Answer) -> Choice:
+    """The choice that an answer makes."""
+    return Choice(answer.value) if answer.allows else Choice.DENY
+
+
+def _lines(request: ApprovalRequest) -> Iterator[Line]:
+    rules = [rule.describe() for rule in (*request.session, *request.always)]
+    url = str(request.call.arguments.get("url", ""))
+    for warning in warnings([request.preview, url, *_facts(request), *rules]):
+        yield fact(warning, "warn")
+    if request.preview:
+        yield from text_lines(request.preview)
+    for text in _facts(request):
+        yield fact(text, "quiet")
+
+
+def _facts(request: ApprovalRequest) -> Iterator[str]:
+    """What the preview does not tell."""
+    named = {
+        "tool": request.call.name,
+        "asked by": request.asker,
+        "because of": request.cause,
+        "sandbox": request.sandbox,
+    }
+    for name, text in named.items():
+        if len(reveal(text)) > MAX_IN_TITLE:
+            yield f"{name}: {text}"
+    for name, value in request.call.arguments.items():
+        if not request.preview or name not in _IN_PREVIEW:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"{name} = {text}"
+    for access in request.accesses:
+        if access.kind in _VERBS and access.claim is not Claim.MENTION:
+            yield f"{_VERBS[access.kind]} {access.target}"
+
+
+def _short(text: str) -> str:
+    line = reveal(text)
+    return line if len(line) <= MAX_IN_TITLE else line[: MAX_IN_TITLE - 1] + "…"
+
+
+def _rule_text(rule: Rule) -> str:
+    return reveal(rule.describe())

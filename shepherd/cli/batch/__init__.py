@@ -1,0 +1,1 @@
+"""Frontends without a prompt: one question, pipes, JSON lines."""

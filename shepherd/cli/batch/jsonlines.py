@@ -1,0 +1,155 @@
+"""A conversation as JSON lines: users on stdin, everything that happens on stdout.
+
+In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain text; `{"type":
+"interrupt"}` ends the turn that runs. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`,
+`stats` and `error` as they happen, `end_turn` behind each turn. Inputs wait their turn in order.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from shepherd.cli.batch.jsonprotocol import (
+    EventWriter,
+    InputError,
+    Interrupt,
+    UserInput,
+    parse_input,
+)
+from shepherd.cli.batch.oneshot import EXIT_CODES
+from shepherd.conversation.conversation import Assembly
+from shepherd.errors import ShepherdError
+from shepherd.events import FinishReason
+from shepherd.messages import Message
+from shepherd.turn import ToolExecutor, run_turn
+
+CHUNK = 65_536
+
+
+def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
+    """A queue of the lines read from `descriptor`, without their newlines; None at its end.
+
+    Works for terminals, pipes and files alike. The thread that reads ends with the process:
+    nothing can wake it from a pipe that stays silent, so it holds no lock of Python's.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(line: bytes | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended, nobody reads the queue
+            loop.call_soon_threadsafe(queue.put_nowait, line)
+
+    def read() -> None:
+        rest = b""
+        try:
+            while data := os.read(descriptor, CHUNK):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    put(line)
+            if rest:
+                put(rest)
+        finally:
+            put(None)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    return queue
+
+
+STDIN = 0
+
+
+async def run_json_lines(assembly: Assembly, prompt: str | None = None) -> int:
+    """Answer each input until stdin ends, or just `prompt`; returns the exit code.
+
+    Raises ShepherdError, behind an `error` object, when the backend can't be loaded, and
+    BrokenPipeError when nobody reads.
+    """
+    writer = EventWriter(sys.stdout.buffer)
+    assembly.notices.listen(writer.notice)
+    conversation = _Conversation(assembly, writer, assembly.tool_runner())
+    try:
+        await assembly.backend()
+    except ShepherdError as error:
+        writer.error(type(error).__name__, str(error))
+        raise
+    if prompt is not None:
+        return EXIT_CODES.get(await conversation.turn(prompt), 0)
+    await conversation.run()
+    return 0
+
+
+@dataclass(slots=True)
+class _Conversation:
+    assembly: Assembly
+    writer: EventWriter
+    tools: ToolExecutor
+    _prompts: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue[Message | None])
+    _turn: asyncio.Task[FinishReason] | None = None
+    _interrupted: bool = False
+
+    async def run(self) -> None:
+        """Answer until the input ends."""
+        reader = asyncio.create_task(self._read())
+        try:
+            while (prompt := await self._prompts.get()) is not None:
+                await self.turn(prompt)
+            await reader
+        finally:
+            reader.cancel()
+
+    async def turn(self, prompt: str | Message) -> FinishReason:
+        """Answer one prompt; raises BrokenPipeError when nobody reads."""
+        reason = FinishReason.CANCELLED
+        self._interrupted = False
+        self._turn = asyncio.create_task(self._answer(prompt))
+        try:
+            reason = await self._turn
+        except asyncio.CancelledError:
+            if not self._interrupted:
+                raise
+        finally:
+            self._turn = None
+            self.writer.end_turn(reason, self.assembly.session.id)
+        if self.writer.broken:
+            raise BrokenPipeError
+        return reason
+
+    async def _answer(self, prompt: str | Message) -> FinishReason:
+        assembly = self.assembly
+        backend = await assembly.backend()
+        try:
+            outcome = await run_turn(
+                assembly.session, prompt, backend, self.tools, self.writer.receive, assembly.limits
+            )
+        except ShepherdError:
+            return FinishReason.ERROR  # the ERROR event has told it
+        return outcome.finish_reason
+
+    async def _read(self) -> None:
+        lines = read_lines(STDIN)
+        number = 0
+        try:
+            while (line := await lines.get()) is not None:
+                number += 1
+                self._take_line(number, line)
+        finally:
+            self._prompts.put_nowait(None)
+
+    def _take_line(self, number: int, line: bytes) -> None:
+        try:
+            self._take(parse_input(line))
+        except InputError as error:
+            self.writer.bad_input(number, line, error)
+
+    def _take(self, given: UserInput | Interrupt | None) -> None:
+        match given:
+            case UserInput():
+                self._prompts.put_nowait(given.message)
+            case Interrupt() if self._turn is not None:
+                self._interrupted = True
+                self._turn.cancel()
+            case _:
+                pass

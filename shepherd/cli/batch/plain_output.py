@@ -1,0 +1,107 @@
+"""Events as plain text: the answer on stdout, everything else on stderr."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from shepherd.cli.terminal.sanitize import clean, clean_chunk, one_line
+from shepherd.events import CallbackEvent, FinishReason, Topic
+
+CUT = "The answer was cut: it reached the limit of tokens."
+LINE_WIDTH = 200
+"""Tool calls and results are told in one line of at most so many characters."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A text stream that knows whether its last line is still open."""
+
+    file: TextIO
+    is_open: bool = False
+
+    def write(self, text: str) -> None:
+        if text:
+            self.file.write(text)
+            self.file.flush()
+            self.is_open = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        if self.is_open:
+            self.write("\n")
+
+
+@dataclass(slots=True)
+class PlainOutput:
+    """Shows one turn; `receive` is its callback.
+
+    On a terminal text appears as it comes. Otherwise stdout gets the last answer alone, byte for
+    byte, and what the model said between its tool calls goes to stderr. `broken` is True when
+    nobody reads stdout any more; the turn is then cancelled.
+    """
+
+    live: bool
+    broken: bool = False
+    _out: _Stream = field(default_factory=lambda: _Stream(sys.stdout))
+    _err: _Stream = field(default_factory=lambda: _Stream(sys.stderr))
+    _held: list[str] = field(default_factory=list[str])
+
+    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Show an event; False when stdout is closed."""
+        try:
+            self._show(event, content, name)
+        except BrokenPipeError:
+            self.broken = True
+        return not self.broken
+
+    def finish(self) -> None:
+        """Show what was held back and end the last line."""
+        if self.broken:
+            return
+        try:
+            self._release(self._out)
+            self._out.end_line()
+            self._err.end_line()
+        except BrokenPipeError:
+            self.broken = True
+
+    def note(self, text: str) -> None:
+        """A line on stderr."""
+        if self.live:
+            self._out.end_line()
+        self._err.end_line()
+        self._err.write(f"{clean(text)}\n")
+
+    def _show(self, event: CallbackEvent, content: str, name: str) -> None:
+        match event:
+            case CallbackEvent.CONTENT | CallbackEvent.CODEBLOCK:
+                self._answer(content)
+            case CallbackEvent.THINKING:
+                self._err.write(clean_chunk(content))
+            case CallbackEvent.STOP:
+                self._release(self._err if content == FinishReason.TOOL_CALLS else self._out)
+                if content == FinishReason.LENGTH:
+                    self.note(CUT)
+            case CallbackEvent.TOOL_CALL:
+                self.note(f"→ {name} {one_line(content, LINE_WIDTH)}")
+            case CallbackEvent.TOOL_RESULT:
+                self.note(f"  {one_line(content, LINE_WIDTH)}")
+            case CallbackEvent.ERROR:
+                self.note(f"shepherd: {content}")
+            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
+                self.note(content)
+            case _:
+                pass
+
+    def _answer(self, text: str) -> None:
+        if self.live:
+            self._err.end_line()
+            self._out.write(clean_chunk(text))
+        else:
+            self._held.append(text)
+
+    def _release(self, stream: _Stream) -> None:
+        text = "".join(self._held)
+        self._held.clear()
+        if text:
+            self._err.end_line()
+        stream.write(clean(text) if stream is self._err else text)

@@ -1,0 +1,216 @@
+"""What `shepherd doctor` looks at; nothing here sends anything over the network."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from shepherd import __version__
+from shepherd.backends.local import SCRIPT_PREFIX
+from shepherd.config.load import load_config
+from shepherd.config.paths import Paths, project_file
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider
+from shepherd.config.settings import Config
+from shepherd.conversation.policy import build_policy
+from shepherd.errors import ConfigError, ShepherdError
+from shepherd.messages import JsonObject
+from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.tools.sandbox.find import find_box
+
+
+class State(StrEnum):
+    """How a check ended; only BROKEN keeps Shepherd from working as the settings ask."""
+
+    OK = "ok"
+    NOTE = "note"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what is there, and what would help."""
+
+    name: str
+    state: State
+    text: str
+    advice: tuple[str, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "state": self.state.value,
+            "text": self.text,
+            "advice": list(self.advice),
+        }
+
+
+def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> list[Check]:
+    """Everything, as the settings in `cwd` ask for it; takes about a second."""
+    paths = Paths.from_env(env)
+    problem = ""
+    try:
+        config = load_config(cwd, env, overrides)
+    except ConfigError as error:
+        config, problem = Config(), str(error)
+    return [
+        Check("shepherd", State.OK, f"{__version__} on {platform.platform(terse=True)}"),
+        _python(),
+        _settings(config, paths, cwd, problem),
+        _directories(paths),
+        _sandbox(config),
+        *_model(config),
+        *_providers(paths, env),
+        _terminal(env),
+        _programs(),
+        _keyring(),
+    ]
+
+
+def _python() -> Check:
+    return Check("python", State.OK, f"{platform.python_version()} at {sys.executable}")
+
+
+def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
+    files = [path for path in (paths.user_file, project_file(cwd)) if path and path.is_file()]
+    text = ", ".join(map(str, files)) or "none; the defaults count"
+    if not problem:
+        try:
+            build_policy(config, paths, cwd)
+        except ShepherdError as error:
+            problem = str(error)
+    if problem:
+        return Check("settings", State.BROKEN, problem)
+    state = State.NOTE if config.warnings else State.OK
+    return Check("settings", state, text, config.warnings)
+
+
+def _directories(paths: Paths) -> Check:
+    places = (paths.config, paths.state, paths.data, paths.cache)
+    closed = [str(place) for place in places if not _is_writable(place)]
+    if not closed:
+        return Check("directories", State.OK, ", ".join(map(str, places)))
+    advice = "Make them writable, or name others with XDG_CONFIG_HOME and the like."
+    return Check("directories", State.BROKEN, f"can't write to {', '.join(closed)}", (advice,))
+
+
+def _is_writable(place: Path) -> bool:
+    """Whether the directory can be written, or made."""
+    existing = next(p for p in (place, *place.parents) if p.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def _sandbox(config: Config) -> Check:
+    mode = config.tools.sandbox
+    finding = find_box()
+    failed = [attempt for attempt in finding.tried if not attempt.ok]
+    advice = tuple(
+        f"{attempt.name}: {'; '.join(filter(None, (attempt.reason, attempt.advice)))}"
+        for attempt in failed
+    )
+    if finding.box is None:
+        state = State.BROKEN if mode == "required" else State.NOTE
+        return Check("sandbox", state, "none works: commands run without one", advice)
+    if mode == "off":
+        text = f"{finding.box.name} would hold, but the settings switch it off (tools.sandbox)"
+        return Check("sandbox", State.NOTE, text, advice)
+    return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)
+
+
+def _model(config: Config) -> Iterator[Check]:
+    in_process = not config.model.provider
+    broken = State.BROKEN if in_process else State.NOTE
+    try:
+        yield Check("llama.cpp", State.OK, _llamacpp())
+    except (ShepherdError, OSError) as error:
+        yield Check("llama.cpp", broken, str(error))
+    try:
+        yield Check("model", State.OK, _model_file(config))
+    except ShepherdError as error:
+        yield Check("model", broken, str(error))
+
+
+def _llamacpp() -> str:
+    from shepherd.backends.llamacpp.native.bindings import bindings
+
+    lib = bindings()
+    version = importlib.metadata.version("llama-cpp-python")
+    gpu = "with a GPU" if lib.llama_supports_gpu_offload() else "for the CPU only"
+    return f"llama-cpp-python {version}, built {gpu}"
+
+
+def _model_file(config: Config) -> str:
+    """The model that the settings name; raises ModelLoadError if it can't be one."""
+    name = config.model.name
+    if name.startswith(SCRIPT_PREFIX):
+        return name
+    from shepherd.backends.llamacpp import locate_model
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
+
+    directory = Path(config.llamacpp.models_dir).expanduser()
+    is_builtin = name in ("", BUILTIN_NAME)
+    path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
+    check_model_file(path)
+    size = f"{path.stat().st_size / 1e6:,.1f} MB"
+    return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{path}, {size}"
+
+
+def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
+    book = ProviderBook(paths, env)
+    try:
+        providers = book.all()
+    except ShepherdError as error:
+        yield Check("providers", State.BROKEN, str(error))
+        return
+    if not providers:
+        yield Check("providers", State.OK, "none configured")
+    for provider in providers:
+        yield _provider(book, provider)
+
+
+def _provider(book: ProviderBook, provider: Provider) -> Check:
+    text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
+    if provider.api_key == "keyring":  # asking it may open a window
+        return Check("provider", State.OK, f"{text}; its key is in the keyring")
+    try:
+        secret = book.key(provider)
+    except ShepherdError as error:
+        return Check("provider", State.NOTE, text, (str(error),))
+    return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
+
+
+def _terminal(env: Mapping[str, str]) -> Check:
+    if not sys.stdout.isatty():
+        return Check("terminal", State.OK, "the output is not a terminal")
+    term, encoding = env.get("TERM", ""), sys.stdout.encoding
+    text = f"TERM={term or 'unset'}, {encoding}, {shutil.get_terminal_size().columns} columns"
+    plain = term in ("", "dumb") or "utf" not in encoding.lower()
+    return Check("terminal", State.NOTE if plain else State.OK, text)
+
+
+def _programs() -> Check:
+    found = {name: shutil.which(name) for name in ("bash", "git", "rg")}
+    text = ", ".join(f"{name} {path or 'missing'}" for name, path in found.items())
+    advice: list[str] = []
+    if not found["rg"]:
+        advice.append("Install ripgrep (rg): searching is faster with it.")
+    if not found["bash"]:
+        advice.append("Install bash: commands run in sh without it.")
+    return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))
+
+
+def _keyring() -> Check:
+    try:
+        import keyring
+
+        name = type(keyring.get_keyring()).__module__
+    except (ImportError, RuntimeError) as error:
+        return Check("keyring", State.NOTE, f"can't be used: {error}")
+    usable = not name.endswith((".fail", ".null"))
+    text = name if usable else "none; keys of providers can be kept in a private file"
+    return Check("keyring", State.OK if usable else State.NOTE, text)

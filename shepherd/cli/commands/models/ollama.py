@@ -1,0 +1,137 @@
+"""`shepherd model … --provider NAME`: the models of an Ollama server."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
+
+import typer
+
+from shepherd.backends.api.http.client import new_http
+from shepherd.backends.api.ollama.adapter import OllamaWire
+from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
+from shepherd.backends.api.ollama.models import LocalModel, ShownModel
+from shepherd.backends.connect import endpoint_of
+from shepherd.catalog.ollama import HERE, adding_command, ollama_url
+from shepherd.cli.commands.models.text import PullBars, say_rows, say_table, size_text, tell
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import clean
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider, make_provider
+
+OLLAMA = "ollama"
+"""The type, and the name that means the server of OLLAMA_HOST if no provider has it."""
+
+
+def is_stored(name: str, book: ProviderBook) -> bool:
+    """Whether a provider has that name; raises ConfigError for a broken file."""
+    return name in [provider.name for provider in book.all()]
+
+
+def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Provider:
+    """The provider of that name, of whatever type; raises ConfigError."""
+    if name == OLLAMA and not is_stored(name, book):
+        return make_provider(name, {"type": OLLAMA, "base_url": ollama_url(env)})
+    return book.pick(name)
+
+
+@asynccontextmanager
+async def managing(provider: Provider, book: ProviderBook) -> AsyncGenerator[OllamaManager, None]:
+    """What manages the models of a provider of type `ollama`; raises ConfigError."""
+    endpoint = endpoint_of(provider, book)
+    headers = {**OllamaWire().auth(endpoint.api_key), **endpoint.headers}
+    async with new_http(endpoint) as client:
+        yield OllamaManager(client, endpoint.base_url, headers, name=provider.name)
+
+
+T = TypeVar("T")
+
+
+class OllamaModels:
+    """The commands, for the provider of one name."""
+
+    def __init__(self, name: str) -> None:
+        """Raises ConfigError for an unknown provider, UsageError for one of another type."""
+        self._book = ProviderBook.from_env(os.environ)
+        self._provider = provider_called(name, self._book, os.environ)
+        self._name = self._provider.name
+        if self._provider.type != OLLAMA:
+            raise UsageError(
+                f"{self._name} is of type {self._provider.type}: only providers of type {OLLAMA} "
+                "have models that can be managed from here."
+            )
+
+    def list(self) -> None:
+        """The models on the server's disk."""
+        models = self._asked(lambda manager: manager.list())
+        if models:
+            say_table([_row(model) for model in models], right=1)
+        else:
+            how = f"`shepherd model pull qwen3:4b --provider {self._name}`"
+            tell(f"No models at {self._name} yet; {how} gets one.")
+
+    def info(self, model: str) -> None:
+        """What the server knows about a model."""
+        found = self._asked(lambda manager: manager.show(model))
+        say_rows(
+            {
+                "model": found.name,
+                "provider": f"{self._name} ({self._provider.base_url or HERE})",
+                "architecture": found.family,
+                "parameters": found.parameter_size,
+                "quantisation": found.quantization,
+                "context": self._context(found),
+                "template": found.template,
+                "can": ", ".join(found.capabilities),
+                "settings": "; ".join(
+                    " ".join(line.split()) for line in found.parameters.splitlines() if line.strip()
+                ),
+            }
+        )
+
+    def pull(self, model: str) -> None:
+        """Let the server fetch a model, and show how far it is."""
+        with PullBars() as bars:
+            self._asked(lambda manager: _pulled(manager, model, bars))
+        typer.echo(clean(model))
+        if is_stored(self._name, self._book):
+            tell(f"`shepherd --provider {self._name}/{model}` talks to it.")
+        else:
+            tell(f"`{adding_command(self._provider.base_url, model)}` connects it.")
+
+    def unload(self, model: str) -> None:
+        """Put a model out of the server's memory."""
+        self._asked(lambda manager: manager.unload(model))
+        tell(f"{model} is no longer in the memory of {self._name}.")
+
+    def _context(self, found: ShownModel) -> str:
+        size = self._provider.context_size or found.context_size
+        if not size:
+            return ""
+        more = f" (it could take {found.trained_context:,})"
+        return f"{size:,} tokens" + (more if found.trained_context > size else "")
+
+    def _asked(self, ask: Callable[[OllamaManager], Awaitable[T]]) -> T:
+        async def asking() -> T:
+            async with managing(self._provider, self._book) as manager:
+                return await ask(manager)
+
+        return asyncio.run(asking())
+
+
+async def _pulled(manager: OllamaManager, model: str, bars: PullBars) -> None:
+    async with aclosing(pull_on(manager, model)) as steps:
+        async for step in steps:
+            bars.show(step)
+
+
+def _row(model: LocalModel) -> tuple[str, ...]:
+    return (
+        model.name,
+        "in the cloud" if model.remote_host else size_text(model.size),
+        model.family,
+        model.parameter_size,
+        model.quantization,
+        "loaded" if model.loaded else "",
+    )

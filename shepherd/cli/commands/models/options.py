@@ -1,0 +1,153 @@
+"""`shepherd model`: the models on this machine and on Ollama servers, and getting more."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from shepherd.cli.commands.models.text import file_line, memory_text, say_rows, size_text, tell
+from shepherd.cli.terminal.sanitize import clean
+from shepherd.config.load import load_config
+from shepherd.config.settings import Config
+from shepherd.errors import ModelLoadError
+from shepherd.models import BUILTIN_NAME, builtin_model
+
+if TYPE_CHECKING:
+    from shepherd.cli.commands.models.ollama import OllamaModels
+
+HOW_TO_GET = "`shepherd model pull OWNER/NAME` gets one"
+
+model = typer.Typer(
+    name="model", help="Models on this machine and on Ollama servers.", no_args_is_help=True
+)
+OnServer = Annotated[
+    str,
+    typer.Option(
+        "--provider",
+        metavar="NAME",
+        help="The models of this provider, an Ollama server; ollama is the one on this machine.",
+    ),
+]
+
+
+@model.command("list")
+def list_models(context: typer.Context, provider: OnServer = "") -> None:
+    """The built-in model and the GGUF files of the models directory, or what a provider has."""
+    if provider:
+        _ollama(provider).list()
+        return
+    from shepherd.backends.llamacpp.native.locate import available_models
+    from shepherd.backends.llamacpp.native.summary import summarise
+
+    directory = _models_dir(_config(context))
+    files = available_models(directory) if directory.is_dir() else []
+    names = [BUILTIN_NAME, *(str(path.relative_to(directory)) for path in files)]
+    width = max(len(name) for name in names)
+    for name, path in zip(names, [builtin_model(), *files], strict=True):
+        try:
+            text = file_line(summarise(path))
+        except ModelLoadError as error:
+            text = str(error)
+        typer.echo(clean(f"{name:<{width}}  {text}"))
+    if not files:
+        tell(f"No models in {directory} yet; {HOW_TO_GET}.")
+
+
+@model.command("info")
+def info(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A model as `--model` takes it.")],
+    provider: OnServer = "",
+) -> None:
+    """What a model is; of a file also whether it fits into this machine's memory."""
+    if provider:
+        _ollama(provider).info(name)
+        return
+    from shepherd.backends.llamacpp.native.locate import locate_model
+    from shepherd.backends.llamacpp.native.summary import summarise
+
+    config = _config(context)
+    directory = _models_dir(config)
+    path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
+    found = summarise(path)
+    size = config.llamacpp.context_size or found.context
+    rows = {
+        "file": str(found.path),
+        "name": found.name,
+        "architecture": found.architecture,
+        "parameters": found.parameters,
+        "quantisation": found.quantisation,
+        "size": size_text(found.size),
+        "context": f"{found.context:,} tokens" if found.context else "",
+        "template": found.family,
+        "memory": memory_text(found, size),
+    }
+    say_rows(rows)
+
+
+@model.command("pull")
+def pull(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME[:QUANT|/FILE]",
+            help="A model on Hugging Face; with --provider, as Ollama calls it.",
+        ),
+    ],
+    provider: OnServer = "",
+) -> None:
+    """Download a model into the models directory, or let an Ollama server do so.
+
+    Goes on where it was stopped.
+    """
+    _quiet_unless_seen()
+    try:
+        if provider:
+            _ollama(provider).pull(name)
+        else:
+            _pull_file(name, _models_dir(_config(context)))
+    except KeyboardInterrupt:
+        tell("Stopped; the same command goes on from here.")
+        raise
+
+
+@model.command("unload")
+def unload(
+    name: Annotated[str, typer.Argument(help="A model as Ollama calls it.")],
+    provider: OnServer,
+) -> None:
+    """Put a model out of an Ollama server's memory; it stays on its disk."""
+    _ollama(provider).unload(name)
+
+
+def _pull_file(name: str, directory: Path) -> None:
+    from shepherd.catalog.hub import pull as pull_model  # loads huggingface_hub
+
+    path = pull_model(name, directory, tell)
+    typer.echo(str(path))
+    tell(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
+
+
+def _ollama(provider: str) -> "OllamaModels":
+    from shepherd.cli.commands.models.ollama import OllamaModels  # loads httpx
+
+    return OllamaModels(provider)
+
+
+def _quiet_unless_seen() -> None:
+    """No progress bars where nobody sees them."""
+    if not sys.stderr.isatty():
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def _models_dir(config: Config) -> Path:
+    return Path(config.llamacpp.models_dir).expanduser()
+
+
+def _config(context: typer.Context) -> Config:
+    overrides = cast(Mapping[str, object], context.obj)
+    return load_config(Path.cwd(), os.environ, overrides)

@@ -1,0 +1,142 @@
+"""What is known of models, in lines of text."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from shepherd.cli.terminal.sanitize import clean
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.native.summary import ModelSummary
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+
+if TYPE_CHECKING:
+    from shepherd.backends.api.ollama.models import PullProgress
+
+GIB, MIB = 2**30, 2**20
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
+
+
+def file_line(found: "ModelSummary") -> str:
+    """A model file in one line, without its name."""
+    context = f"{found.context:,} tokens" if found.context else "?"
+    parts = [
+        f"{size_text(found.size):>9}",
+        f"{found.architecture:<10}",
+        f"{found.quantisation:<7}",
+        f"{context:>15}",
+        f"{found.family:<8}",
+        _fits(found, min(found.context, 8192)),
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def memory_text(found: "ModelSummary", context: int) -> str:
+    """What a model file takes with so many tokens of context, and whether it is there."""
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
+    available = available_memory()
+    needed = found.needs(context)
+    text = f"about {size_text(needed)} with {context:,} tokens of context"
+    if needed <= available:
+        return f"{text}; fits ({size_text(available)} are free)"
+    room = (available - found.size) // found.cache_bytes if found.cache_bytes else 0
+    if room > 0:
+        fitting = room // 256 * 256
+        return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
+    return f"{text}; too large: {size_text(available)} are free"
+
+
+def say_rows(rows: Mapping[str, str]) -> None:
+    """Names and texts on stdout; what is empty is left out."""
+    for key, text in rows.items():
+        if text:
+            typer.echo(clean(f"{key:<13} {text}"))
+
+
+def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
+    """Rows in columns on stdout; column `right` holds numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{text:>{width}}" if place == right else f"{text:<{width}}"
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo(clean("  ".join(cells).rstrip()))
+
+
+def tell(text: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(f"{clean(text)}\n")
+
+
+def _fits(found: "ModelSummary", context: int) -> str:
+    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+
+    return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
+
+
+class PullBars:
+    """A bar for each large file on a terminal, elsewhere a line; a line for each other step."""
+
+    def __init__(self) -> None:
+        self._seen = sys.stderr.isatty()
+        self._told = ""
+        self._digest = ""
+        self._bar: Any = None  # what huggingface_hub has is partly untyped
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def show(self, step: "PullProgress") -> None:
+        """Show one step."""
+        if not step.total:
+            self._close()
+            self._digest = ""
+            if step.status not in (self._told, "success"):
+                self._told = step.status
+                tell(step.status)
+            return
+        if step.total < MIB:  # a licence, a template
+            return
+        if step.digest != self._digest:
+            self._begin(step)
+        if self._bar is not None:
+            self._bar.update(step.completed - self._bar.n)
+
+    def _begin(self, step: "PullProgress") -> None:
+        self._close()
+        self._digest = step.digest
+        if not self._seen:
+            tell(f"{step.status} ({size_text(step.total)})")
+            return
+        from huggingface_hub.utils import tqdm  # the bars of other pulls
+
+        self._bar = tqdm(
+            desc=clean(step.status),
+            total=step.total,
+            initial=step.completed,
+            unit="B",
+            unit_scale=True,
+        )
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

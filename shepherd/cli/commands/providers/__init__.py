@@ -1,0 +1,1 @@
+"""`shepherd provider …`, and what the REPL's `/provider` shares with it."""

@@ -1,0 +1,72 @@
+"""Changes of one provider as the command line gives them: `KEY VALUE`."""
+
+from collections.abc import Mapping
+
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.fields import bare_type, nearest, parse_bool
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider, make_provider
+from shepherd.config.secrets import ENVIRONMENT
+from shepherd.errors import ConfigError
+
+_PLACES = ("", "none", "file", "keyring")
+_HEADER = "headers."
+_NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
+
+
+def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
+    """The provider with `key` set to the text `value`; a key that is given is stored.
+
+    Raises UsageError.
+    """
+    key = key if key.startswith(_HEADER) else key.replace("-", "_")
+    if key == "api_key" and not _is_place(value):
+        return with_key(provider, value, book)
+    values = provider.model_dump(exclude_defaults=True)
+    if key.startswith(_HEADER):
+        values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
+    else:
+        values[key] = _parsed(key, value)
+    return checked(provider.name, values)
+
+
+def with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
+    """The provider with the key `secret`, which is stored."""
+    place = provider.api_key if provider.api_key == "keyring" else "file"
+    book.secrets.store(provider.name, secret, place)
+    values = provider.model_dump(exclude_defaults=True)
+    return checked(provider.name, {**values, "api_key": place})
+
+
+def checked(name: str, values: Mapping[str, object]) -> Provider:
+    """The provider; raises UsageError, for what is wrong was typed."""
+    try:
+        return make_provider(name, values)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
+    headers = {**provider.headers, header: value}
+    return {name: text for name, text in headers.items() if text}
+
+
+def _is_place(value: str) -> bool:
+    """Whether the text says where a key is, and is no key itself."""
+    return value in _PLACES or value.startswith(ENVIRONMENT)
+
+
+def _parsed(key: str, value: str) -> object:
+    field = Provider.model_fields.get(key)
+    if field is None or key in ("name", "headers"):
+        known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
+        guess = nearest(key.replace("_", "-"), known)
+        meant = f"; did you mean {guess}?" if guess else f"; there are {', '.join(known)}"
+        raise UsageError(f"a provider has no setting {key}{meant}")
+    kind = bare_type(field)
+    if kind is bool:
+        return parse_bool(value)
+    try:
+        return _NUMBERS[kind](value.replace("_", ""))
+    except (KeyError, ValueError):
+        return value

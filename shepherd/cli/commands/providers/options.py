@@ -1,0 +1,181 @@
+"""`shepherd provider`: where models answer that are not Shepherd's own."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
+from typing import Annotated, Any, cast
+
+import typer
+from typer.main import get_command
+
+from shepherd.cli.commands.providers import actions
+from shepherd.cli.commands.providers.console import Action, ShellTalk
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.providers import LOCAL, PROVIDER_TYPES, Provider
+from shepherd.config.secrets import ENVIRONMENT
+
+provider = typer.Typer(
+    name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True
+)
+"""Its commands read options and give back what is to be done: an `Action`."""
+
+Name = Annotated[str, typer.Argument(help="The provider's name.")]
+TENSORRT = "TensorRT-LLM in this process"
+
+
+def _setting(name: str, *names: str, panel: str | None = None) -> Any:
+    """The option that sets what the provider's file calls `name`."""
+    text = (Provider.model_fields[name].description or "").removeprefix("As before: ")
+    return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
+
+
+@provider.command("add")
+def add(  # noqa: PLR0913 - each option is a parameter
+    name: Name,
+    type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = "",
+    base_url: Annotated[str, typer.Option(help="Address; the type's own if not given.")] = "",
+    api_key: Annotated[
+        str | None, typer.Option(help="The key, kept in a private file; - reads it hidden.")
+    ] = None,
+    api_key_env: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="The variable that holds the key.")
+    ] = "",
+    keyring: Annotated[
+        bool, typer.Option("--keyring", help="Keep the key in the system's keyring.")
+    ] = False,
+    context_size: Annotated[
+        int, typer.Option(help="Tokens of context; 0 = what the server says.")
+    ] = 0,
+    output_limit: Annotated[
+        int, typer.Option(help="Longest answer in tokens; 0 = the model's.")
+    ] = 0,
+    priority: Annotated[int, typer.Option(help="Place in the order, the lowest first.")] = 100,
+    dialect: Annotated[
+        str, typer.Option(help="OpenAI parameters: strict or extended; unset = by the server.")
+    ] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
+    ] = None,
+    requests_per_minute: Annotated[int, _setting("requests_per_minute")] = 0,
+    tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0,
+    effort: Annotated[str, _setting("effort")] = "",
+    ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True,
+    tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = "",
+    tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1,
+    pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1,
+    gpu_memory: Annotated[float, _setting("gpu_memory", panel=TENSORRT)] = 0.9,
+    max_batch_size: Annotated[int, _setting("max_batch_size", panel=TENSORRT)] = 0,
+    guided_decoding: Annotated[str, _setting("guided_decoding", panel=TENSORRT)] = "",
+    trust_remote_code: Annotated[
+        bool, _setting("trust_remote_code", "--trust-remote-code", panel=TENSORRT)
+    ] = False,
+    use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False,
+) -> Action:
+    """Add a provider; its key stays out of its settings."""
+    if api_key_env and (api_key is not None or keyring):
+        raise UsageError("--api-key-env names where the key is; --api-key and --keyring store one.")
+    values: dict[str, object] = {
+        "type": type,
+        "model": model,
+        "base_url": base_url,
+        "api_key": f"{ENVIRONMENT}{api_key_env}" if api_key_env else "",
+        "context_size": context_size,
+        "output_limit": output_limit,
+        "priority": priority,
+        "dialect": dialect,
+        "headers": dict(_header(text) for text in header or []),
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "effort": effort,
+        "ask": ask,
+        "tokenizer": tokenizer,
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "gpu_memory": gpu_memory,
+        "max_batch_size": max_batch_size,
+        "guided_decoding": guided_decoding,
+        "trust_remote_code": trust_remote_code,
+    }
+    return partial(
+        actions.add_provider, name=name, values=values, key=api_key, keyring=keyring, use=use_it
+    )
+
+
+@provider.command("list")
+def list_providers(context: typer.Context) -> Action:
+    """All providers in their order; the one that answers has a star."""
+    overrides = cast(Mapping[str, object], context.obj)
+    return partial(actions.list_providers, overrides=overrides)
+
+
+@provider.command("show")
+def show(name: Name) -> Action:
+    """What is known of a provider without asking it."""
+    return partial(actions.show_provider, name=name)
+
+
+@provider.command("set")
+def set_(
+    name: Name,
+    key: Annotated[str, typer.Argument(help="model, base-url, api-key, context-size …")],
+    value: Annotated[
+        str | None,
+        typer.Argument(help="The value; an api-key is asked for without one, or with -."),
+    ] = None,
+) -> Action:
+    """Change a provider: `set work api-key`, `set work headers.X-Team blue`."""
+    return partial(actions.set_provider, name=name, key=key, value=value)
+
+
+@provider.command("use")
+def use(
+    name: Annotated[str, typer.Argument(help=f"NAME, NAME/MODEL, or {LOCAL} for none.")],
+) -> Action:
+    """Let a provider answer from now on."""
+    return partial(actions.use_provider, selector=name)
+
+
+@provider.command("test")
+def test(name: Annotated[str, typer.Argument(help="NAME or NAME/MODEL.")]) -> Action:
+    """Connect, list the models, tell the context size and where it was learned."""
+    return partial(actions.test_provider, selector=name)
+
+
+@provider.command("remove")
+def remove(name: Name) -> Action:
+    """Forget a provider and its stored key."""
+    return partial(actions.remove_provider, name=name)
+
+
+def do_in_shell(action: Action) -> None:
+    """Do what a command gave back; ends with its exit code."""
+    raise typer.Exit(asyncio.run(_done(action)))
+
+
+async def _done(action: Action) -> int:
+    return await action(ShellTalk())
+
+
+def read_command(words: Sequence[str], program: str) -> Action | str:
+    """What the words of a command ask for, or the help that they ask for.
+
+    Raises UsageError.
+    """
+    printed = StringIO()
+    try:
+        with redirect_stdout(printed):
+            found = get_command(provider).main(list(words), program, standalone_mode=False)
+    except typer.TyperException as error:
+        raise UsageError(error.format_message()) from error
+    return cast(Action, found) if callable(found) else printed.getvalue()
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"--header {text}: write --header NAME=VALUE")
+    return name.strip(), value.strip()

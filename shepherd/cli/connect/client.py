@@ -1,0 +1,190 @@
+"""Talks to `shepherd --cliserver`: prompts, updates that survive a lost connection, approvals."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Self, cast
+
+import httpx
+
+from shepherd.backends.api.coerce import as_object
+from shepherd.backends.api.stream.framing import SSEDecoder, StreamEvent
+from shepherd.backends.api.stream.quick_json import read
+from shepherd.conversation.shared.protocol import CLIENT_HEADER, RESUME_HEADER, UpdateKind
+from shepherd.errors import (
+    AccessError,
+    BackendError,
+    BusyError,
+    InvalidRequestError,
+    UnreachableError,
+)
+from shepherd.images import Image
+from shepherd.messages import JsonObject
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+SILENCE_SECONDS = 90.0
+"""After so long without even a comment a stream is taken to be dead, and resumed."""
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
+ATTEMPTS = 12
+"""Connections in a row that may fail, which takes a minute or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteUpdate:
+    """One thing that happened on the server; `id` is "" if it can't be resumed from."""
+
+    id: str
+    kind: UpdateKind
+    data: JsonObject
+
+    @property
+    def request(self) -> str:
+        """The request that it belongs to, "" if to none."""
+        return str(self.data.get("request", ""))
+
+
+class SharedSessionClient:
+    """One client of a shared session; it keeps its id for as long as it lives.
+
+    All calls raise AccessError for a wrong key, UnreachableError, BusyError, InvalidRequestError,
+    or BackendError with what the server said.
+    """
+
+    def __init__(
+        self, url: str, api_key: str = "", client_id: str = "", *, first_pause: float = FIRST_PAUSE
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.id = client_id or f"client_{secrets.token_hex(12)}"
+        self._first_pause = first_pause
+        headers = {CLIENT_HEADER: self.id}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            self._http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise InvalidRequestError(f"{url} can't be used as an address: {error}") from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.aclose()
+
+    async def send(self, prompt: str, images: Sequence[Image] = ()) -> str:
+        """Put a prompt at the end of the server's queue; the request's id."""
+        body: JsonObject = {"prompt": prompt, "async": True}
+        if images:
+            body["images"] = [{"data": image.base64, "name": image.name} for image in images]
+        answer = await self._call("POST", "/request", body)
+        return str(answer["request"])
+
+    async def request(self, id: str) -> JsonObject:
+        """Where a request is, and its answer when it has ended."""
+        return await self._call("GET", f"/request/{id}")
+
+    async def cancel(self, id: str) -> None:
+        """Take a request back, or stop it; one that has ended stays as it is."""
+        await self._call("DELETE", f"/request/{id}", ignored=(404, 409))
+
+    async def session(self) -> JsonObject:
+        """The session as it is; the updates behind its `update_id` continue it."""
+        return await self._call("GET", "/session")
+
+    async def clear(self) -> None:
+        """Forget the conversation."""
+        await self._call("POST", "/clear")
+
+    async def decide(self, id: str, decision: str, reason: str = "") -> None:
+        """Answer an approval; one that was decided meanwhile stays as it is."""
+        body = {"decision": decision, "reason": reason}
+        await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
+
+    async def updates(self, after: str = "") -> AsyncGenerator[RemoteUpdate]:
+        """Everything that happens behind the update `after`, or from now on.
+
+        A lost connection is resumed where it was. Each connection begins with CONNECTED; SNAPSHOT
+        says that updates are lost and `session` is to be read.
+        """
+        failures = 0
+        while True:
+            try:
+                async for update in self._connection(after):
+                    after = update.id or after
+                    failures = 0
+                    yield update
+            except httpx.TransportError as error:
+                failures += 1
+                if failures >= ATTEMPTS:
+                    raise self._unreachable(error) from error
+            await asyncio.sleep(min(LONGEST_PAUSE, self._first_pause * 2**failures))
+
+    async def _connection(self, after: str) -> AsyncGenerator[RemoteUpdate]:
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        headers = {RESUME_HEADER: after} if after else {}
+        async with self._http.stream(
+            "GET", "/updates", headers=headers, timeout=timeout
+        ) as response:
+            if not response.is_success:
+                await response.aread()
+                raise self._refused(response)
+            decoder = SSEDecoder()
+            async for data in response.aiter_bytes():
+                for event in decoder.feed(data):
+                    update = parse_update(event)
+                    if update is not None:
+                        yield update
+
+    async def _call(
+        self, method: str, path: str, body: JsonObject | None = None, ignored: tuple[int, ...] = ()
+    ) -> JsonObject:
+        try:
+            response = await self._http.request(method, path, json=body)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        if response.is_success or response.status_code in ignored:
+            return _object(response.content)
+        raise self._refused(response)
+
+    def _unreachable(self, error: httpx.TransportError) -> UnreachableError:
+        reason = str(error) or type(error).__name__
+        return UnreachableError(
+            f"No shared session can be reached at {self.url}: {reason}; is `shepherd --cliserver` "
+            "running there?"
+        )
+
+    def _refused(self, response: httpx.Response) -> BackendError:
+        status = response.status_code
+        details = _object(response.content).get("error")
+        told = cast(dict[str, Any], details) if isinstance(details, dict) else {}
+        message = str(told.get("message") or f"{self.url} answered with status {status}.")
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return BusyError(message)
+        if status in (400, 413, 415):
+            return InvalidRequestError(message)
+        if status == HTTPStatus.NOT_FOUND and not told.get("code", "").endswith("_not_found"):
+            return BackendError(f"There is no shared session at {self.url}.")
+        return BackendError(message)
+
+
+def parse_update(event: StreamEvent) -> RemoteUpdate | None:
+    """The update in an event; None for what a newer server may send."""
+    try:
+        kind = UpdateKind(event.name)
+    except ValueError:
+        return None
+    return RemoteUpdate(event.id, kind, _object(event.data))
+
+
+def _object(text: bytes) -> JsonObject:
+    try:
+        return as_object(read(text))
+    except ValueError:
+        return {}

@@ -1,0 +1,1 @@
+"""Events on a screen: streamed Markdown, tool results, the status line."""

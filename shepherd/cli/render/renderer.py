@@ -1,0 +1,205 @@
+"""Events of a turn on their way to the screen."""
+
+import json
+from collections.abc import Callable
+
+from rich.text import Text
+
+from shepherd.cli.render import tool_view
+from shepherd.cli.render.activity import Activity
+from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Surface
+from shepherd.cli.render.text_view import AnswerView, ThinkingView
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal.sanitize import clean
+from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.messages import ToolCall
+from shepherd.tools.base import ToolResult
+
+CUT = "The answer was cut: it reached the limit of tokens."
+STOP_HINT = "Esc stops"
+
+
+class Renderer:
+    """An event callback that shows everything; `show_thinking` False hides the reasoning.
+
+    Text comes in through `clean`: nothing that a model or a tool says can steer the terminal.
+    """
+
+    def __init__(self, surface: Surface, status: Status, code_theme: str) -> None:
+        self.show_thinking = True
+        self.activity = Activity(surface.painter.glyphs)
+        self._surface = surface
+        self._glyphs = surface.painter.glyphs
+        self._status = status
+        self._answer = AnswerView(code_theme, styled=surface.painter.styled)
+        self._thinking = ThinkingView()
+        self._announced: dict[str, ToolCall] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._displays: dict[str, str] = {}
+        self._previewed: set[str] = set()
+        self._in_answer = False
+        self._handlers: dict[CallbackEvent, Callable[[str, str, str], None]] = {
+            CallbackEvent.CONTENT: self._on_text,
+            CallbackEvent.CODEBLOCK: self._on_text,
+            CallbackEvent.THINKING: self._on_thinking,
+            CallbackEvent.TOOL_CALL: self._on_tool_call,
+            CallbackEvent.TOOL_RESULT: self._on_tool_result,
+            CallbackEvent.SYSTEM: self._on_system,
+            CallbackEvent.ERROR: self._on_error,
+            CallbackEvent.STATS: self._on_stats,
+            CallbackEvent.STOP: self._on_stop,
+        }
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Show an event; never cancels."""
+        handler = self._handlers.get(event)
+        if handler is not None:
+            handler(content, name, id)
+            self._surface.refresh()
+        return True
+
+    def user(self, text: str) -> None:
+        """Show what the user sent, where they don't see it anyway."""
+        if self._surface.echoes:
+            return
+        lines = clean(text).split("\n")
+        sign = Text(f"{self._glyphs.user} ", style="user")
+        shown = Text("\n  ").join([sign + Text(lines[0], style="bold"), *map(Text, lines[1:])])
+        self._surface.show(BLANK_LINE, Piece(shown))
+
+    def notice(self, text: str, style: str = "quiet") -> None:
+        """Show a line about what happened."""
+        self.settle()
+        self._surface.show(Piece(Text(f"  {clean(text)}", style=style)))
+
+    def error(self, text: str) -> None:
+        """Show an error."""
+        self.settle()
+        self._surface.show(BLANK_LINE, Piece(Text(f"Error: {clean(text)}", style="bad")))
+
+    def tool_started(self, call: ToolCall) -> None:
+        """A call begins."""
+        self._show_call(call)
+        self.activity.start(f"running {clean(call.name)}")
+        self._surface.refresh()
+
+    def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
+        """A call is over; its result arrives as an event."""
+        if result.display and call.id not in self._previewed:
+            self._displays[call.id] = result.display
+
+    def announce(self, call: ToolCall) -> None:
+        """Show the call that a question is about."""
+        self._show_call(call)
+
+    def preview(self, call: ToolCall, text: str) -> None:
+        """Show, in short, what a call would do."""
+        self._show_call(call)
+        if text and text.strip() != tool_view.argument_summary(call.arguments):
+            self._previewed.add(call.id)
+            self._surface.show(*tool_view.display_pieces(text))
+
+    def live(self) -> list[Piece]:
+        """What is not settled yet, for the live area."""
+        gap = [BLANK_LINE]
+        thinking = self._thinking.live() if self.show_thinking else []
+        answer = self._answer.live()
+        if answer and not self._in_answer:
+            answer = gap + answer
+        activity = self.activity.live(STOP_HINT)
+        return [*thinking, *answer, *(gap + activity if activity else [])]
+
+    def settle(self) -> None:
+        """Show for good what is still live."""
+        self._end_thinking()
+        if self._answer.is_open:
+            self._begin_answer()
+        self._surface.show(*self._answer.finish())
+        self._in_answer = False
+
+    def interrupted(self) -> None:
+        """The turn was stopped by the user."""
+        self.settle()
+        self.turn_over()
+        self.notice("interrupted", "warn")
+
+    def turn_over(self) -> None:
+        """Nothing more comes."""
+        self.settle()
+        self.activity.stop()
+        self._announced.clear()
+        self._calls.clear()
+        self._displays.clear()
+        self._previewed.clear()
+
+    def _on_text(self, content: str, name: str, id: str) -> None:
+        self._end_thinking()
+        self.activity.start("writing")
+        pieces = self._answer.feed(content)
+        if pieces:
+            self._begin_answer()
+            self._surface.show(*pieces)
+
+    def _begin_answer(self) -> None:
+        if not self._in_answer:
+            self._surface.show(BLANK_LINE)
+            self._in_answer = True
+
+    def _on_thinking(self, content: str, name: str, id: str) -> None:
+        first = not self._thinking.is_open
+        pieces = self._thinking.feed(content)
+        self.activity.start("thinking")
+        if self.show_thinking:
+            self._surface.show(*([BLANK_LINE] if first else []), *pieces)
+
+    def _end_thinking(self) -> None:
+        if not self._thinking.is_open:
+            return
+        characters = self._thinking.characters
+        rest = self._thinking.finish()
+        if not self.show_thinking:
+            note = f"  (thought: {characters} characters; /thinking show)"
+            rest = [BLANK_LINE, Piece(Text(note, style="quiet"))]
+        self._surface.show(*rest)
+
+    def _on_tool_call(self, content: str, name: str, id: str) -> None:
+        self._announced[id] = ToolCall(id, name, json.loads(content))
+
+    def _on_tool_result(self, content: str, name: str, id: str) -> None:
+        call = self._calls.get(id) or self._announced.get(id) or ToolCall(id, name, {})
+        self._show_call(call)
+        self._surface.show(*tool_view.result_pieces(call, content, self._glyphs))
+        display = self._displays.pop(id, "")
+        if display:
+            self._surface.show(*tool_view.display_pieces(display))
+        self.activity.start("waiting for the model")
+
+    def _show_call(self, call: ToolCall) -> None:
+        if call.id not in self._calls:
+            self._calls[call.id] = call
+            self.settle()
+            self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
+
+    def _on_system(self, content: str, name: str, id: str) -> None:
+        if name == Topic.PREFILL:
+            self.activity.start("reading the prompt")
+            self.activity.note(_progress(content))
+        else:
+            self.notice(content, "warn" if name == Topic.WARNING else "quiet")
+
+    def _on_error(self, content: str, name: str, id: str) -> None:
+        self.error(content)
+
+    def _on_stats(self, content: str, name: str, id: str) -> None:
+        self._status.take(content, asked=name)
+
+    def _on_stop(self, content: str, name: str, id: str) -> None:
+        self.settle()
+        if content == FinishReason.LENGTH:
+            self.notice(CUT, "warn")
+
+
+def _progress(content: str) -> str:
+    done, _, total = content.partition("/")
+    return f"{done} of {total} tokens" if total else content

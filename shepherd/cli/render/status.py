@@ -1,0 +1,114 @@
+"""The line below the prompt, and the sums behind `/stats`."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from shepherd.backends.base import Backend
+from shepherd.cli.terminal.sanitize import one_line
+from shepherd.session import Session
+
+MAX_NAME = 40
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the generations of this run; speeds are of the last one."""
+
+    turns: int = 0
+    generations: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    def add(self, stats: dict[str, Any]) -> None:
+        """Take the content of a STATS event."""
+        self.generations += 1
+        self.prompt_tokens += int(stats.get("prompt_tokens", 0))
+        self.cached_tokens += int(stats.get("cached_tokens", 0))
+        self.completion_tokens += int(stats.get("completion_tokens", 0))
+        self.prefill_seconds += float(stats.get("prefill_seconds", 0.0))
+        self.decode_seconds += float(stats.get("decode_seconds", 0.0))
+
+
+@dataclass(slots=True)
+class Status:
+    """What the status line says; numbers in tokens and tokens per second."""
+
+    model: str = ""
+    state: str = ""
+    context_used: int = 0
+    context_size: int = 0
+    decode_speed: float = 0.0
+    approve: str = "ask"
+    thinking: bool = False
+    directory: str = ""
+    totals: Totals = field(default_factory=Totals)
+
+    async def loaded(self, backend: Backend, session: Session) -> None:
+        """A model is ready; a conversation that there is already is counted with it."""
+        self.state = ""
+        self.moved(backend)
+        used = await backend.count_session_tokens(session) if session.messages else 0
+        self.context_used = session.ledger.context_used = used
+
+    def moved(self, backend: Backend) -> None:
+        """Another model answers; how much it holds it tells with its first answer."""
+        self.model, self.context_size = backend.info.id, backend.info.context_size
+        self.context_used, self.decode_speed = 0, 0.0
+
+    def take(self, stats_json: str, asked: str = "") -> None:
+        """Take the content of a STATS event; that of a provider that was `asked` only counts."""
+        stats = cast(dict[str, Any], json.loads(stats_json))
+        self.totals.add(stats)
+        if asked:
+            return
+        self.context_used = int(stats.get("context_used", 0))
+        self.context_size = int(stats.get("context_size", 0)) or self.context_size
+        self.decode_speed = float(stats.get("decode_speed", 0.0))
+
+    def parts(self) -> list[str]:
+        """What is known, the most important first."""
+        return [p for p in (self._model(), self._context(), self._speed(), *self._modes()) if p]
+
+    def _model(self) -> str:
+        name = short_name(self.model)
+        return f"{name} ({self.state})" if self.state else name
+
+    def _context(self) -> str:
+        if not self.context_size:
+            return ""
+        share = 100 * self.context_used // self.context_size
+        return f"{compact(self.context_used)}/{compact(self.context_size)} tokens ({share}%)"
+
+    def _speed(self) -> str:
+        return f"{self.decode_speed:.0f} tok/s" if self.decode_speed else ""
+
+    def _modes(self) -> list[str]:
+        thinking = "thinking" if self.thinking else ""
+        return [f"approve: {self.approve}", thinking, self.directory]
+
+
+def status_text(status: Status, width: int, dot: str) -> str:
+    """As many parts as fit into `width` columns."""
+    text = ""
+    for part in status.parts():
+        longer = f"{text} {dot} {part}" if text else part
+        if text and len(longer) >= width:
+            break
+        text = longer
+    return text[: max(0, width - 1)]
+
+
+def short_name(model: str) -> str:
+    """A model's name without the directories, at most MAX_NAME characters."""
+    return one_line(model.rsplit("/", 1)[-1], MAX_NAME)
+
+
+def compact(tokens: int) -> str:
+    """`850`, `4.1k`, `128k`."""
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1000:.1f}k" if tokens < 100_000 else f"{tokens // 1000}k"

@@ -1,0 +1,92 @@
+"""Tool calls and their results in a line or two, changes as coloured diffs."""
+
+import json
+from itertools import islice
+
+from rich.text import Text
+
+from shepherd.cli.approval.document import Line, text_lines
+from shepherd.cli.terminal.paint import Glyphs, Piece
+from shepherd.cli.terminal.sanitize import clean, one_line, revealed_line
+from shepherd.messages import JsonObject, ToolCall
+
+MAX_ARGUMENT = 200
+MAX_RESULT_LINES = 3
+MAX_DIFF_LINES = 60
+MAX_LINE = 400
+
+_SUBJECTS = ("command", "path", "pattern", "url", "name", "method", "question")
+_BODIES = frozenset({"content", "old_string", "new_string", "body"})
+_UNITS = {
+    "read_file": "line",
+    "list_directory": "entry",
+    "glob": "file",
+    "grep": "match",
+}
+_PLURALS = {"entry": "entries", "match": "matches"}
+
+
+def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
+    """`● read_file notes.txt`."""
+    line = Text(f"{glyphs.call} ", style="quiet")
+    line.append(revealed_line(call.name, 80), style="tool")
+    summary = argument_summary(call.arguments)
+    if summary:
+        line.append(f" {summary}")
+    return Piece(line)
+
+
+def argument_summary(arguments: JsonObject) -> str:
+    """The arguments in short: what the call is about first, long texts left out."""
+    subject = next((k for k in _SUBJECTS if isinstance(arguments.get(k), str)), "")
+    shown = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
+    for key, value in arguments.items():
+        if key != subject and key not in _BODIES:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            shown.append(revealed_line(f"{key}={text}", MAX_ARGUMENT))
+    return " ".join(shown)
+
+
+def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
+    """`└ 12 lines`, or the first lines of what the call gave."""
+    if content.startswith("Error: "):
+        return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
+    lines = clean(content).rstrip("\n").split("\n")
+    unit = _UNITS.get(call.name)
+    if unit and not content.startswith("("):
+        return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]
+    shown = [one_line(line, MAX_LINE) for line in lines[:MAX_RESULT_LINES]]
+    if len(lines) > MAX_RESULT_LINES:
+        shown.append(f"({counted(len(lines) - MAX_RESULT_LINES, 'more line')})")
+    return [_hanging(shown, glyphs, "quiet")]
+
+
+def display_pieces(display: str) -> list[Piece]:
+    """A diff in colours, or any text indented; of a long one the beginning and how much follows."""
+    display = display.rstrip("\n")
+    lines = list(islice(text_lines(display), MAX_DIFF_LINES + 1))
+    shown = lines[:MAX_DIFF_LINES]
+    text = Text().join(map(_display_line, shown))
+    if len(lines) > len(shown):
+        more = display.count("\n") + 1 - sum(line.span for line in shown)
+        what = counted(more, "more line") if more else "the line goes on"
+        text.append(f"    ({what})\n", style="quiet")
+    text.rstrip()
+    return [Piece(text, soft_wrap=True)]
+
+
+def counted(number: int, unit: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{number} {unit if number == 1 else _PLURALS.get(unit, unit + 's')}"
+
+
+def _hanging(lines: list[str], glyphs: Glyphs, style: str) -> Piece:
+    first = f"  {glyphs.result} "
+    text = Text(first, style="quiet")
+    text.append(("\n" + " " * len(first)).join(lines), style=style)
+    return Piece(text)
+
+
+def _display_line(line: Line) -> Text:
+    indent = "    " if line.span else "      "
+    return Text.assemble(indent, *line.fragments(), "\n")

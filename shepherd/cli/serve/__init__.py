@@ -1,0 +1,1 @@
+"""The two servers, started from the settings."""

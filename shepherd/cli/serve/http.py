@@ -1,0 +1,68 @@
+"""Starts the HTTP server from the settings."""
+
+import os
+import sys
+from pathlib import Path
+
+from shepherd.backends.base import Backend, Parallel
+from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.settings import Config
+from shepherd.conversation.conversation import build_registry, tool_context
+from shepherd.conversation.policy import build_policy, build_sandbox
+from shepherd.server.keys import KeyStore
+from shepherd.server.run import serve
+from shepherd.server.settings import ServerSettings
+from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.runner import ToolRunner
+
+PARALLEL = Parallel(4)
+"""Requests at once where the settings leave it open."""
+
+
+async def serve_config(
+    config: Config, cwd: Path, providers: ProviderBook, *, insecure: bool
+) -> int:
+    """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
+    paths = Paths.from_env(os.environ)
+    for warning in config.warnings:
+        sys.stderr.write(f"shepherd: {warning}\n")
+
+    async def open_backend() -> Backend:
+        from shepherd.backends import registry
+
+        return await registry.open_backend(config, parallel=PARALLEL, providers=providers)
+
+    keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
+    tools = _served_tools(config, paths, cwd) if config.server.tools else None
+    await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)
+    return 0
+
+
+def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
+    """The `server` section in the server's own terms."""
+    section = config.server
+    return ServerSettings(
+        host=section.host,
+        port=section.port,
+        insecure=insecure,
+        thinking=config.model.thinking,
+        max_tokens=config.model.max_tokens,
+        cors_origins=tuple(section.cors_origins),
+        max_body_bytes=section.max_body_bytes,
+        max_choices=section.max_choices,
+        keepalive=section.keepalive,
+        read_timeout=section.read_timeout,
+        write_timeout=section.write_timeout,
+        max_connections=section.max_connections,
+        max_connections_per_address=section.max_connections_per_address,
+    )
+
+
+def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
+    return ToolRunner(
+        build_registry(config),
+        build_policy(config, paths, cwd),
+        DenyingApprover(),
+        tool_context(config, paths, cwd, build_sandbox(config)),
+    )

@@ -1,0 +1,1 @@
+"""What every frontend in a terminal uses: safe text, paint, keys, attachments."""

@@ -1,0 +1,1 @@
+"""One conversation put together from settings and changed, below every frontend."""

@@ -1,0 +1,72 @@
+"""Beginning a conversation: a new one, or one that was saved."""
+
+import secrets
+from pathlib import Path
+
+from shepherd.cli.request import SessionStart
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.notices import Notices
+from shepherd.messages import Message
+from shepherd.session import Session
+from shepherd.transcript import SavedSession, SessionStore, Transcript
+from shepherd.transcript.records import parse_time
+
+SYSTEM_MESSAGE = (
+    "You are Shepherd, an agent in the user's terminal. Use the tools to look before you answer; "
+    "say plainly what you did. Working directory: {cwd}"
+)
+SYSTEM_MESSAGE_WITHOUT_TOOLS = (
+    "You are Shepherd, an assistant in the user's terminal. Working directory: {cwd}"
+)
+
+
+def begin_session(
+    config: Config, paths: Paths, cwd: Path, start: SessionStart, notices: Notices
+) -> tuple[Session, Transcript | None]:
+    """The session that `start` names and its transcript, if it is saved; raises SessionError."""
+    store = SessionStore(paths.sessions)
+    saved_id = start.id or (store.latest(cwd) if start.latest else "")
+    if saved_id:
+        return _resumed(*store.reopen(saved_id, notices.tell), config, cwd, notices)
+    return _new(store, config, cwd, notices)
+
+
+def default_system_message(config: Config, cwd: Path) -> str:
+    """The configured system message, or Shepherd's own."""
+    if config.model.system_message is not None:
+        return config.model.system_message
+    text = SYSTEM_MESSAGE if config.model.tools else SYSTEM_MESSAGE_WITHOUT_TOOLS
+    return text.format(cwd=cwd)
+
+
+def _new(
+    store: SessionStore, config: Config, cwd: Path, notices: Notices
+) -> tuple[Session, Transcript | None]:
+    text = default_system_message(config, cwd)
+    if not config.terminal.save_sessions:
+        return Session(text, id=secrets.token_hex(6)), None
+    transcript = store.create(cwd, config.model.label, text, notices.tell)
+    return _session(text, [], transcript), transcript
+
+
+def _session(system: str, messages: list[Message], transcript: Transcript) -> Session:
+    header = transcript.header
+    began = parse_time(header.created)
+    return Session(system, messages, id=header.id, began=began, journal=transcript)
+
+
+def _resumed(
+    transcript: Transcript, saved: SavedSession, config: Config, cwd: Path, notices: Notices
+) -> tuple[Session, Transcript]:
+    session = _session(saved.system_message, list(saved.messages), transcript)
+    session.times[:] = saved.times
+    for warning in saved.warnings:
+        notices.tell(warning)
+    if saved.header.cwd != str(cwd):
+        notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
+    wanted = config.model.system_message
+    if wanted is not None and wanted != saved.system_message:
+        session.system_message = wanted
+        transcript.system_message_changed(wanted)
+    return session, transcript

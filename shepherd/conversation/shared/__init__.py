@@ -1,0 +1,1 @@
+"""One conversation that many clients prompt and watch: requests, approvals, updates."""

@@ -1,0 +1,134 @@
+"""Asking the client whose request it is before a tool runs."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.presence import Presence
+from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.messages import JsonObject
+from shepherd.server.connection import end_tasks
+from shepherd.server.errors import ApiError
+from shepherd.tools.base import Access
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.permissions.rules import Rule
+
+AWAY_SECONDS = 120.0
+"""A client that has been away for so long gets no say any more."""
+
+NOBODY_LISTENS = "denied: approval needed, and the client that sent the request does not listen"
+CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingApproval:
+    """A question that waits for its answer."""
+
+    id: str
+    request: PromptRequest
+    asked: ApprovalRequest
+    answer: asyncio.Future[Approval]
+
+    def to_json(self) -> JsonObject:
+        """The question as the client is asked it."""
+        return {
+            "id": self.id,
+            "tool": self.asked.call.name,
+            "call_id": self.asked.call.id,
+            "arguments": self.asked.call.arguments,
+            "preview": self.asked.preview,
+            "accesses": [_access_to_json(access) for access in self.asked.accesses],
+            "cause": self.asked.cause,
+            "asker": self.asked.asker,
+            "sandbox": self.asked.sandbox,
+            "session": [_rule_to_json(rule) for rule in self.asked.session],
+            "always": [_rule_to_json(rule) for rule in self.asked.always],
+        }
+
+
+class ClientApprover:
+    """An `Approver` that asks the client of the request that runs, and only that one.
+
+    When it is away for AWAY_SECONDS, or was never there, the answer is no.
+    """
+
+    def __init__(self, log: UpdateLog, presence: Presence) -> None:
+        self.request: PromptRequest | None = None
+        self._log = log
+        self._presence = presence
+        self._pending: dict[str, PendingApproval] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a question waits for its answer."""
+        return bool(self._pending)
+
+    def pending(self, client: str) -> list[PendingApproval]:
+        """The questions that this client is to answer."""
+        return [p for p in self._pending.values() if p.request.client == client]
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The client's answer."""
+        assert self.request is not None, "tools run in requests only"
+        answer: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
+        key = f"approval_{secrets.token_hex(8)}"
+        pending = PendingApproval(key, self.request, request, answer)
+        self._pending[key] = pending
+        self._tell(UpdateKind.APPROVAL_NEEDED, pending, pending.to_json(), pending.request.client)
+        decision, reason = CANCELLED, ""
+        try:
+            approval = await self._wait(pending)
+            decision = approval.choice.value
+            reason = approval.feedback or ("" if answer.done() else approval.reason)
+        finally:
+            del self._pending[key]
+            data = {"id": key, "tool": request.call.name, "decision": decision, "reason": reason}
+            self._tell(UpdateKind.APPROVAL_DECIDED, pending, data)
+        return approval
+
+    def decide(self, id: str, client: str, approval: Approval) -> None:
+        """Take a client's answer; raises ApiError if the question is not, or not its."""
+        pending = self._pending.get(id)
+        if pending is None or pending.answer.done():
+            raise ApiError(404, "No such question waits for an answer.", "approval_not_found")
+        if pending.request.client != client:
+            message = "Only the client that sent the request may answer; see X-Client-ID."
+            raise ApiError(403, message, "not_your_request")
+        if approval.choice not in (Choice.ONCE, Choice.DENY) and not pending.asked.rules_for(
+            approval.choice
+        ):
+            message = f"No rule can stand for '{approval.choice}' here; answer once or deny."
+            raise ApiError(400, message, "invalid_value", "decision")
+        pending.answer.set_result(approval)
+
+    async def _wait(self, pending: PendingApproval) -> Approval:
+        gone = asyncio.create_task(self._presence.until_away(pending.request.client, AWAY_SECONDS))
+        try:
+            await asyncio.wait({pending.answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(gone)
+        if pending.answer.done():
+            return pending.answer.result()
+        return Approval(Choice.DENY, reason=NOBODY_LISTENS)
+
+    def _tell(
+        self, kind: UpdateKind, pending: PendingApproval, data: JsonObject, addressee: str = ""
+    ) -> None:
+        self._log.publish(kind, data, request=pending.request.id, addressee=addressee)
+
+
+def _access_to_json(access: Access) -> JsonObject:
+    return {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
+
+
+def _rule_to_json(rule: Rule) -> JsonObject:
+    return {
+        "tool": rule.tool,
+        "pattern": rule.pattern,
+        "decision": rule.decision.value,
+        "scope": rule.scope,
+        "lifetime": rule.lifetime.value,
+        "text": rule.describe(),
+    }

@@ -1,0 +1,136 @@
+"""What happened in a shared session, numbered, the newest part of it kept."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+
+from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.messages import JsonObject
+from shepherd.server.wire import to_json
+
+MOST_UPDATES = 20_000
+MAX_BYTES = 16 * 1024 * 1024
+"""Memory that updates may take."""
+
+_OVERHEAD = 400
+_MAX_DROPPED = 1024
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One thing that happened, ready to be sent.
+
+    `request` is the id of the request that it belongs to. Its `author` knows it already and is not
+    told; an `addressee` is the only client that is.
+    """
+
+    number: int
+    kind: UpdateKind
+    frame: str
+    request: str = ""
+    author: str = ""
+    addressee: str = ""
+
+    def concerns(self, client: str) -> bool:
+        """Whether this client is to be told."""
+        return self.addressee in ("", client) and not (self.author and self.author == client)
+
+
+class UpdateLog:
+    """The updates since the server started, of which the last ones can be read again.
+
+    An update's id is `epoch-number`; the epoch is another one after each start, so that an id from
+    before is recognised. `closed` when nothing more will happen.
+    """
+
+    def __init__(
+        self, most: int = MOST_UPDATES, max_bytes: int = MAX_BYTES, epoch: str = ""
+    ) -> None:
+        self.epoch = epoch or secrets.token_hex(4)
+        self.last = 0
+        self.closed = False
+        self._most = most
+        self._max_bytes = max_bytes
+        self._kept: list[Update] = []
+        self._begin = 0
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    def publish(
+        self,
+        kind: UpdateKind,
+        data: JsonObject,
+        *,
+        request: str = "",
+        author: str = "",
+        addressee: str = "",
+    ) -> Update:
+        """Add an update and wake those who wait for it."""
+        self.last += 1
+        if request:
+            data = {"request": request, **data}
+        text = frame(kind, data, self.id_of(self.last))
+        update = Update(self.last, kind, text, request, author, addressee)
+        self._kept.append(update)
+        self._bytes += _size(text)
+        self._forget()
+        self._wake()
+        return update
+
+    def since(self, number: int, most: int = MOST_UPDATES) -> list[Update] | None:
+        """The first `most` updates behind `number`; None if some of them are not kept any more."""
+        missed = self.last - number
+        if not 0 <= missed <= len(self._kept) - self._begin:
+            return None
+        first = len(self._kept) - missed
+        return self._kept[first : first + most]
+
+    async def beyond(self, number: int) -> bool:
+        """Wait for an update behind `number`; False if none will come."""
+        while self.last <= number:
+            if self.closed:
+                return False
+            await self._changed.wait()
+        return True
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        self.closed = True
+        self._wake()
+
+    def id_of(self, number: int) -> str:
+        """The id of an update."""
+        return f"{self.epoch}-{number}"
+
+    def number_of(self, id: str) -> int | None:
+        """The number in an id; None if it is not one of this log."""
+        epoch, _, digits = id.strip().partition("-")
+        if epoch != self.epoch or not digits.isascii() or not digits.isdecimal():
+            return None
+        return int(digits) if len(digits) <= _MOST_DIGITS else None
+
+    def _forget(self) -> None:
+        while self._begin < len(self._kept) - 1 and (
+            len(self._kept) - self._begin > self._most or self._bytes > self._max_bytes
+        ):
+            self._bytes -= _size(self._kept[self._begin].frame)
+            self._begin += 1
+        if self._begin > min(_MAX_DROPPED, len(self._kept) // 2):
+            del self._kept[: self._begin]
+            self._begin = 0
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed.clear()
+
+
+def _size(text: str) -> int:
+    """Bytes that an update with this text takes at most: a string has one width for all of it."""
+    return _OVERHEAD + len(text) * (1 if text.isascii() else 4)
+
+
+def frame(kind: UpdateKind, data: JsonObject, id: str = "") -> str:
+    """An update as a server-sent event."""
+    head = f"id: {id}\n" if id else ""
+    return f"{head}event: {kind}\ndata: {to_json(data)}\n\n"

@@ -1,0 +1,231 @@
+"""The shared session: answers one prompt after the other and tells everybody what happens."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, TypeAlias, cast
+
+from shepherd.backends.base import Backend
+from shepherd.backends.vision import cannot_see
+from shepherd.conversation.shared.approvals import ClientApprover
+from shepherd.conversation.shared.journal import SharedJournal
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.presence import Clock, Presence
+from shepherd.conversation.shared.protocol import UpdateKind, from_event
+from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
+from shepherd.errors import BusyError, ShepherdError
+from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.images import Image
+from shepherd.messages import JsonObject, Message, Role
+from shepherd.server.connection import end_tasks
+from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.session import Session
+from shepherd.tools.permissions.approval import Approver
+from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
+
+logger = logging.getLogger(__name__)
+
+Reload: TypeAlias = Callable[[], Awaitable[Backend]]
+
+RELOADING = "The model has failed for good; it is loaded again."
+ENDING = "The server is ending; it takes no more requests."
+
+
+class SharedConversation:
+    """A session that many clients prompt and watch; its turns run one after the other.
+
+    Enter it on the loop that serves. `tools` makes the executor that asks the given approver.
+    `reload` opens the model again after it has failed for good; without it, it stays so.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        backend: Backend,
+        tools: Callable[[Approver], ToolExecutor],
+        limits: TurnLimits | None = None,
+        *,
+        log: UpdateLog | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.session = session
+        self.backend = backend
+        self.reload: Reload | None = None
+        self.log = log or UpdateLog()
+        self.presence = Presence(clock)
+        self.queue = RequestQueue()
+        self.approver = ClientApprover(self.log, self.presence)
+        self.partial: list[tuple[UpdateKind, str]] = []
+        self._tools = tools(self.approver)
+        self._limits = limits
+        self._turn: asyncio.Task[TurnOutcome] | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._draining = False
+        session.journal = SharedJournal(session, session.journal, self._history_changed)
+
+    async def __aenter__(self) -> Self:
+        ledger = self.session.ledger
+        ledger.context_size = self.backend.info.context_size
+        if self.session.messages:
+            ledger.context_used = await self.backend.count_session_tokens(self.session)
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.drain()
+        if self._worker is not None:
+            await end_tasks(self._worker)
+        self.log.close()
+
+    def submit(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
+        """Put a prompt at the end of the queue; raises BusyError when that is full.
+
+        Raises ImageError for images that the model can't see.
+        """
+        if self._draining:
+            raise BusyError(ENDING)
+        if images and self.backend.info.vision is False:
+            raise cannot_see(self.backend.info.id)
+        request = PromptRequest(prompt, client, images)
+        self.queue.add(request)
+        self._tell_position(request)
+        return request
+
+    def cancel(self, id: str) -> PromptRequest:
+        """Take a request back, or stop it; raises ApiError when it has ended or is unknown."""
+        request = self.find(id)
+        match request.state:
+            case State.QUEUED:
+                self.queue.waiting.remove(request)
+                self._complete(request, FinishReason.CANCELLED)
+                self._tell_positions()
+            case State.RUNNING if self._turn is not None:
+                if not self._turn.cancelling():
+                    self._turn.cancel()
+            case _:
+                raise ApiError(409, "The request has ended already.", "request_ended")
+        return request
+
+    def find(self, id: str) -> PromptRequest:
+        """A request that is remembered; raises ApiError."""
+        request = self.queue.find(id)
+        if request is None:
+            raise ApiError(404, "There is no such request (any more).", "request_not_found")
+        return request
+
+    def clear(self) -> None:
+        """Forget the conversation; raises ApiError while a request runs or waits."""
+        if self.queue.busy:
+            message = "A request runs or waits; cancel it, or wait for its end."
+            raise ApiError(409, message, "conversation_busy")
+        self.session.clear()
+
+    def drain(self) -> None:
+        """Take no more requests, cancel those that wait; the one that runs goes on."""
+        self._draining = True
+        while self.queue.waiting:
+            self._complete(self.queue.waiting.pop(), FinishReason.CANCELLED)
+        if not self.queue.busy:
+            self.log.close()
+
+    async def _work(self) -> None:
+        while True:
+            request = await self.queue.next()
+            try:
+                await self._answer(request)
+            finally:
+                self.queue.running = None
+                if self._draining:
+                    self.log.close()
+
+    async def _answer(self, request: PromptRequest) -> None:
+        self.approver.request = request
+        self.log.publish(UpdateKind.STARTED, {}, request=request.id)
+        self._tell_positions()
+        turn = self._turn = asyncio.create_task(self._run(request))
+        try:
+            await asyncio.wait({turn})
+        finally:
+            await end_tasks(turn)
+            self._turn = None
+            self.partial.clear()
+            self._end_turn(request, turn)
+
+    async def _run(self, request: PromptRequest) -> TurnOutcome:
+        if not self.backend.alive and self.reload is not None:
+            self._receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
+            try:
+                self.backend = await self.reload()
+            except ShepherdError as error:
+                self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+                raise
+        return await run_turn(
+            self.session,
+            Message.user(request.prompt, request.images),
+            self.backend,
+            self._tools,
+            self._receive,
+            self._limits,
+        )
+
+    def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
+        if turn.cancelled():
+            self._complete(request, FinishReason.CANCELLED)
+            return
+        error = turn.exception()
+        if error is None:
+            self._complete(request, turn.result().finish_reason)
+            return
+        if not isinstance(error, ShepherdError):  # the turn has told those
+            told = to_api_error(error)
+            log_failure(error, told)
+            data = {"error": type(error).__name__, "message": told.message}
+            self.log.publish(UpdateKind.ERROR, data, request=request.id)
+        self._complete(request, FinishReason.ERROR, error)
+
+    def _complete(
+        self, request: PromptRequest, reason: FinishReason, error: BaseException | None = None
+    ) -> None:
+        request.finish(reason, error)
+        ledger = self.session.ledger
+        data: JsonObject = {
+            **request.to_json(),
+            "context": {"used": ledger.context_used, "size": ledger.context_size},
+        }
+        self.log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
+
+    def _receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        update = from_event(event, content, name, id)
+        if update is None:
+            return True
+        kind, data = update
+        if kind in (UpdateKind.DELTA, UpdateKind.THINKING, UpdateKind.CODEBLOCK):
+            self.partial.append((kind, content))
+        request = self.queue.running
+        if kind is UpdateKind.STATS and request is not None:
+            stats = cast(dict[str, Any], data["stats"])
+            request.prompt_tokens += int(stats.get("prompt_tokens", 0))
+            request.completion_tokens += int(stats.get("completion_tokens", 0))
+        self.log.publish(kind, data, request=request.id if request else "")
+        return True
+
+    def _history_changed(
+        self, kind: UpdateKind, data: JsonObject, message: Message | None = None
+    ) -> None:
+        request = self.queue.running
+        author = ""
+        if message is not None and request is not None:
+            if message.role is Role.ASSISTANT:
+                self.partial.clear()
+                request.answer = message.content
+            elif message.role is Role.USER and not message.is_hint:
+                author = request.client
+        self.log.publish(kind, data, request=request.id if request else "", author=author)
+
+    def _tell_positions(self) -> None:
+        for request in self.queue.waiting:
+            self._tell_position(request)
+
+    def _tell_position(self, request: PromptRequest) -> None:
+        data = {"position": self.queue.position(request), "prompt": request.prompt}
+        self.log.publish(UpdateKind.QUEUED, data, request=request.id)

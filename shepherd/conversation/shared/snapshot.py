@@ -1,0 +1,61 @@
+"""The shared session as it is at this moment: what `GET /session` answers."""
+
+from itertools import groupby
+from operator import itemgetter
+
+from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.conversation.shared.session import SharedConversation
+from shepherd.messages import JsonObject, message_to_json
+
+
+def snapshot(conversation: SharedConversation, client: str) -> JsonObject:
+    """Everything up to the update `update_id`, as this client may see it.
+
+    Who applies the updates behind that id to it loses nothing and repeats nothing.
+    """
+    session, log, queue = conversation.session, conversation.log, conversation.queue
+    return {
+        "id": session.id,
+        "update_id": log.id_of(log.last),
+        "model": conversation.backend.info.id,
+        "context": {
+            "used": session.ledger.context_used,
+            "size": conversation.backend.info.context_size,
+        },
+        "thinking": session.thinking,
+        "messages": [message_to_json(message.without_images()) for message in session.messages],
+        "running": _running(conversation, client),
+        "queue": [
+            {
+                "request": request.id,
+                "position": queue.position(request),
+                "prompt": request.prompt,
+                "mine": _is_of(request, client),
+            }
+            for request in queue.waiting
+        ],
+        "approvals": [
+            {"request": pending.request.id, **pending.to_json()}
+            for pending in conversation.approver.pending(client)
+        ],
+    }
+
+
+def _running(conversation: SharedConversation, client: str) -> JsonObject | None:
+    request = conversation.queue.running
+    if request is None:
+        return None
+    return {
+        "request": request.id,
+        "prompt": request.prompt,
+        "mine": _is_of(request, client),
+        "partial": [
+            {"kind": kind, "text": "".join(text for _, text in pieces)}
+            for kind, pieces in groupby(conversation.partial, key=itemgetter(0))
+        ],
+        "waits_for_approval": conversation.approver.waiting,
+    }
+
+
+def _is_of(request: PromptRequest, client: str) -> bool:
+    return request.client == client

@@ -1,1 +1,0 @@
-"""One session that many clients share: its requests, its updates, its approvals."""

@@ -1,0 +1,66 @@
+"""Streams of updates: to whoever watches the session, and to whoever sent a request."""
+
+from collections.abc import AsyncIterator
+
+from shepherd import __version__
+from shepherd.conversation.shared.log import Update, UpdateLog, frame
+from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.requests import PromptRequest, State
+from shepherd.conversation.shared.session import SharedConversation
+from shepherd.server.sse import Frames
+
+BATCH = 64
+"""How many updates are sent in one go to a watcher that lags behind."""
+
+MISSED = "Some updates are not kept any more; fetch GET /session."
+
+
+async def watch(conversation: SharedConversation, client: str, after: str) -> Frames:
+    """All updates behind the one with the id `after`, or from now on if it is "".
+
+    Begins with `connected`. An id that can't be resumed from gets a `snapshot`.
+    """
+    log = conversation.log
+    start = log.number_of(after) if after else log.last
+    if start is not None and log.since(start) is None:
+        start = None
+    resumed = log.last if start is None else start
+    hello = {
+        "session": conversation.session.id,
+        "model": conversation.backend.info.id,
+        "version": __version__,
+        "update_id": log.id_of(resumed),
+        "client": client.rpartition("\n")[2],
+    }
+    yield frame(UpdateKind.CONNECTED, hello, log.id_of(resumed) if start is not None else "")
+    if start is None:
+        yield _missed(log)
+    async for updates, missed in _batches(log, resumed):
+        text = missed + "".join(u.frame for u in updates if u.concerns(client))
+        if text:
+            yield text
+
+
+async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> Frames:
+    """The updates of one request behind `start`, up to its `response_complete`."""
+    async for updates, missed in _batches(log, start):
+        mine = [u for u in updates if u.request == request.id and u.concerns(request.client)]
+        text = missed + "".join(u.frame for u in mine)
+        if text:
+            yield text
+        ended = any(u.kind is UpdateKind.RESPONSE_COMPLETE for u in mine)
+        if ended or (missed and request.state is State.DONE):
+            return
+
+
+async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update], str]]:
+    """What has happened behind `at`, as often as something has; with a frame if some is lost."""
+    while await log.beyond(at):
+        updates = log.since(at, BATCH)
+        at = log.last if updates is None else updates[-1].number
+        yield (updates, "") if updates is not None else ([], _missed(log))
+
+
+def _missed(log: UpdateLog) -> str:
+    last = log.id_of(log.last)
+    return frame(UpdateKind.SNAPSHOT, {"update_id": last, "message": MISSED}, last)

@@ -1,0 +1,247 @@
+"""The routes of a shared session: requests, updates, the session itself, approvals."""
+
+import re
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Annotated, Literal, cast
+
+from fastapi import APIRouter
+from pydantic import ConfigDict, Field, field_validator, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.conversation.shared.log import frame
+from shepherd.conversation.shared.presence import Presence
+from shepherd.conversation.shared.protocol import (
+    CLIENT_HEADER,
+    REQUEST_HEADER,
+    RESUME_HEADER,
+    UpdateKind,
+)
+from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.snapshot import snapshot
+from shepherd.images import check_count, decode_image
+from shepherd.server.body import BodyReader
+from shepherd.server.connection import while_connected
+from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.openai.requests import Wire
+from shepherd.server.settings import ServerSettings
+from shepherd.server.shared.follow import watch, watch_request
+from shepherd.server.sse import EventStreamResponse, Frames
+from shepherd.server.wire import JsonResponse
+from shepherd.tools.permissions.approval import Approval, Choice
+
+_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class ImageBody(Wire):
+    """An image that goes with a prompt."""
+
+    data: Annotated[str, Field(description="Its bytes in base64, or a `data:` URL.")]
+    name: Annotated[str, Field(description="What it is called.")] = ""
+
+
+class PromptBody(Wire):
+    """The body of `POST /request`."""
+
+    model_config = ConfigDict(populate_by_name=False)
+
+    prompt: Annotated[str, Field(description="What the user says.")]
+    images: Annotated[
+        list[ImageBody],
+        Field(
+            default_factory=list[ImageBody],
+            description="Images that go with it: `data` in base64, and a `name`.",
+        ),
+    ]
+    stream: Annotated[
+        bool, Field(description="Answer with the updates of this request as events.")
+    ] = False
+    in_background: Annotated[
+        bool, Field(alias="async", description="Answer at once with the request's id.")
+    ] = False
+
+    @field_validator("prompt")
+    @classmethod
+    def _says_something(cls, prompt: str) -> str:
+        if not prompt.strip():
+            raise ValueError("must not be empty")
+        return prompt
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "PromptBody":
+        if self.stream and self.in_background:
+            raise ValueError("stream and async exclude each other")
+        return self
+
+
+class DecisionBody(Wire):
+    """The body of `POST /approvals/{id}`."""
+
+    decision: Annotated[
+        Literal["once", "session", "always", "deny"],
+        Field(description="`session` and `always` add the rules that the question names."),
+    ]
+    reason: Annotated[str, Field(description="A word to the model.")] = ""
+
+
+def cli_router(conversation: SharedConversation, settings: ServerSettings) -> APIRouter:
+    """The routes over one conversation."""
+    router = APIRouter()
+    _add_requests(router, conversation, settings)
+    _add_session(router, conversation, settings)
+    return router
+
+
+def _add_requests(
+    router: APIRouter, conversation: SharedConversation, settings: ServerSettings
+) -> None:
+    bodies = BodyReader(settings.max_body_bytes)
+
+    @router.post("/request")
+    async def send_request(request: Request) -> Response:
+        """Put a prompt at the end of the queue.
+
+        Waits for the answer; with `stream` sends its updates as events, with `async` answers 202
+        at once. Hanging up does not cancel it: others watch, and `GET /request/{id}` has the
+        answer. 503 with `Retry-After` when too many wait.
+        """
+        named = _named_client(request)
+        asked = await bodies.read(request, PromptBody)
+        client = named or f"client_{secrets.token_hex(12)}"
+        identity = _identity(request, client)
+        if named or asked.stream:
+            conversation.presence.seen(identity)
+        start = conversation.log.last
+        check_count(asked.images)
+        images = tuple(decode_image(image.data, image.name) for image in asked.images)
+        given = conversation.submit(asked.prompt, identity, images)
+        headers = {CLIENT_HEADER: client, REQUEST_HEADER: given.id}
+        if asked.stream:
+            log = conversation.log
+            open_frames = _listened(
+                conversation.presence, identity, lambda: watch_request(log, given, start)
+            )
+            return _events(open_frames, settings, headers)
+        if asked.in_background:
+            body = {**given.to_json(), "position": conversation.queue.position(given)}
+            return JsonResponse({**body, "client": client}, 202, headers)
+        await while_connected(request.receive, _ended(given))
+        if given.error is not None:
+            raise given.error
+        return JsonResponse(given.to_json(), 200, headers)
+
+    @router.get("/request/{id}")
+    async def read_request(id: str) -> JsonResponse:
+        """Where a request is, and its answer when it has ended. The last 200 are remembered."""
+        given = conversation.find(id)
+        body = given.to_json()
+        if given.error is not None:
+            body |= to_api_error(given.error, conversation.backend.info.context_size).body()
+        return JsonResponse({**body, "position": conversation.queue.position(given)})
+
+    @router.delete("/request/{id}")
+    async def cancel_request(id: str) -> JsonResponse:
+        """Take back a request that waits, or stop the one that runs; 409 when it has ended.
+
+        202: the running one ends as soon as its work lets go, which `response_complete` tells.
+        """
+        given = conversation.cancel(id)
+        return JsonResponse(given.to_json(), 200 if given.done.is_set() else 202)
+
+
+def _add_session(
+    router: APIRouter, conversation: SharedConversation, settings: ServerSettings
+) -> None:
+    bodies = BodyReader(settings.max_body_bytes)
+
+    @router.get("/updates")
+    async def read_updates(request: Request) -> Response:
+        """Everything that happens, as events; `Last-Event-ID` or `?after=` resumes behind an id.
+
+        With `X-Client-ID` (or `?client=`) one's own prompts are left out and one's own approvals
+        are in.
+        """
+        named = _named_client(request)
+        client = named or f"client_{secrets.token_hex(12)}"
+        identity = _identity(request, client)
+        after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
+        open_frames = _listened(
+            conversation.presence, identity, lambda: watch(conversation, identity, after)
+        )
+        return _events(open_frames, settings, {CLIENT_HEADER: client})
+
+    @router.get("/session")
+    async def read_session(request: Request) -> JsonResponse:
+        """The session: messages, model, context, the running request, the queue, the update id.
+
+        The updates behind `update_id` continue exactly this state.
+        """
+        return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
+
+    @router.post("/clear")
+    async def clear_session() -> JsonResponse:
+        """Forget all messages; 409 while a request runs or waits."""
+        conversation.clear()
+        return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+
+    @router.post("/approvals/{id}")
+    async def decide_approval(id: str, request: Request) -> JsonResponse:
+        """Answer an `approval_needed`; only the client that sent the request may.
+
+        With `always` the rules that the question named are stored.
+        """
+        client = _identity(request, _named_client(request))
+        body = await bodies.read(request, DecisionBody)
+        conversation.approver.decide(id, client, Approval(Choice(body.decision), body.reason))
+        return JsonResponse({"id": id, "decision": body.decision})
+
+
+def _named_client(request: Request) -> str:
+    """The client's name for itself, "" if it has none."""
+    name = request.headers.get(CLIENT_HEADER) or request.query_params.get("client", "")
+    if name and not _CLIENT_ID.fullmatch(name):
+        message = f"{CLIENT_HEADER} must be 1 to 128 printable ASCII characters without spaces."
+        raise ApiError(400, message, "invalid_value", CLIENT_HEADER)
+    return name
+
+
+def _identity(request: Request, client: str) -> str:
+    """Who a client is: names that two keys' holders choose alike are not the same client."""
+    key_name = getattr(request.state, "key_name", "")
+    return f"{key_name}\n{client}" if key_name else client
+
+
+def _listened(
+    presence: Presence, client: str, make: Callable[[], Frames]
+) -> Callable[[], AbstractAsyncContextManager[Frames]]:
+    """Frames during which the client counts as present."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[Frames]:
+        with presence.listening(client):
+            async with aclosing(cast(AsyncGenerator[str], make())) as frames:
+                yield frames
+
+    return opened
+
+
+def _events(
+    open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
+    settings: ServerSettings,
+    headers: dict[str, str],
+) -> Response:
+    response = EventStreamResponse(open_frames, _error_frame, settings.keepalive)
+    response.headers.update(headers)
+    return response
+
+
+def _error_frame(error: BaseException) -> str:
+    told = to_api_error(error)
+    return frame(UpdateKind.ERROR, {"error": told.code, "message": told.message})
+
+
+async def _ended(request: PromptRequest) -> None:
+    await request.done.wait()
