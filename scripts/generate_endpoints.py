@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.scripted import Script, ScriptedBackend
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject
 from shepherd.server.app import create_app, create_conversation_app
 from shepherd.server.openai.requests import ChatRequest
@@ -61,7 +61,7 @@ def _paths() -> JsonObject:
 def _conversation_paths() -> JsonObject:
     here = Path.cwd()
     context = ToolContext(cwd=here, spill_dir=here)
-    conversation = SharedConversation(
+    conversation = SharedSession(
         Session(),
         ScriptedBackend(Script(())),
         lambda approver: ToolRunner(ToolRegistry(), PermissionPolicy(here), approver, context),

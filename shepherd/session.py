@@ -53,8 +53,7 @@ class Session:
     Change `messages` through the methods, so that ledger and journal follow. Nothing volatile may
     enter `system_message` after the first turn: it would cost the whole KV cache. `began` is what
     templates that ask for the date are told, also after a restart; None = the first request's.
-    `times` runs parallel to `messages`: when each was said, None if nobody knows. `asked` are the
-    sessions of the providers that its model has asked, by name.
+    `times` runs parallel to `messages`: when each was said, None if nobody knows.
     """
 
     system_message: str = ""
@@ -70,7 +69,6 @@ class Session:
     journal: SessionJournal | None = None
     archive: SessionArchive | None = None
     times: list[datetime | None] = field(default_factory=list[datetime | None])
-    asked: dict[str, "Session"] = field(default_factory=dict[str, "Session"])
 
     def __post_init__(self) -> None:
         self.ledger.counts.extend([None] * (len(self.messages) - len(self.ledger.counts)))
@@ -105,7 +103,6 @@ class Session:
         self.messages.clear()
         self.ledger.counts.clear()
         self.times.clear()
-        self.asked.clear()
         self.ledger.context_used = 0
         if self.journal is not None:
             self.journal.cleared()

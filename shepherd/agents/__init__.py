@@ -1,6 +1,6 @@
 """Models that work for another model: each other provider is a tool, `ask_NAME`."""
 
 from shepherd.agents.ask import Asking, AskProvider
-from shepherd.agents.backends import AskedBackends, tool_names
+from shepherd.agents.backends import DelegateBackends, tool_names
 
-__all__ = ["AskProvider", "AskedBackends", "Asking", "tool_names"]
+__all__ = ["AskProvider", "Asking", "DelegateBackends", "tool_names"]

@@ -1,13 +1,13 @@
 """`ask_NAME`: another provider's model answers a question, with the same tools."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.agents.backends import AskedBackends
+from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import Progress
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
@@ -15,9 +15,16 @@ from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.events import EventCallback, FinishReason, unheard
 from shepherd.messages import Role, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.runner import ToolRunner
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    AnyTool,
+    Arguments,
+    CallRunner,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10
@@ -47,16 +54,18 @@ class AskArguments(Arguments):
 class Asking:
     """What the tools of one conversation share.
 
-    `session` gives the conversation, `limits` the guards of its turns; `offer` tells which of a
-    registry's tools a model gets; `address` is the URL of a provider, "" where the question stays
-    on this machine or in this network (raises ConfigError).
+    `session` gives the conversation, `limits` the guards of its turns; `offer` tells which
+    tools a model gets; `address` is the URL of a provider, "" where the question stays
+    on this machine or in this network (raises ConfigError). `sessions` are the conversations with
+    the providers that were asked, by name.
     """
 
-    backends: AskedBackends
+    backends: DelegateBackends
     session: Callable[[], Session]
     limits: Callable[[], TurnLimits]
-    offer: Callable[[ToolRegistry, ModelInfo], list[ToolSpec]]
+    offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
     address: Callable[[str], str]
+    sessions: dict[str, Session] = field(default_factory=dict[str, Session])
 
 
 class AskProvider(Tool[AskArguments]):
@@ -99,7 +108,7 @@ class AskProvider(Tool[AskArguments]):
         asker = f"{self.provider} ({backend.info.id})"
         runner = context.runner.on_behalf_of(asker)
         session = self._session(arguments, context)
-        session.tools = self._asking.offer(runner.registry, backend.info)
+        session.tools = self._asking.offer(runner.tools, backend.info)
         progress = Progress(self.provider, context.tell)
         limits = self._limits()
         tools = _HurryingExecutor(runner, progress, limits.max_rounds)
@@ -114,12 +123,12 @@ class AskProvider(Tool[AskArguments]):
     def _session(self, arguments: AskArguments, context: ToolContext) -> Session:
         conversation = self._asking.session()
         if arguments.fresh:
-            conversation.asked.pop(self.provider, None)
-        session = conversation.asked.get(self.provider)
+            self._asking.sessions.pop(self.provider, None)
+        session = self._asking.sessions.get(self.provider)
         if session is None:
             system = SYSTEM_MESSAGE.format(cwd=context.cwd)
             session = Session(system, id=f"{conversation.id}-{self.provider}")
-            conversation.asked[self.provider] = session
+            self._asking.sessions[self.provider] = session
         session.archive = conversation.archive
         session.sampling, session.thinking = conversation.sampling, conversation.thinking
         return session
@@ -133,7 +142,7 @@ class AskProvider(Tool[AskArguments]):
 class _HurryingExecutor:
     """Runs calls, and tells the model when only the answer is left to it."""
 
-    runner: ToolRunner
+    runner: CallRunner
     progress: Progress
     max_rounds: int
 

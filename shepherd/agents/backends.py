@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from shepherd.backends.base import Backend
 
 
-class AskedBackends:
+class DelegateBackends:
     """One backend for each provider that was asked, by the provider's name."""
 
     def __init__(self, open_backend: Callable[[str], Awaitable[Backend]]) -> None:

@@ -10,19 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.base import Backend, Parallel
 from shepherd.cli.request import Launch
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Assembly, assemble
+from shepherd.conversation.build import open_conversation
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import ConfigError
 from shepherd.messages import Message
-
-CONVERSATION = Parallel(1, most=8)
-"""One conversation, which may ask its model something beside."""
 
 
 def launch(request: Launch) -> int:
@@ -58,17 +55,9 @@ def _working_directory() -> Path:
 
 async def _converse(config: Config, cwd: Path, request: Launch) -> int:
     providers = ProviderBook.from_env(os.environ, request.given)
-
-    async def open_backend(config: Config) -> Backend:
-        from shepherd.backends import registry
-
-        return await registry.open_backend(config, parallel=CONVERSATION, providers=providers)
-
-    assembly = assemble(config, os.environ, cwd, request.start, open_backend, providers)
-    try:
-        return await _ended_by_signals(_frontend(assembly, request))
-    finally:
-        await assembly.aclose()
+    opened = open_conversation(config, os.environ, cwd, request.start, providers)
+    async with opened as conversation:
+        return await _ended_by_signals(_frontend(conversation, request))
 
 
 async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
@@ -82,19 +71,19 @@ async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
             return 128 + received[0]
 
 
-async def _frontend(assembly: Assembly, request: Launch) -> int:
+async def _frontend(conversation: Conversation, request: Launch) -> int:
     if request.json_lines:
         from shepherd.cli.batch.jsonlines import run_json_lines
 
-        return await run_json_lines(assembly, request.prompt)
+        return await run_json_lines(conversation, request.prompt)
     if request.prompt is not None or request.images or not sys.stdin.isatty():
-        return await _answer(assembly, request)
+        return await _answer(conversation, request)
     from shepherd.cli.repl.app import run_repl
 
-    return await run_repl(assembly)
+    return await run_repl(conversation)
 
 
-async def _answer(assembly: Assembly, request: Launch) -> int:
+async def _answer(conversation: Conversation, request: Launch) -> int:
     from shepherd.cli.batch.oneshot import read_piped, run_oneshot, with_context
     from shepherd.cli.terminal.attachments import load_images
 
@@ -102,7 +91,7 @@ async def _answer(assembly: Assembly, request: Launch) -> int:
     prompt = with_context(request.prompt or "", read_piped())
     if not prompt and not images:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
-    return await run_oneshot(assembly, Message.user(prompt, images))
+    return await run_oneshot(conversation, Message.user(prompt, images))
 
 
 @contextmanager

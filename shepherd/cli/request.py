@@ -5,16 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.conversation.session_start import SessionStart
+
 if TYPE_CHECKING:
     from shepherd.config.provider_book import Ephemeral
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStart:
-    """Which conversation to go on with: the latest of this directory, or one by id, or none."""
-
-    latest: bool = False
-    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

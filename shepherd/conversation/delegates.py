@@ -1,53 +1,75 @@
 """The providers that do not answer, as tools of the model that does."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from shepherd.agents import AskedBackends, Asking, AskProvider, tool_names
+from shepherd.agents import Asking, AskProvider, DelegateBackends, tool_names
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.conversation.model_choice import with_provider
+from shepherd.conversation.model_slot import ModelSlot
+from shepherd.conversation.notices import Notices
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import ConfigError
 from shepherd.messages import ToolSpec
+from shepherd.session import Session
+from shepherd.tools.base import AnyTool
 from shepherd.tools.registry import ToolRegistry
-
-if TYPE_CHECKING:
-    from shepherd.conversation.conversation import Assembly
+from shepherd.turn import TurnLimits
 
 
-class OtherProviders:
-    """Keeps the tools `ask_NAME` of a conversation, and the backends behind them."""
+class Delegates:
+    """Keeps the tools `ask_NAME` of a conversation, the backends behind them, and their sessions.
 
-    def __init__(self, assembly: "Assembly") -> None:
-        self._assembly = assembly
-        self._backends = AskedBackends(self._open)
+    `session` gives the conversation's session, `limits` the guards of its turns.
+    """
+
+    def __init__(
+        self,
+        slot: ModelSlot,
+        registry: ToolRegistry,
+        session: Callable[[], Session],
+        limits: Callable[[], TurnLimits],
+        notices: Notices,
+    ) -> None:
+        self._slot = slot
+        self._registry = registry
+        self._notices = notices
+        self._backends = DelegateBackends(self._open)
         self._asking = Asking(
             backends=self._backends,
-            session=lambda: assembly.session,
-            limits=lambda: assembly.limits,
+            session=session,
+            limits=limits,
             offer=self._offer,
             address=self._address,
         )
 
+    @property
+    def sessions(self) -> dict[str, Session]:
+        """What each provider was asked until now, by its name."""
+        return self._asking.sessions
+
     def update(self, current: str) -> None:
         """Put the tools for all but the provider `current` into the registry."""
-        assembly, registry = self._assembly, self._assembly.registry
-        for tool in registry:
+        for tool in self._registry:
             if tool.asks_models:
-                registry.remove(tool.name)
-        config = assembly.config
+                self._registry.remove(tool.name)
+        config = self._slot.config
         if not (config.model.tools and config.tools.ask_providers):
             return
         try:
-            providers = assembly.providers.all()
+            providers = self._slot.providers.all()
         except ConfigError as error:
-            assembly.notices.tell(str(error))
+            self._notices.tell(str(error))
             return
         names = tool_names(provider.name for provider in providers)
         for provider in providers:
             name = names[provider.name]
             may_be_asked = provider.ask and provider.name != current
             if may_be_asked and name not in config.tools.disabled:
-                registry.add(AskProvider(name, provider, self._asking))
+                self._registry.add(AskProvider(name, provider, self._asking))
+
+    def forget(self) -> None:
+        """Forget what the providers were asked until now."""
+        self._asking.sessions.clear()
 
     async def close(self, provider: str) -> None:
         """Close the provider's backend: it is about to answer by itself."""
@@ -58,15 +80,15 @@ class OtherProviders:
         await self._backends.aclose()
 
     async def _open(self, provider: str) -> Backend:
-        config = with_provider(self._assembly.config, provider)
+        config = with_provider(self._slot.config, provider)
         model = config.model.model_copy(update={"fallback": False})
-        return await self._assembly.open_backend(config.model_copy(update={"model": model}))
+        return await self._slot.open_backend(config.model_copy(update={"model": model}))
 
-    def _offer(self, registry: ToolRegistry, model: ModelInfo) -> list[ToolSpec]:
-        return offered_tools(registry, self._assembly.config, model)
+    def _offer(self, tools: Iterable[AnyTool], model: ModelInfo) -> list[ToolSpec]:
+        return offered_tools(tools, self._slot.config, model)
 
     def _address(self, name: str) -> str:
-        provider = self._assembly.providers.pick(name)
+        provider = self._slot.providers.pick(name)
         if provider.is_local:
             return ""
         from shepherd.backends.api.http.endpoint import Endpoint

@@ -20,6 +20,7 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
         user=[*_own_files(paths), *_rules(config.permissions.rules)],
         project=_rules(config.project_rules),
         store=PermissionStore(paths.permissions_file),
+        spill_dir=paths.spill,
     )
 
 

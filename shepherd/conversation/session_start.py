@@ -1,9 +1,9 @@
 """Beginning a conversation: a new one, or one that was saved."""
 
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.cli.request import SessionStart
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.notices import Notices
@@ -19,6 +19,14 @@ SYSTEM_MESSAGE = (
 SYSTEM_MESSAGE_WITHOUT_TOOLS = (
     "You are Shepherd, an assistant in the user's terminal. Working directory: {cwd}"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """Which conversation to go on with: the latest of this directory, or one by id, or none."""
+
+    latest: bool = False
+    id: str = ""
 
 
 def begin_session(

@@ -1,15 +1,23 @@
-"""The memory in a frontend: whether there is one, and whether the model is offered its tools."""
+"""The tools of a conversation: which there are, which a model is offered, and where they run."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.paths import Paths
+from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
 from shepherd.conversation.notices import Notices
-from shepherd.memory import Memory, Place
+from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
 from shepherd.memory.text import OWN_TOOLS
 from shepherd.messages import ToolSpec
+from shepherd.session import Session
+from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.sandbox.sandbox import Sandbox
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:
@@ -31,7 +39,7 @@ def add_memory_tools(
 
 
 def offered_tools(
-    registry: ToolRegistry, config: Config, model: ModelInfo | None
+    tools: Iterable[AnyTool], config: Config, model: ModelInfo | None
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
@@ -39,7 +47,34 @@ def offered_tools(
     memory's are not for them either.
     """
     if model is not None and not model.basic_tools_only:
-        return registry.specs()
+        return [tool.spec() for tool in tools]
     remembers = config.memory.tools == "on"
-    basic = (tool for tool in registry if not tool.asks_models)
+    basic = (tool for tool in tools if not tool.asks_models)
     return [tool.spec() for tool in basic if remembers or tool.name not in OWN_TOOLS]
+
+
+def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:
+    """What takes the messages that leave `session`, if there is a memory."""
+    return ConversationArchive(memory, session.id, place) if memory is not None else None
+
+
+def build_registry(config: Config) -> ToolRegistry:
+    """The tools that are switched on."""
+    if not config.model.tools:
+        return ToolRegistry()
+    from shepherd.tools.builtin import builtin_tools  # loads every family
+
+    return ToolRegistry(t for t in builtin_tools() if t.name not in config.tools.disabled)
+
+
+def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:
+    """Where and under which limits tools run."""
+    return ToolContext(
+        cwd=cwd,
+        spill_dir=paths.spill,
+        timeout=config.tools.timeout,
+        output_bytes=config.tools.output_bytes,
+        allow_private_hosts=config.tools.allow_private_hosts,
+        secrets=keys_in(os.environ),
+        sandbox=sandbox,
+    )

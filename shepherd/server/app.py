@@ -11,13 +11,14 @@ from starlette.responses import Response
 from shepherd import __version__
 from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.server.connection import ClientDisconnectedError
 from shepherd.server.context import ServerContext
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.keys import KeyStore
 from shepherd.server.routes.health import health_router
 from shepherd.server.routes.models import models_router
@@ -26,7 +27,6 @@ from shepherd.server.routes.stats import stats_router
 from shepherd.server.routes.tools import tools_router
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.routes import cli_router
-from shepherd.server.wire import JsonResponse
 from shepherd.tools.runner import ToolRunner
 
 
@@ -55,7 +55,7 @@ def create_app(
 
 
 def create_conversation_app(
-    conversation: SharedConversation,
+    conversation: SharedSession,
     settings: ServerSettings | None = None,
     keys: KeyStore | None = None,
 ) -> FastAPI:

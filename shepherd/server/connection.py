@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
+from shepherd.tasks import end_tasks
+
 T = TypeVar("T")
 
 
@@ -27,13 +29,6 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         raise ClientDisconnectedError
     finally:
         await end_tasks(task, watch)
-
-
-async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel what still runs and wait until all have ended; their results are not looked at."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _hung_up(receive: Receive) -> None:

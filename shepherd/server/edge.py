@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.server.errors import ApiError
-from shepherd.server.wire import JsonResponse
+from shepherd.server.json_response import JsonResponse
 
 
 class UniformRequests:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from shepherd.backends.api.http.relay import FAILED, relay_code
+from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
 from shepherd.errors import (
     BackendError,
     BusyError,
@@ -35,6 +36,16 @@ _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
         "method_not_allowed",
         "This path does not take that method; the Allow header names those it takes.",
     ),
+}
+
+
+_REFUSAL_STATUS = {
+    RefusalCode.REQUEST_ENDED: 409,
+    RefusalCode.REQUEST_NOT_FOUND: 404,
+    RefusalCode.CONVERSATION_BUSY: 409,
+    RefusalCode.APPROVAL_NOT_FOUND: 404,
+    RefusalCode.NOT_YOUR_REQUEST: 403,
+    RefusalCode.INVALID_DECISION: 400,
 }
 
 
@@ -82,6 +93,9 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
         case ContextFullError():
             message = _context_message(error, context_size)
             return ApiError(400, message, "context_length_exceeded", "messages")
+        case SharedSessionError():
+            param = "decision" if error.code is RefusalCode.INVALID_DECISION else None
+            return ApiError(_REFUSAL_STATUS[error.code], str(error), error.code.value, param)
         case ShepherdError():
             return _shepherd_error(error)
         case HTTPException():

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
 from shepherd.logprobs import TokenLogprob
-from shepherd.server.connection import end_tasks
 from shepherd.session import Session
+from shepherd.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
 from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.keys import KeyStore
 from shepherd.server.revocation import RevocableRequest
 from shepherd.server.settings import ServerSettings
-from shepherd.server.wire import JsonResponse
 
 logger = logging.getLogger(__name__)
 

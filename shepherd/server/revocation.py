@@ -5,11 +5,11 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.connection import end_tasks
 from shepherd.server.errors import ApiError
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.keys import KeyStore
 from shepherd.server.sse import frame
-from shepherd.server.wire import JsonResponse
+from shepherd.tasks import end_tasks
 
 CHECK_SECONDS = 1.0
 """How often the key of a request that runs is looked up again; mostly one `stat`."""

@@ -19,12 +19,12 @@ from starlette.types import ASGIApp
 from shepherd.backends.base import Backend
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
-from shepherd.server.connection import end_tasks
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, start_listening, url_of
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.protocol import HttpProtocol
 from shepherd.server.transport.table import ConnectionTable
+from shepherd.tasks import end_tasks
 from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
-from shepherd.server.connection import ClientDisconnectedError, end_tasks, while_connected
-from shepherd.server.wire import to_json
+from shepherd.server.connection import ClientDisconnectedError, while_connected
+from shepherd.tasks import end_tasks
 
 KEEPALIVE = ": keep-alive\n\n"
 

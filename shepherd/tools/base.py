@@ -1,21 +1,20 @@
 """What a tool is: arguments as a pydantic model, what it touches, and how it runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, unheard
 from shepherd.images import Image
-from shepherd.messages import ToolSpec
+from shepherd.messages import ToolCall, ToolSpec
 
 if TYPE_CHECKING:
-    from shepherd.tools.runner import ToolRunner
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 
@@ -140,7 +139,7 @@ class ToolContext:
     grants: frozenset[Access] = frozenset()
     authorize: Authorize = authorize_nothing
     tell: EventCallback = unheard
-    runner: "ToolRunner | None" = None
+    runner: "CallRunner | None" = None
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
 
@@ -192,3 +191,25 @@ class Tool(ABC, Generic[A]):
     @abstractmethod
     async def run(self, arguments: A, context: ToolContext) -> ToolResult:
         """Do it; raises ToolError with the text for the model. Cancelling the task stops it."""
+
+
+AnyTool: TypeAlias = Tool[Any]
+
+
+class CallRunner(Protocol):
+    """Runs the calls of a model, under the rules of a conversation."""
+
+    @property
+    def tools(self) -> Iterable[AnyTool]:
+        """The tools that it runs."""
+        ...
+
+    def on_behalf_of(self, asker: str) -> "CallRunner":
+        """One for a model that a tool asks: by the same rules, with the same person to ask."""
+        ...
+
+    async def run(
+        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+    ) -> ToolResult:
+        """The call's result, whatever happens; only cancelling the task raises."""
+        ...

@@ -1,5 +1,6 @@
 """Shepherd's own tools in the order in which a model is offered them."""
 
+from shepherd.tools.base import AnyTool
 from shepherd.tools.clock import GetDate, GetTime
 from shepherd.tools.environment import GetEnvironmentVariable
 from shepherd.tools.files.delete import DeleteFile
@@ -7,7 +8,7 @@ from shepherd.tools.files.edit import EditFile
 from shepherd.tools.files.listing import ListDirectory
 from shepherd.tools.files.read import ReadFile
 from shepherd.tools.files.write import WriteFile
-from shepherd.tools.registry import AnyTool
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
 from shepherd.tools.shell.execute import ExecuteCommand
@@ -31,3 +32,8 @@ def builtin_tools() -> list[AnyTool]:
         GetDate(),
         GetEnvironmentVariable(),
     ]
+
+
+def default_registry() -> ToolRegistry:
+    """All of them by name."""
+    return ToolRegistry(builtin_tools())

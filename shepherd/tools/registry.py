@@ -1,12 +1,9 @@
 """Which tools there are, by name."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
 
 from shepherd.messages import ToolSpec
-from shepherd.tools.base import Tool
-
-AnyTool: TypeAlias = Tool[Any]
+from shepherd.tools.base import AnyTool
 
 
 class ToolRegistry:
@@ -42,10 +39,3 @@ class ToolRegistry:
     def specs(self) -> list[ToolSpec]:
         """All tools as a model sees them, in order."""
         return [tool.spec() for tool in self._tools.values()]
-
-
-def default_registry() -> ToolRegistry:
-    """Shepherd's own tools."""
-    from shepherd.tools.builtin import builtin_tools  # loads every family
-
-    return ToolRegistry(builtin_tools())

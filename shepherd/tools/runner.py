@@ -16,13 +16,13 @@ from shepherd.messages import ToolCall
 from shepherd.tools.base import (
     Access,
     AccessKind,
+    AnyTool,
     Arguments,
     Authorize,
     ToolContext,
     ToolResult,
 )
 from shepherd.tools.confinement import Command, Confiner, Plan, refusal_note
-from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -34,7 +34,7 @@ from shepherd.tools.permissions.disclosure import disclosed, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
-from shepherd.tools.registry import AnyTool, ToolRegistry
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
 from shepherd.tools.text import cap_text, valid_json, valid_text
@@ -60,10 +60,13 @@ class ToolRunner:
         self.approver = approver
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
-        own_output = f"{escape_glob(str(spill_dir))}/**"
-        policy.add(Rule("read", own_output, Decision.ALLOW, lifetime=Lifetime.SESSION))
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
         self._confiner = Confiner(policy, sandbox, spill_dir)
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """See `CallRunner`."""
+        return self.registry
 
     def on_behalf_of(self, asker: str) -> "ToolRunner":
         """A runner for a model that a tool asks: by the same rules, with the same person to ask.

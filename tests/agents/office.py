@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shepherd.agents import AskedBackends, Asking, AskProvider
+from shepherd.agents import Asking, AskProvider, DelegateBackends
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.providers import make_provider
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.base import AnyTool, ToolResult
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.permissions.policy import ApproveMode
-from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.turn import TurnLimits
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -32,6 +32,7 @@ class Office:
     opened: list[Backend] = field(default_factory=list[Backend])
     events: list[Event] = field(default_factory=list[Event])
     deaf_after: int | None = None
+    sessions: dict[str, Session] = field(default_factory=dict[str, Session])
 
     async def ask(self, question: str, *, fresh: bool = False) -> ToolResult:
         call = ToolCall("call_1_0", "ask_fast", {"question": question, "fresh": fresh})
@@ -43,7 +44,7 @@ class Office:
 
     @property
     def asked(self) -> Session:
-        return self.conversation.asked["fast"]
+        return self.sessions["fast"]
 
     @property
     def lines(self) -> list[str]:
@@ -76,15 +77,16 @@ def open_office(
     ]
     office = Office(workshop, Session(id="s1"), played)
 
-    def offer(tools: ToolRegistry, _model: ModelInfo) -> list[ToolSpec]:
-        return tools.specs()
+    def offer(tools: Iterable[AnyTool], _model: ModelInfo) -> list[ToolSpec]:
+        return [tool.spec() for tool in tools]
 
     asking = Asking(
-        backends=AskedBackends(office.open),
+        backends=DelegateBackends(office.open),
         session=lambda: office.conversation,
         limits=lambda: limits or TurnLimits(),
         offer=offer,
         address=lambda _provider: address,
+        sessions=office.sessions,
     )
     provider = make_provider("fast", {"type": "openai", "model": "gpt-5-mini"})
     registry.add(AskProvider("ask_fast", provider, asking))

@@ -13,13 +13,14 @@ import pytest
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Assembly, assemble
+from shepherd.conversation.build import build_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ModelLoadError, UnreachableError
 from shepherd.events import EventCallback, unheard
 from shepherd.session import Session
@@ -98,12 +99,12 @@ def book(tmp_path: Path, names: Sequence[str] = ("work", "fast", "my-box")) -> P
     return providers
 
 
-def build(tmp_path: Path, opener: Opener | None = None, **flags: object) -> Assembly:
+def build(tmp_path: Path, opener: Opener | None = None, **flags: object) -> Conversation:
     env = {"HOME": str(tmp_path / "home")}
     overrides = {key.replace("__", "."): value for key, value in flags.items()}
     config = load_config(tmp_path, env, overrides)
     start = SessionStart()
-    return assemble(config, env, tmp_path, start, opener or Opener(), book(tmp_path))
+    return build_conversation(config, env, tmp_path, start, opener or Opener(), book(tmp_path))
 
 
 def asking(session: Session) -> list[str]:
@@ -111,24 +112,24 @@ def asking(session: Session) -> list[str]:
 
 
 async def test_the_others_are_offered_and_a_switch_changes_them(tmp_path: Path) -> None:
-    assembly = build(tmp_path, model__provider="work")
-    assert asking(assembly.session) == [], "nobody knows yet who answers"
-    await assembly.backend()
-    assert asking(assembly.session) == ["ask_fast", "ask_my_box"]
-    await assembly.switch_provider("fast")
-    assert asking(assembly.session) == ["ask_my_box", "ask_work"]
+    conversation = build(tmp_path, model__provider="work")
+    assert asking(conversation.session) == [], "nobody knows yet who answers"
+    await conversation.backend()
+    assert asking(conversation.session) == ["ask_fast", "ask_my_box"]
+    await conversation.slot.switch_provider("fast")
+    assert asking(conversation.session) == ["ask_my_box", "ask_work"]
     with pytest.raises(ModelLoadError):
-        await assembly.switch_model("missing")
-    assert asking(assembly.session) == ["ask_my_box", "ask_work"]
-    await assembly.switch_provider("local")
-    assert asking(assembly.session) == [], "the built-in model knows the basic tools only"
-    await assembly.switch_model("other.gguf")
-    assert asking(assembly.session) == ["ask_fast", "ask_my_box", "ask_work"]
-    [spec] = [tool for tool in assembly.session.tools if tool.name == "ask_my_box"]
+        await conversation.slot.switch_model("missing", conversation.cwd)
+    assert asking(conversation.session) == ["ask_my_box", "ask_work"]
+    await conversation.slot.switch_provider("local")
+    assert asking(conversation.session) == [], "the built-in model knows the basic tools only"
+    await conversation.slot.switch_model("other.gguf", conversation.cwd)
+    assert asking(conversation.session) == ["ask_fast", "ask_my_box", "ask_work"]
+    [spec] = [tool for tool in conversation.session.tools if tool.name == "ask_my_box"]
     assert spec.description.startswith("Ask the model of my-box (m)")
     assert list(spec.parameters["properties"]) == ["question", "fresh"]
     assert spec.parameters["required"] == ["question"]
-    await assembly.aclose()
+    await conversation.aclose()
 
 
 async def test_they_can_be_switched_off(tmp_path: Path) -> None:
@@ -143,44 +144,53 @@ async def test_they_can_be_switched_off(tmp_path: Path) -> None:
         env = {"HOME": str(tmp_path / "home")}
         overrides = {key.replace("__", "."): value for key, value in flags.items()}
         config = load_config(tmp_path, env, {"model.provider": "work", **overrides})
-        assembly = assemble(config, env, tmp_path, SessionStart(), Opener(), providers)
-        await assembly.backend()
-        assert asking(assembly.session) == offered
-        await assembly.aclose()
+        conversation = build_conversation(
+            config, env, tmp_path, SessionStart(), Opener(), providers
+        )
+        await conversation.backend()
+        assert asking(conversation.session) == offered
+        await conversation.aclose()
 
 
 async def test_a_backend_opens_at_the_first_question_and_closes_at_the_end(tmp_path: Path) -> None:
     opener = Opener()
-    assembly = build(tmp_path, opener, model__provider="work", model__fallback=True)
-    backend = await assembly.backend()
+    conversation = build(tmp_path, opener, model__provider="work", model__fallback=True)
+    backend = await conversation.backend()
     for _ in range(2):
-        await run_turn(assembly.session, "go", backend, assembly.tool_runner(), unheard)
+        await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
     work, fast = opener.backends
     assert (work.config.model.label, fast.config.model.label) == ("work", "fast")
     assert not fast.config.model.fallback, "nobody else may answer in its place"
     assert (work.offered, fast.offered) == (["ask_fast", "ask_my_box"], [])
-    assert [m.content for m in assembly.session.asked["fast"].messages][1::2] == ["hi", "hi"]
+    assert [m.content for m in conversation.delegates.sessions["fast"].messages][1::2] == [
+        "hi",
+        "hi",
+    ]
     assert not fast.closed
-    await assembly.switch_provider("fast")
+    await conversation.slot.switch_provider("fast")
     assert fast.closed, "two of it may not fit into memory"
-    await assembly.switch_provider("work")
+    await conversation.slot.switch_provider("work")
     await run_turn(
-        assembly.session, "go", await assembly.backend(), assembly.tool_runner(), unheard
+        conversation.session,
+        "go",
+        await conversation.backend(),
+        conversation.tool_runner(),
+        unheard,
     )
-    await assembly.aclose()
+    await conversation.aclose()
     assert len(opener.backends) == 5
     assert all(backend.closed for backend in opener.backends)
 
 
 async def test_a_resumed_session_asks_anew(tmp_path: Path) -> None:
-    assembly = build(tmp_path, model__provider="work")
-    first = assembly.session.id
-    backend = await assembly.backend()
-    await run_turn(assembly.session, "go", backend, assembly.tool_runner(), unheard)
-    await assembly.aclose()
+    conversation = build(tmp_path, model__provider="work")
+    first = conversation.session.id
+    backend = await conversation.backend()
+    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
+    await conversation.aclose()
     again = build(tmp_path, model__provider="work")
     again.resume(first)
-    assert again.session.asked == {}
+    assert again.delegates.sessions == {}
     await again.aclose()
 
 
@@ -204,14 +214,17 @@ async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
         )
 
     env = {"HOME": str(tmp_path / "home")}
-    assembly = assemble(config, env, tmp_path, SessionStart(), opener, book(tmp_path))
-    backend = await assembly.backend()
-    assert (assembly.provider, asking(assembly.session)) == ("work", ["ask_fast", "ask_my_box"])
-    await run_turn(assembly.session, "go", backend, assembly.tool_runner(), unheard)
+    conversation = build_conversation(config, env, tmp_path, SessionStart(), opener, book(tmp_path))
+    backend = await conversation.backend()
+    assert (conversation.slot.provider, asking(conversation.session)) == (
+        "work",
+        ["ask_fast", "ask_my_box"],
+    )
+    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
     assert first.offered == ["ask_fast", "ask_my_box"]
     assert second.offered == ["ask_my_box", "ask_work"], "before it was asked anything"
-    assert (assembly.provider, assembly.model_name) == ("fast", "fast")
-    await assembly.aclose()
+    assert (conversation.slot.provider, conversation.slot.model_name) == ("fast", "fast")
+    await conversation.aclose()
 
 
 async def test_a_fallback_to_a_model_of_few_tools(tmp_path: Path) -> None:
@@ -230,14 +243,14 @@ async def test_a_fallback_to_a_model_of_few_tools(tmp_path: Path) -> None:
         order = [Candidate("work/m", open_first), Candidate("my-box", open_second)]
         return await FallbackBackend.open(order)
 
-    assembly = assemble(config, env, tmp_path, SessionStart(), opener, book(tmp_path))
-    await assembly.backend()
-    names = [tool.name for tool in assembly.session.tools]
-    assert assembly.provider == "my-box"
-    assert asking(assembly.session) == []
+    conversation = build_conversation(config, env, tmp_path, SessionStart(), opener, book(tmp_path))
+    await conversation.backend()
+    names = [tool.name for tool in conversation.session.tools]
+    assert conversation.slot.provider == "my-box"
+    assert asking(conversation.session) == []
     assert "read_file" in names
     assert "search_memory" not in names
-    await assembly.aclose()
+    await conversation.aclose()
 
 
 @pytest.fixture

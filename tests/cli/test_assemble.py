@@ -1,4 +1,4 @@
-"""The assembly: backend in the background, switching, what is offered."""
+"""The conversation: backend in the background, switching, what is offered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,11 +8,13 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Assembly, assemble, build_registry
+from shepherd.conversation.build import build_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
+from shepherd.conversation.toolbox import build_registry
 from shepherd.errors import ModelLoadError, SessionError, ShepherdError, UnreachableError
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall
@@ -31,15 +33,15 @@ def saved(tmp_path: Path) -> list[Path]:
     return list(tmp_path.glob("home/**/*.jsonl"))
 
 
-def build(tmp_path: Path, opener: Opener = open_scripted, **flags: object) -> Assembly:
+def build(tmp_path: Path, opener: Opener = open_scripted, **flags: object) -> Conversation:
     env = {"HOME": str(tmp_path / "home")}
     overrides = {key.replace("__", "."): value for key, value in flags.items()}
     config = load_config(tmp_path, env, overrides)
     start = SessionStart(latest=bool(saved(tmp_path)))
-    return assemble(config, env, tmp_path, start, opener)
+    return build_conversation(config, env, tmp_path, start, opener)
 
 
-async def ask(assembly: Assembly, prompt: str) -> str:
+async def ask(conversation: Conversation, prompt: str) -> str:
     said: list[str] = []
 
     def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
@@ -47,8 +49,8 @@ async def ask(assembly: Assembly, prompt: str) -> str:
             said.append(content)
         return True
 
-    backend = await assembly.backend()
-    await run_turn(assembly.session, prompt, backend, assembly.tool_runner(), listen)
+    backend = await conversation.backend()
+    await run_turn(conversation.session, prompt, backend, conversation.tool_runner(), listen)
     return "".join(said)
 
 
@@ -62,17 +64,17 @@ async def test_the_backend_loads_once_in_the_background(tmp_path: Path) -> None:
         await opened.wait()
         return await open_scripted(config)
 
-    assembly = build(tmp_path, opener)
-    assert (assembly.model_name, assembly.loaded_backend) == ("pup", None)
-    task = assembly.start_backend()
-    waiting = [asyncio.ensure_future(assembly.backend()) for _ in range(3)]
+    conversation = build(tmp_path, opener)
+    assert (conversation.slot.model_name, conversation.slot.loaded_backend) == ("pup", None)
+    task = conversation.slot.start()
+    waiting = [asyncio.ensure_future(conversation.backend()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     opened.set()
     backends = await asyncio.gather(*waiting[1:], task)
     assert count == 1
-    assert backends == [assembly.loaded_backend] * 3
-    await assembly.aclose()
+    assert backends == [conversation.slot.loaded_backend] * 3
+    await conversation.aclose()
 
 
 async def test_a_backend_that_failed_is_tried_again(tmp_path: Path) -> None:
@@ -84,12 +86,12 @@ async def test_a_backend_that_failed_is_tried_again(tmp_path: Path) -> None:
             raise error
         return await open_scripted(config)
 
-    assembly = build(tmp_path, opener)
+    conversation = build(tmp_path, opener)
     with pytest.raises(ModelLoadError, match="first"):
-        await assembly.backend()
-    assert assembly.loaded_backend is None
-    assert await assembly.backend() is assembly.loaded_backend
-    await assembly.aclose()
+        await conversation.backend()
+    assert conversation.slot.loaded_backend is None
+    assert await conversation.backend() is conversation.slot.loaded_backend
+    await conversation.aclose()
 
 
 class Mortal(ScriptedBackend):
@@ -115,12 +117,15 @@ async def test_one_that_has_failed_for_good_is_closed_before_it_is_opened_again(
         assert len(opens) == 2 or dead.closed
         return opens.pop(0)
 
-    assembly = build(tmp_path, opener)
-    assert not (await assembly.backend()).alive
-    assert (await assembly.reload()).alive
-    assert (await assembly.backend(), assembly.model_name) == (assembly.loaded_backend, "new")
-    assert await ask(assembly, "one") == "hi"
-    await assembly.aclose()
+    conversation = build(tmp_path, opener)
+    assert not (await conversation.backend()).alive
+    assert (await conversation.slot.reload()).alive
+    assert (await conversation.backend(), conversation.slot.model_name) == (
+        conversation.slot.loaded_backend,
+        "new",
+    )
+    assert await ask(conversation, "one") == "hi"
+    await conversation.aclose()
 
 
 async def test_closing_ends_what_is_loading(tmp_path: Path) -> None:
@@ -128,24 +133,24 @@ async def test_closing_ends_what_is_loading(tmp_path: Path) -> None:
         await asyncio.sleep(60)
         raise AssertionError
 
-    assembly = build(tmp_path, opener)
-    task = assembly.start_backend()
+    conversation = build(tmp_path, opener)
+    task = conversation.slot.start()
     await asyncio.sleep(0)
-    await assembly.aclose()
+    await conversation.aclose()
     assert task.cancelled()
 
 
 async def test_switching_keeps_the_conversation(tmp_path: Path) -> None:
-    assembly = build(tmp_path)
-    await ask(assembly, "one")
-    messages = list(assembly.session.messages)
-    await assembly.switch_model("other")
-    assert (assembly.model_name, assembly.session.messages) == ("other", messages)
+    conversation = build(tmp_path)
+    await ask(conversation, "one")
+    messages = list(conversation.session.messages)
+    await conversation.slot.switch_model("other", conversation.cwd)
+    assert (conversation.slot.model_name, conversation.session.messages) == ("other", messages)
     with pytest.raises(ModelLoadError):
-        await assembly.switch_model("missing")
-    await assembly.backend()
-    assert assembly.model_name == "other"
-    await assembly.aclose()
+        await conversation.slot.switch_model("missing", conversation.cwd)
+    await conversation.backend()
+    assert conversation.slot.model_name == "other"
+    await conversation.aclose()
     resumed = build(tmp_path)
     assert resumed.session.messages == messages
     assert resumed.transcript is not None
@@ -171,7 +176,7 @@ async def test_another_session_is_taken_up_and_the_first_is_free_again(tmp_path:
     await ask(first, "one")
     await first.aclose()
     env = {"HOME": str(tmp_path / "home")}
-    second = assemble(first.config, env, tmp_path, SessionStart(), open_scripted)
+    second = build_conversation(first.config, env, tmp_path, SessionStart(), open_scripted)
     await ask(second, "two")
     second.session.thinking = True
     left, tools = second.session, second.session.tools
@@ -183,7 +188,9 @@ async def test_another_session_is_taken_up_and_the_first_is_free_again(tmp_path:
     assert [m.content for m in second.session.messages][:1] == ["one"]
     assert (second.session.tools, second.session.thinking) == (tools, True)
     await ask(second, "three")
-    third = assemble(second.config, env, tmp_path, SessionStart(id=left.id), open_scripted)
+    third = build_conversation(
+        second.config, env, tmp_path, SessionStart(id=left.id), open_scripted
+    )
     with pytest.raises(SessionError):
         third.resume(first.session.id)
     await second.aclose()
@@ -206,31 +213,31 @@ async def test_tools_can_be_switched_off(tmp_path: Path) -> None:
 
 
 async def test_sessions_need_not_be_saved(tmp_path: Path) -> None:
-    assembly = build(tmp_path, terminal__save_sessions=False)
-    await ask(assembly, "one")
-    await assembly.aclose()
-    assert assembly.session.id
+    conversation = build(tmp_path, terminal__save_sessions=False)
+    await ask(conversation, "one")
+    await conversation.aclose()
+    assert conversation.session.id
     assert saved(tmp_path) == []
 
 
 async def test_warnings_wait_for_a_listener(tmp_path: Path) -> None:
     (tmp_path / ".shepherd.toml").write_text("[server]\nport = 1\n")
-    assembly = build(tmp_path)
+    conversation = build(tmp_path)
     heard: list[str] = []
-    assembly.notices.listen(heard.append)
-    assembly.notices.tell("later")
+    conversation.notices.listen(heard.append)
+    conversation.notices.tell("later")
     assert "server.port ignored" in heard[0]
     assert heard[1:] == ["later"]
 
 
 @pytest.mark.parametrize("path", ["keys.json", "config.toml", "permissions.toml"])
 async def test_the_model_can_not_change_its_own_settings(tmp_path: Path, path: str) -> None:
-    assembly = build(tmp_path, permissions__approve="all")
-    target = assembly.paths.config / path
+    conversation = build(tmp_path, permissions__approve="all")
+    target = conversation.paths.config / path
     call = ToolCall("c", "write_file", {"path": str(target), "content": "x"})
-    result = await assembly.tool_runner().run(call)
+    result = await conversation.tool_runner().run(call)
     assert result.content.startswith("Error: denied by rule")
-    assert not assembly.paths.config.exists()
+    assert not conversation.paths.config.exists()
 
 
 async def test_switching_the_provider_keeps_the_conversation(tmp_path: Path) -> None:
@@ -242,27 +249,30 @@ async def test_switching_the_provider_keeps_the_conversation(tmp_path: Path) -> 
             raise UnreachableError("gone can't be reached")
         return await open_scripted(config)
 
-    assembly = build(tmp_path, opener)
+    conversation = build(tmp_path, opener)
     for name in ("work", "gone"):
-        assembly.providers.store.save(make_provider(name, {"type": "openai", "model": "m"}))
-    await ask(assembly, "one")
-    local = await assembly.backend()
-    assembly.session.ledger.counts[:] = [5] * len(assembly.session.messages)
-    await assembly.switch_provider("work")
-    assert assembly.session.ledger.counts == [None] * len(assembly.session.messages)
-    remote = await assembly.backend()
+        conversation.providers.store.save(make_provider(name, {"type": "openai", "model": "m"}))
+    await ask(conversation, "one")
+    local = await conversation.backend()
+    conversation.session.ledger.counts[:] = [5] * len(conversation.session.messages)
+    await conversation.slot.switch_provider("work")
+    assert conversation.session.ledger.counts == [None] * len(conversation.session.messages)
+    remote = await conversation.backend()
     for failing in ("gone", "nobody"):
         with pytest.raises(ShepherdError):
-            await assembly.switch_provider(failing)
-        assert await assembly.backend() is remote
-    await assembly.switch_model("other")
-    assert assembly.config.model.provider == "work/other"
-    await assembly.switch_provider("local")
-    assert (assembly.config.model.label, await assembly.backend() is local) == ("pup", False)
-    await assembly.switch_provider("work")
-    await assembly.switch_model("pup")
-    assert assembly.config.model.label == "pup"
+            await conversation.slot.switch_provider(failing)
+        assert await conversation.backend() is remote
+    await conversation.slot.switch_model("other", conversation.cwd)
+    assert conversation.config.model.provider == "work/other"
+    await conversation.slot.switch_provider("local")
+    assert (conversation.config.model.label, await conversation.backend() is local) == (
+        "pup",
+        False,
+    )
+    await conversation.slot.switch_provider("work")
+    await conversation.slot.switch_model("pup", conversation.cwd)
+    assert conversation.config.model.label == "pup"
     assert opened == ["pup", "work", "gone", "work/other", "pup", "work", "pup"]
-    await ask(assembly, "two")
-    assert [m.content for m in assembly.session.messages][::2] == ["one", "two"]
-    await assembly.aclose()
+    await ask(conversation, "two")
+    assert [m.content for m in conversation.session.messages][::2] == ["one", "two"]
+    await conversation.aclose()

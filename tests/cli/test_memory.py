@@ -10,10 +10,11 @@ import pytest
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Assembly, assemble
+from shepherd.conversation.build import build_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, Topic
 from shepherd.memory import Place
 from shepherd.memory.text import OWN_TOOLS
@@ -59,7 +60,7 @@ def build(
     script: str = PLAIN,
     kind: Callable[..., ScriptedBackend] = ScriptedBackend,
     **flags: object,
-) -> Assembly:
+) -> Conversation:
     async def opener(config: Config) -> Backend:
         return kind(parse_script(script), config.model.name)
 
@@ -68,20 +69,20 @@ def build(
     overrides = {key.replace("__", "."): value for key, value in flags.items()}
     config = load_config(base / "work", env, overrides)
     saved = any(base.glob("home/**/*.jsonl"))
-    return assemble(config, env, base / "work", SessionStart(latest=saved), opener)
+    return build_conversation(config, env, base / "work", SessionStart(latest=saved), opener)
 
 
-async def say(assembly: Assembly, *prompts: str) -> Heard:
+async def say(conversation: Conversation, *prompts: str) -> Heard:
     heard = Heard()
-    assembly.notices.listen(heard.warnings.append)
-    backend, tools = await assembly.backend(), assembly.tool_runner()
+    conversation.notices.listen(heard.warnings.append)
+    backend, tools = await conversation.backend(), conversation.tool_runner()
     for prompt in prompts:
-        await run_turn(assembly.session, prompt, backend, tools, heard)
+        await run_turn(conversation.session, prompt, backend, tools, heard)
     return heard
 
 
-def offers_memory(assembly: Assembly) -> bool:
-    offered = OWN_TOOLS & {spec.name for spec in assembly.session.tools}
+def offers_memory(conversation: Conversation) -> bool:
+    offered = OWN_TOOLS & {spec.name for spec in conversation.session.tools}
     assert offered in (set(), OWN_TOOLS)
     return bool(offered)
 
@@ -106,9 +107,9 @@ async def test_the_model_finds_again_what_left_the_context(tmp_path: Path) -> No
 async def test_session_file_and_archive_agree_after_restarts(tmp_path: Path) -> None:
     prompts = [f"question{number} please" for number in range(20)]
     for start in range(0, 20, 5):
-        assembly = build(tmp_path, model__system_message="")
-        await say(assembly, *prompts[start : start + 5])
-        await assembly.aclose()
+        conversation = build(tmp_path, model__system_message="")
+        await say(conversation, *prompts[start : start + 5])
+        await conversation.aclose()
     last = build(tmp_path)
     live = list(last.session.messages)
     assert list(SessionStore(last.paths.sessions).read(last.session.id).messages) == live
@@ -142,13 +143,13 @@ async def test_times_are_those_when_it_was_said(tmp_path: Path) -> None:
     "off", [{"terminal__save_sessions": False}, {"memory__enabled": False}], ids=str
 )
 async def test_nothing_is_kept_unless_wanted(tmp_path: Path, off: dict[str, Any]) -> None:
-    assembly = build(tmp_path, **off)
-    heard = await say(assembly, *FILLING)
+    conversation = build(tmp_path, **off)
+    heard = await say(conversation, *FILLING)
     assert heard.evictions
     assert not any("Kept" in text for text in heard.evictions)
-    assert not offers_memory(assembly)
-    await assembly.aclose()
-    assert not assembly.paths.memory_file.exists()
+    assert not offers_memory(conversation)
+    await conversation.aclose()
+    assert not conversation.paths.memory_file.exists()
 
 
 @pytest.mark.parametrize(
@@ -163,12 +164,12 @@ async def test_nothing_is_kept_unless_wanted(tmp_path: Path, off: dict[str, Any]
 async def test_who_is_offered_the_tools(
     tmp_path: Path, kind: Callable[..., ScriptedBackend], setting: str, *, offered: bool
 ) -> None:
-    assembly = build(tmp_path, kind=kind, memory__tools=setting)
-    heard = await say(assembly, *FILLING)
-    assert offers_memory(assembly) == offered
+    conversation = build(tmp_path, kind=kind, memory__tools=setting)
+    heard = await say(conversation, *FILLING)
+    assert offers_memory(conversation) == offered
     finder = "search_memory" if offered else "`shepherd memory search`"
     assert heard.evictions[0].endswith(f"Kept: {finder} finds them.")
-    await assembly.aclose()
+    await conversation.aclose()
 
 
 async def test_a_switched_model_is_offered_what_it_knows(tmp_path: Path) -> None:
@@ -177,25 +178,25 @@ async def test_a_switched_model_is_offered_what_it_knows(tmp_path: Path) -> None
     def kind(*arguments: Any) -> ScriptedBackend:
         return next(kinds)(*arguments)
 
-    assembly = build(tmp_path, kind=kind)
-    await assembly.backend()
-    offers = [offers_memory(assembly)]
+    conversation = build(tmp_path, kind=kind)
+    await conversation.backend()
+    offers = [offers_memory(conversation)]
     for name in ("a", "b"):
-        await assembly.switch_model(name)
-        offers.append(offers_memory(assembly))
+        await conversation.slot.switch_model(name, conversation.cwd)
+        offers.append(offers_memory(conversation))
     assert offers == [False, True, False]
-    await assembly.aclose()
+    await conversation.aclose()
 
 
 async def test_a_memory_that_can_not_be_written_ends_no_conversation(tmp_path: Path) -> None:
-    assembly = build(tmp_path)
-    assembly.paths.memory_file.mkdir(parents=True)
-    heard = await say(assembly, *FILLING)
+    conversation = build(tmp_path)
+    conversation.paths.memory_file.mkdir(parents=True)
+    heard = await say(conversation, *FILLING)
     assert len(heard.evictions) > 2
-    await assembly.aclose()
+    await conversation.aclose()
     (warning,) = heard.warnings
-    assert str(assembly.paths.memory_file) in warning
-    assert assembly.session.messages[-1].content.startswith("one two")
+    assert str(conversation.paths.memory_file) in warning
+    assert conversation.session.messages[-1].content.startswith("one two")
 
 
 def test_all_tools_together_are_small(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.json_text import to_json
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.sse import frame
-from shepherd.server.wire import JsonResponse, to_json
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, ask, scripted, stream
 

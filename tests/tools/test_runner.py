@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -20,7 +21,7 @@ from shepherd.tools.permissions.approval import (
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import Lifetime
 from shepherd.tools.permissions.store import PermissionStore
-from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from shepherd.models import builtin_model
 from shepherd.tools.base import Arguments
-from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.builtin import default_registry
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.schema import compact_schema
 
 SIGNATURES = """

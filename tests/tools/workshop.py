@@ -9,10 +9,11 @@ from typing import Any
 
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext, ToolResult
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
-from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 
@@ -53,7 +54,8 @@ def open_workshop(
     root, outside = base / "project", base / "outside"
     root.mkdir(exist_ok=True)
     outside.mkdir(exist_ok=True)
-    policy = PermissionPolicy(root, mode, user=[parse_rule(rule) for rule in rules])
+    user = [parse_rule(rule) for rule in rules]
+    policy = PermissionPolicy(root, mode, user=user, spill_dir=base / "spill")
     approver = ScriptedApprover(answers)
     settings = ToolContext(root, base / "spill", **context)
     runner = ToolRunner(registry or default_registry(), policy, approver, settings)

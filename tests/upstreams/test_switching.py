@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.registry import open_backend
-from shepherd.cli.request import SessionStart
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
-from shepherd.conversation.conversation import Assembly, assemble
+from shepherd.conversation.build import build_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
@@ -54,14 +55,14 @@ class Four:
     def refused(self) -> Mapping[str, list[str]]:
         return {name: v.refused for name, v in self.vendors.items() if v.refused}
 
-    def assembly(self, *, latest: bool = False) -> Assembly:
+    def conversation(self, *, latest: bool = False) -> Conversation:
         """A conversation as the program puts it together, at the first provider."""
         flags = {"model.provider": self.names[0], "model.thinking": True}
         config = load_config(self.work, self.env, flags)
         book = ProviderBook(Paths.from_env(self.env), self.env)
         opener = partial(open_backend, providers=book)
         start = SessionStart(latest=latest)
-        return assemble(config, self.env, self.work, start, opener, book)
+        return build_conversation(config, self.env, self.work, start, opener, book)
 
     def expect(self, number: int) -> None:
         """What is told in the turn with this question, if all its calls are run."""
@@ -96,36 +97,36 @@ async def four(tmp_path: Path) -> AsyncGenerator[Four]:
 
 
 @asynccontextmanager
-async def talking(four: Four, *, latest: bool = False) -> AsyncGenerator[Assembly]:
+async def talking(four: Four, *, latest: bool = False) -> AsyncGenerator[Conversation]:
     """A conversation that is closed at the end."""
-    assembly = four.assembly(latest=latest)
+    conversation = four.conversation(latest=latest)
     try:
-        yield assembly
+        yield conversation
     finally:
-        await assembly.aclose()
+        await conversation.aclose()
 
 
-async def ask(assembly: Assembly, number: int, stop_at: CallbackEvent | None = None) -> str:
+async def ask(conversation: Conversation, number: int, stop_at: CallbackEvent | None = None) -> str:
     """Ask question `number`; the turn is cancelled at the first `stop_at`."""
 
     def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
         assert event is not CallbackEvent.ERROR, content
         return event is not stop_at
 
-    backend = await assembly.backend()
-    tools = assembly.tool_runner()
+    backend = await conversation.backend()
+    tools = conversation.tool_runner()
     prompt = f"Q{number} what is there?"
-    outcome = await run_turn(assembly.session, prompt, backend, tools, listen)
+    outcome = await run_turn(conversation.session, prompt, backend, tools, listen)
     wanted = FinishReason.STOP if stop_at is None else FinishReason.CANCELLED
     assert outcome.finish_reason is wanted
-    return assembly.session.messages[-1].content
+    return conversation.session.messages[-1].content
 
 
-async def ask_at(four: Four, assembly: Assembly, name: str, number: int) -> None:
+async def ask_at(four: Four, conversation: Conversation, name: str, number: int) -> None:
     """Go on at a provider, which then was told all that was said so far."""
-    await assembly.switch_provider(name)
+    await conversation.slot.switch_provider(name)
     four.expect(number)
-    answer = await ask(assembly, number)
+    answer = await ask(conversation, number)
     assert four.refused == {}
     assert answer.startswith(f"A{number} ")
     assert four.vendors[name].marks == four.told[:-1]
@@ -139,13 +140,13 @@ def test_every_order_is_in_it() -> None:
 async def test_every_order_of_four(four: Four) -> None:
     """Also after the session was read from its file again."""
     number = 0
-    async with talking(four) as assembly:
+    async with talking(four) as conversation:
         for number, place in enumerate(EVERY_ORDER):
-            await ask_at(four, assembly, four.names[int(place) - 1], number)
-    async with talking(four, latest=True) as assembly:
+            await ask_at(four, conversation, four.names[int(place) - 1], number)
+    async with talking(four, latest=True) as conversation:
         for name in four.names:
             number += 1
-            await ask_at(four, assembly, name, number)
+            await ask_at(four, conversation, name, number)
     assert all(vendor.requests > len(EVERY_ORDER) // 4 for vendor in four.vendors.values())
 
 
@@ -153,13 +154,13 @@ async def test_every_order_of_four(four: Four) -> None:
 async def test_a_switch_in_the_midst_of_calls(four: Four, stop_at: CallbackEvent) -> None:
     """From each to each, after a turn that was interrupted before all its calls had run."""
     pairs = list(permutations(four.names, 2))
-    async with talking(four) as assembly:
+    async with talking(four) as conversation:
         for number, (one, other) in enumerate(pairs):
-            await assembly.switch_provider(one)
-            await ask(assembly, 14 * number + 1, stop_at)
-            assert assembly.session.messages[-1].content.startswith("Error: interrupted")
-            await assembly.switch_provider(other)
-            assert (await ask(assembly, 14 * number + 7)).startswith(f"A{14 * number + 7} ")
+            await conversation.slot.switch_provider(one)
+            await ask(conversation, 14 * number + 1, stop_at)
+            assert conversation.session.messages[-1].content.startswith("Error: interrupted")
+            await conversation.slot.switch_provider(other)
+            assert (await ask(conversation, 14 * number + 7)).startswith(f"A{14 * number + 7} ")
             assert four.refused == {}
 
 

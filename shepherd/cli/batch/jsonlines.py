@@ -20,7 +20,7 @@ from shepherd.cli.batch.jsonprotocol import (
     parse_input,
 )
 from shepherd.cli.batch.oneshot import EXIT_CODES
-from shepherd.conversation.conversation import Assembly
+from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.messages import Message
@@ -61,29 +61,29 @@ def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
 STDIN = 0
 
 
-async def run_json_lines(assembly: Assembly, prompt: str | None = None) -> int:
+async def run_json_lines(conversation: Conversation, prompt: str | None = None) -> int:
     """Answer each input until stdin ends, or just `prompt`; returns the exit code.
 
     Raises ShepherdError, behind an `error` object, when the backend can't be loaded, and
     BrokenPipeError when nobody reads.
     """
     writer = EventWriter(sys.stdout.buffer)
-    assembly.notices.listen(writer.notice)
-    conversation = _Conversation(assembly, writer, assembly.tool_runner())
+    conversation.notices.listen(writer.notice)
+    answers = _Answers(conversation, writer, conversation.tool_runner())
     try:
-        await assembly.backend()
+        await conversation.backend()
     except ShepherdError as error:
         writer.error(type(error).__name__, str(error))
         raise
     if prompt is not None:
-        return EXIT_CODES.get(await conversation.turn(prompt), 0)
-    await conversation.run()
+        return EXIT_CODES.get(await answers.turn(prompt), 0)
+    await answers.run()
     return 0
 
 
 @dataclass(slots=True)
-class _Conversation:
-    assembly: Assembly
+class _Answers:
+    conversation: Conversation
     writer: EventWriter
     tools: ToolExecutor
     _prompts: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue[Message | None])
@@ -112,17 +112,22 @@ class _Conversation:
                 raise
         finally:
             self._turn = None
-            self.writer.end_turn(reason, self.assembly.session.id)
+            self.writer.end_turn(reason, self.conversation.session.id)
         if self.writer.broken:
             raise BrokenPipeError
         return reason
 
     async def _answer(self, prompt: str | Message) -> FinishReason:
-        assembly = self.assembly
-        backend = await assembly.backend()
+        conversation = self.conversation
+        backend = await conversation.backend()
         try:
             outcome = await run_turn(
-                assembly.session, prompt, backend, self.tools, self.writer.receive, assembly.limits
+                conversation.session,
+                prompt,
+                backend,
+                self.tools,
+                self.writer.receive,
+                conversation.limits,
             )
         except ShepherdError:
             return FinishReason.ERROR  # the ERROR event has told it

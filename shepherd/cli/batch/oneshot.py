@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 from shepherd.cli.batch.line_approver import choose_approver
 from shepherd.cli.batch.plain_output import PlainOutput
-from shepherd.conversation.conversation import Assembly
+from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.messages import Message
@@ -42,7 +42,7 @@ def with_context(prompt: str, context: str) -> str:
     return "\n\n".join(part for part in (prompt, context) if part)
 
 
-async def run_oneshot(assembly: Assembly, prompt: str | Message) -> int:
+async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     """Answer `prompt` and return the exit code.
 
     Raises ShepherdError when the backend can't be loaded, BrokenPipeError when nobody reads
@@ -52,12 +52,12 @@ async def run_oneshot(assembly: Assembly, prompt: str | Message) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
-    assembly.notices.listen(output.note)
-    backend = await assembly.backend()
-    tools = assembly.tool_runner(choose_approver())
+    conversation.notices.listen(output.note)
+    backend = await conversation.backend()
+    tools = conversation.tool_runner(choose_approver())
     try:
         outcome = await run_turn(
-            assembly.session, prompt, backend, tools, output.receive, assembly.limits
+            conversation.session, prompt, backend, tools, output.receive, conversation.limits
         )
     except ShepherdError:
         return 1  # the ERROR event has told it

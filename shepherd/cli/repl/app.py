@@ -14,38 +14,42 @@ from shepherd.cli.repl.modes import ApproveSwitch
 from shepherd.cli.repl.suggestions import suggestions
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.conversation.conversation import Assembly
+from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.tools.permissions.policy import ApproveMode
 
 
-async def run_repl(assembly: Assembly) -> int:
+async def run_repl(conversation: Conversation) -> int:
     """Talk until the user leaves; the exit code."""
-    await Repl(assembly).run()
+    await Repl(conversation).run()
     return 0
 
 
 class Repl:
     """One conversation on one terminal."""
 
-    def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
-        self._status = _initial_status(assembly)
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._status = _initial_status(conversation)
         loop = self._loop = TerminalLoop(
-            assembly.config.terminal, assembly.paths, assembly.cwd, self._status, self._answer
+            conversation.config.terminal,
+            conversation.paths,
+            conversation.cwd,
+            self._status,
+            self._answer,
         )
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
-        self._turns = Turns(assembly, loop.renderer, self._status, approver)
+        self._turns = Turns(conversation, loop.renderer, self._status, approver)
         self._approve = approve = ApproveSwitch(
-            assembly.policy, assembly.sandbox, self._status, loop.surface
+            conversation.policy, conversation.sandbox, self._status, loop.surface
         )
         loop.turn_mode = approve.turn
         context = CommandContext(
-            assembly, loop.surface, loop.renderer, self._status, approve, loop.leave
+            conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
         )
         fill_table(loop.table, context)
-        assembly.when_moved(self._moved)
+        conversation.when_moved(self._moved)
 
     async def run(self) -> None:
         """Greet, talk until the user leaves, say goodbye."""
@@ -67,13 +71,13 @@ class Repl:
     async def _load(self) -> None:
         self._status.state = "loading"
         try:
-            backend = await self._assembly.backend()
+            backend = await self._conversation.backend()
         except ShepherdError as error:
             self._status.state = "not loaded"
             self._renderer.error(str(error))
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
         else:
-            await self._status.loaded(backend, self._assembly.session)
+            await self._status.loaded(backend, self._conversation.session)
             warning = backend.take_warning()
             if warning:
                 self._renderer.notice(warning, "warn")
@@ -82,7 +86,7 @@ class Repl:
 
     async def _try_sandbox(self) -> None:
         """Find the sandbox before it is needed; tell at once if `auto` can't count on it."""
-        sandbox, policy = self._assembly.sandbox, self._assembly.policy
+        sandbox, policy = self._conversation.sandbox, self._conversation.policy
         await sandbox.find()
         if policy.mode is ApproveMode.AUTO:
             text = await self._approve.set(policy.mode)
@@ -95,10 +99,12 @@ class Repl:
 
     async def _suggest(self) -> None:
         """Tell, once, what this machine has that could answer in place of the built-in model."""
-        assembly = self._assembly
-        told_file = assembly.paths.told_file
+        conversation = self._conversation
+        told_file = conversation.paths.told_file
         try:
-            lines = await suggestions(assembly.config, assembly.providers, os.environ, told_file)
+            lines = await suggestions(
+                conversation.config, conversation.providers, os.environ, told_file
+            )
         except ShepherdError as error:
             self._renderer.error(str(error))
             return
@@ -106,21 +112,21 @@ class Repl:
             self._renderer.notice(line)
 
     def _greet(self) -> None:
-        self._loop.greet(short_name(self._assembly.model_name))
-        self._assembly.notices.listen(lambda text: self._renderer.notice(text, "warn"))
-        if self._assembly.session.messages:
-            show_last_exchanges(self._assembly.session.messages, self._renderer)
+        self._loop.greet(short_name(self._conversation.slot.model_name))
+        self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
+        if self._conversation.session.messages:
+            show_last_exchanges(self._conversation.session.messages, self._renderer)
 
     def _say_goodbye(self) -> None:
-        if self._assembly.transcript is not None and self._assembly.session.messages:
-            text = f"Go on with: shepherd --resume {self._assembly.session.id}"
+        if self._conversation.transcript is not None and self._conversation.session.messages:
+            text = f"Go on with: shepherd --resume {self._conversation.session.id}"
             self._surface.show(BLANK_LINE, Piece(Text(text, style="quiet"), soft_wrap=True))
 
 
-def _initial_status(assembly: Assembly) -> Status:
+def _initial_status(conversation: Conversation) -> Status:
     return Status(
-        model=assembly.model_name,
-        approve=assembly.policy.mode.value,
-        thinking=assembly.session.thinking,
-        directory=assembly.cwd.name,
+        model=conversation.slot.model_name,
+        approve=conversation.policy.mode.value,
+        thinking=conversation.session.thinking,
+        directory=conversation.cwd.name,
     )

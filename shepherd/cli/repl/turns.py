@@ -1,20 +1,21 @@
 """One message from the prompt to its answer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.terminal.attachments import Attached, attach_files, described, mentioned_paths
-from shepherd.conversation.conversation import Assembly
+from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, unheard
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.files.image import ReadImage
 from shepherd.tools.permissions.approval import Approver
-from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.registry import ToolRegistry
 from shepherd.turn import ToolExecutor, run_turn
 
 
@@ -43,13 +44,13 @@ class Turns:
     """Sends messages to the model and shows what comes back."""
 
     def __init__(
-        self, assembly: Assembly, renderer: Renderer, status: Status, approver: Approver
+        self, conversation: Conversation, renderer: Renderer, status: Status, approver: Approver
     ) -> None:
-        self._assembly = assembly
+        self._conversation = conversation
         self._renderer = renderer
         self._status = status
         self._approver = approver
-        self._tools = ShownExecutor(assembly.tool_runner(approver), renderer)
+        self._tools = ShownExecutor(conversation.tool_runner(approver), renderer)
 
     async def send(self, text: str) -> None:
         """Show `text`, answer it; raises NotSentError if the model never saw it."""
@@ -57,45 +58,45 @@ class Turns:
         backend = await self._backend()
         attached = await self._attach(text, backend)
         self._renderer.activity.start("waiting for the model")
-        before = len(self._assembly.session.messages)
+        before = len(self._conversation.session.messages)
         try:
             await run_turn(
-                self._assembly.session,
+                self._conversation.session,
                 attached.message,
                 backend,
                 self._tools,
                 self._renderer,
-                self._assembly.limits,
+                self._conversation.limits,
             )
         except ShepherdError as error:  # the ERROR event has told it
-            if len(self._assembly.session.messages) > before:
+            if len(self._conversation.session.messages) > before:
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
         self._renderer.turn_over()
 
     async def _backend(self) -> Backend:
-        self._renderer.activity.start(f"loading {self._assembly.model_name}")
+        self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
-            backend = await self._assembly.backend()
+            backend = await self._conversation.backend()
             if not backend.alive:
-                backend = await self._assembly.reload()
+                backend = await self._conversation.slot.reload()
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
         if self._status.state:
-            await self._status.loaded(backend, self._assembly.session)
+            await self._status.loaded(backend, self._conversation.session)
         return backend
 
     async def _attach(self, text: str, backend: Backend) -> Attached:
-        if not mentioned_paths(text, self._assembly.cwd):
+        if not mentioned_paths(text, self._conversation.cwd):
             return Attached(text)
         self._renderer.activity.start("reading files")
         # reading for the user does not depend on what the model is offered
         reader, viewer = (
-            replace(self._assembly, registry=registry).tool_runner(self._approver)
+            self._conversation.tool_runner(self._approver, registry)
             for registry in (default_registry(), ToolRegistry([ReadImage()]))
         )
-        attached = await attach_files(text, self._assembly.cwd, reader, viewer)
+        attached = await attach_files(text, self._conversation.cwd, reader, viewer)
         if attached.problems:
             raise NotSentError("; ".join(attached.problems))
         if attached.images and backend.info.vision is False:

@@ -2,14 +2,16 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Backend, Parallel
+from shepherd.backends.base import Parallel
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import build_registry, tool_context
+from shepherd.conversation.build import backend_opener
 from shepherd.conversation.policy import build_policy, build_sandbox
+from shepherd.conversation.toolbox import build_registry, tool_context
 from shepherd.server.keys import KeyStore
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
@@ -28,11 +30,7 @@ async def serve_config(
     for warning in config.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
 
-    async def open_backend() -> Backend:
-        from shepherd.backends import registry
-
-        return await registry.open_backend(config, parallel=PARALLEL, providers=providers)
-
+    open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None
     await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)

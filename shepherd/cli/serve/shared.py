@@ -5,22 +5,23 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Backend
-from shepherd.cli.launch import CONVERSATION
-from shepherd.cli.request import SessionStart
 from shepherd.cli.serve.http import server_settings
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Assembly, assemble
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.build import open_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import SessionError
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.run import Service, serve_service
+from shepherd.server.settings import ServerSettings
 from shepherd.transcript import SessionStore
 
 ANYBODY_MAY_APPROVE = (
@@ -41,34 +42,32 @@ async def serve_conversation(
     if not (start.id or start.latest):
         start = SessionStart(id=served_before(paths, cwd))
 
-    async def open_backend(config: Config) -> Backend:
-        from shepherd.backends import registry
-
-        return await registry.open_backend(config, parallel=CONVERSATION, providers=providers)
-
-    assembly = assemble(config, os.environ, cwd, start, open_backend, providers)
-    assembly.notices.listen(_note)
+    opened = open_conversation(config, os.environ, cwd, start, providers)
     settings = server_settings(config, insecure=insecure)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
 
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[Service]:
-        backend = await assembly.backend()
-        _remember(paths, cwd, assembly)
-        conversation = SharedConversation(
-            assembly.session, backend, assembly.tool_runner, assembly.limits
-        )
-        conversation.reload = assembly.reload
-        async with conversation:
-            app = create_conversation_app(conversation, settings, keys)
-            name = f"session {assembly.session.id} with {backend.info.id}"
-            yield Service(app, name, path="", drain=conversation.drain)
-
-    try:
+    async with opened as conversation:
+        conversation.notices.listen(_note)
+        open_service = partial(_open_service, conversation, paths, settings, keys)
         await serve_service(open_service, settings, keys, ANYBODY_MAY_APPROVE)
-    finally:
-        await assembly.aclose()
     return 0
+
+
+@asynccontextmanager
+async def _open_service(
+    conversation: Conversation, paths: Paths, settings: ServerSettings, keys: KeyStore | None
+) -> AsyncGenerator[Service]:
+    backend = await conversation.backend()
+    _remember(paths, conversation.cwd, conversation)
+    shared = SharedSession(
+        conversation.session, backend, conversation.tool_runner, conversation.limits
+    )
+    shared.reload = conversation.slot.reload
+    shared.clear_history = conversation.clear
+    async with shared:
+        app = create_conversation_app(shared, settings, keys)
+        name = f"session {conversation.session.id} with {backend.info.id}"
+        yield Service(app, name, path="", drain=shared.drain)
 
 
 def served_before(paths: Paths, cwd: Path) -> str:
@@ -80,9 +79,9 @@ def served_before(paths: Paths, cwd: Path) -> str:
         return ""
 
 
-def _remember(paths: Paths, cwd: Path, assembly: Assembly) -> None:
-    if assembly.transcript is not None:
-        write_private(_pointer(paths, cwd), f"{assembly.session.id}\n")
+def _remember(paths: Paths, cwd: Path, conversation: Conversation) -> None:
+    if conversation.transcript is not None:
+        write_private(_pointer(paths, cwd), f"{conversation.session.id}\n")
 
 
 def _pointer(paths: Paths, cwd: Path) -> Path:

@@ -4,13 +4,13 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
+from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.messages import JsonObject
-from shepherd.server.connection import end_tasks
-from shepherd.server.errors import ApiError
+from shepherd.tasks import end_tasks
 from shepherd.tools.base import Access
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Rule
@@ -89,18 +89,19 @@ class ClientApprover:
         return approval
 
     def decide(self, id: str, client: str, approval: Approval) -> None:
-        """Take a client's answer; raises ApiError if the question is not, or not its."""
+        """Take a client's answer; raises SharedSessionError if the question is not, or not its."""
         pending = self._pending.get(id)
         if pending is None or pending.answer.done():
-            raise ApiError(404, "No such question waits for an answer.", "approval_not_found")
+            message = "No such question waits for an answer."
+            raise SharedSessionError(RefusalCode.APPROVAL_NOT_FOUND, message)
         if pending.request.client != client:
             message = "Only the client that sent the request may answer; see X-Client-ID."
-            raise ApiError(403, message, "not_your_request")
+            raise SharedSessionError(RefusalCode.NOT_YOUR_REQUEST, message)
         if approval.choice not in (Choice.ONCE, Choice.DENY) and not pending.asked.rules_for(
             approval.choice
         ):
             message = f"No rule can stand for '{approval.choice}' here; answer once or deny."
-            raise ApiError(400, message, "invalid_value", "decision")
+            raise SharedSessionError(RefusalCode.INVALID_DECISION, message)
         pending.answer.set_result(approval)
 
     async def _wait(self, pending: PendingApproval) -> Approval:

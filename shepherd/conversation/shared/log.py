@@ -5,8 +5,8 @@ import secrets
 from dataclasses import dataclass
 
 from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
-from shepherd.server.wire import to_json
 
 MOST_UPDATES = 20_000
 MAX_BYTES = 16 * 1024 * 1024

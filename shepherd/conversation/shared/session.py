@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias, cast
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.conversation.shared.approvals import ClientApprover
+from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
 from shepherd.conversation.shared.journal import SharedJournal
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.presence import Clock, Presence
@@ -17,9 +18,8 @@ from shepherd.errors import BusyError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.server.connection import end_tasks
-from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.session import Session
+from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver
 from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
 
@@ -29,13 +29,15 @@ Reload: TypeAlias = Callable[[], Awaitable[Backend]]
 
 RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
+DEFECT = "The server failed to answer this request; its log says why."
 
 
-class SharedConversation:
+class SharedSession:
     """A session that many clients prompt and watch; its turns run one after the other.
 
     Enter it on the loop that serves. `tools` makes the executor that asks the given approver.
     `reload` opens the model again after it has failed for good; without it, it stays so.
+    `clear_history` forgets the messages.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class SharedConversation:
         self.session = session
         self.backend = backend
         self.reload: Reload | None = None
+        self.clear_history: Callable[[], None] = session.clear
         self.log = log or UpdateLog()
         self.presence = Presence(clock)
         self.queue = RequestQueue()
@@ -92,7 +95,7 @@ class SharedConversation:
         return request
 
     def cancel(self, id: str) -> PromptRequest:
-        """Take a request back, or stop it; raises ApiError when it has ended or is unknown."""
+        """Take a request back, or stop it; raises SharedSessionError if it has ended."""
         request = self.find(id)
         match request.state:
             case State.QUEUED:
@@ -103,22 +106,24 @@ class SharedConversation:
                 if not self._turn.cancelling():
                     self._turn.cancel()
             case _:
-                raise ApiError(409, "The request has ended already.", "request_ended")
+                message = "The request has ended already."
+                raise SharedSessionError(RefusalCode.REQUEST_ENDED, message)
         return request
 
     def find(self, id: str) -> PromptRequest:
-        """A request that is remembered; raises ApiError."""
+        """A request that is remembered; raises SharedSessionError."""
         request = self.queue.find(id)
         if request is None:
-            raise ApiError(404, "There is no such request (any more).", "request_not_found")
+            message = "There is no such request (any more)."
+            raise SharedSessionError(RefusalCode.REQUEST_NOT_FOUND, message)
         return request
 
     def clear(self) -> None:
-        """Forget the conversation; raises ApiError while a request runs or waits."""
+        """Forget the conversation; raises SharedSessionError while a request runs or waits."""
         if self.queue.busy:
             message = "A request runs or waits; cancel it, or wait for its end."
-            raise ApiError(409, message, "conversation_busy")
-        self.session.clear()
+            raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
+        self.clear_history()
 
     def drain(self) -> None:
         """Take no more requests, cancel those that wait; the one that runs goes on."""
@@ -177,9 +182,8 @@ class SharedConversation:
             self._complete(request, turn.result().finish_reason)
             return
         if not isinstance(error, ShepherdError):  # the turn has told those
-            told = to_api_error(error)
-            log_failure(error, told)
-            data = {"error": type(error).__name__, "message": told.message}
+            logger.error("A request failed", exc_info=error)
+            data = {"error": type(error).__name__, "message": DEFECT}
             self.log.publish(UpdateKind.ERROR, data, request=request.id)
         self._complete(request, FinishReason.ERROR, error)
 

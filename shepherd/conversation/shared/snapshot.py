@@ -4,11 +4,11 @@ from itertools import groupby
 from operator import itemgetter
 
 from shepherd.conversation.shared.requests import PromptRequest
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject, message_to_json
 
 
-def snapshot(conversation: SharedConversation, client: str) -> JsonObject:
+def snapshot(conversation: SharedSession, client: str) -> JsonObject:
     """Everything up to the update `update_id`, as this client may see it.
 
     Who applies the updates behind that id to it loses nothing and repeats nothing.
@@ -41,7 +41,7 @@ def snapshot(conversation: SharedConversation, client: str) -> JsonObject:
     }
 
 
-def _running(conversation: SharedConversation, client: str) -> JsonObject | None:
+def _running(conversation: SharedSession, client: str) -> JsonObject | None:
     request = conversation.queue.running
     if request is None:
         return None

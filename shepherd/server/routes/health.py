@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from shepherd.backends.base import Backend
-from shepherd.server.wire import JsonResponse
+from shepherd.server.json_response import JsonResponse
 
 PATH = "/health"
 

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 from shepherd.messages import JsonObject
 from shepherd.server.context import ServerContext
 from shepherd.server.errors import ApiError
-from shepherd.server.wire import JsonResponse
+from shepherd.server.json_response import JsonResponse
 
 
 def models_router(context: ServerContext) -> APIRouter:

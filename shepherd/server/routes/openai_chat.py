@@ -14,12 +14,12 @@ from shepherd.server.connection import while_connected
 from shepherd.server.context import ServerContext
 from shepherd.server.errors import answer_cut, log_failure, to_api_error
 from shepherd.server.generation import Choices, open_choices
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.sight import check_images
 from shepherd.server.openai.to_session import choice_count, session_from_request, token_limit
 from shepherd.server.sse import EventStreamResponse, Frames, frame
-from shepherd.server.wire import JsonResponse
 
 MANY_MESSAGES = 500
 """More are translated beside the event loop."""

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from fastapi import APIRouter
 
 from shepherd.server.context import ServerContext
-from shepherd.server.wire import JsonResponse
+from shepherd.server.json_response import JsonResponse
 
 PATH = "/stats"
 

@@ -6,7 +6,7 @@ from shepherd import __version__
 from shepherd.conversation.shared.log import Update, UpdateLog, frame
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.server.sse import Frames
 
 BATCH = 64
@@ -15,7 +15,7 @@ BATCH = 64
 MISSED = "Some updates are not kept any more; fetch GET /session."
 
 
-async def watch(conversation: SharedConversation, client: str, after: str) -> Frames:
+async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
     """All updates behind the one with the id `after`, or from now on if it is "".
 
     Begins with `connected`. An id that can't be resumed from gets a `snapshot`.

@@ -20,17 +20,17 @@ from shepherd.conversation.shared.protocol import (
     UpdateKind,
 )
 from shepherd.conversation.shared.requests import PromptRequest
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.server.body import BodyReader
 from shepherd.server.connection import while_connected
 from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.json_response import JsonResponse
 from shepherd.server.openai.requests import Wire
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.follow import watch, watch_request
 from shepherd.server.sse import EventStreamResponse, Frames
-from shepherd.server.wire import JsonResponse
 from shepherd.tools.permissions.approval import Approval, Choice
 
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -87,7 +87,7 @@ class DecisionBody(Wire):
     reason: Annotated[str, Field(description="A word to the model.")] = ""
 
 
-def cli_router(conversation: SharedConversation, settings: ServerSettings) -> APIRouter:
+def cli_router(conversation: SharedSession, settings: ServerSettings) -> APIRouter:
     """The routes over one conversation."""
     router = APIRouter()
     _add_requests(router, conversation, settings)
@@ -95,9 +95,7 @@ def cli_router(conversation: SharedConversation, settings: ServerSettings) -> AP
     return router
 
 
-def _add_requests(
-    router: APIRouter, conversation: SharedConversation, settings: ServerSettings
-) -> None:
+def _add_requests(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
     bodies = BodyReader(settings.max_body_bytes)
 
     @router.post("/request")
@@ -152,9 +150,7 @@ def _add_requests(
         return JsonResponse(given.to_json(), 200 if given.done.is_set() else 202)
 
 
-def _add_session(
-    router: APIRouter, conversation: SharedConversation, settings: ServerSettings
-) -> None:
+def _add_session(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
     bodies = BodyReader(settings.max_body_bytes)
 
     @router.get("/updates")

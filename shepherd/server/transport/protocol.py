@@ -12,11 +12,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from shepherd.json_text import to_json
 from shepherd.server.errors import SERVER_ERROR, ApiError
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.framing import StrictConnection
 from shepherd.server.transport.table import ConnectionTable
-from shepherd.server.wire import to_json
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The memory's tools: finding what left the conversation, and facts."""
 
 from shepherd.memory import Memory, Place
+from shepherd.tools.base import AnyTool
 from shepherd.tools.memory.facts import ClearFact, GetFact, SetFact
 from shepherd.tools.memory.search import SearchMemory
-from shepherd.tools.registry import AnyTool
 
 __all__ = ["ClearFact", "GetFact", "SearchMemory", "SetFact", "memory_tools"]
 

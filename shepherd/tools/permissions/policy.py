@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
+from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.content import is_key_file
 from shepherd.tools.permissions.defaults import (
     default_rules,
@@ -64,7 +65,8 @@ class PermissionPolicy:
 
     In rising order of weight: defaults, mode, `user` (the settings file), the store, rules added
     in this session. `project` rules come from a file that a stranger may have written: they
-    count only where they are stricter than all the others. Mode `auto` counts as `ask` until
+    count only where they are stricter than all the others. What tools left in `spill_dir` may be
+    read, unless a rule denies it. Mode `auto` counts as `ask` until
     `has_sandbox` is set: a sandbox was tried and holds.
     """
 
@@ -76,6 +78,7 @@ class PermissionPolicy:
         user: Iterable[Rule] = (),
         project: Iterable[Rule] = (),
         store: PermissionStore | None = None,
+        spill_dir: Path | None = None,
     ) -> None:
         self._cwd = cwd.resolve()
         self.mode = mode
@@ -86,7 +89,7 @@ class PermissionPolicy:
         stored = store.load() if store else []
         self._defaults = RuleLayer(default_rules(), self._cwd)
         self._edits = RuleLayer(_edits(self._cwd), self._cwd)
-        self._own = RuleLayer([*user, *stored], self._cwd)
+        self._own = RuleLayer([*_own_output(spill_dir), *user, *stored], self._cwd)
         self._protected = RuleLayer(protected_rules(), self._cwd)
         self._project = RuleLayer(project, self._cwd)
 
@@ -293,3 +296,9 @@ def _names_it(rule: Rule | None) -> bool:
     if rule is None or rule.decision is not Decision.ALLOW:
         return False
     return any(c.isalnum() for c in rule.pattern.rsplit("/", 1)[-1])
+
+
+def _own_output(spill_dir: Path | None) -> list[Rule]:
+    if spill_dir is None:
+        return []
+    return [Rule("read", f"{escape_glob(str(spill_dir.resolve()))}/**", Decision.ALLOW)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.conversation.shared.protocol import Event, from_event, to_event
 from shepherd.events import CallbackEvent, FinishReason, Topic
-from shepherd.server.wire import to_json
+from shepherd.json_text import to_json
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 name = st.text(st.characters(categories=["L", "N"]), min_size=1)

@@ -13,7 +13,7 @@ import httpx
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.session import SharedConversation
+from shepherd.conversation.shared.session import SharedSession
 from shepherd.server.access import AccessLog
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
@@ -22,10 +22,10 @@ from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session, SessionJournal
 from shepherd.tools.base import ToolContext
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.store import PermissionStore
-from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.patience import PATIENCE
@@ -118,7 +118,7 @@ async def parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[Seen]:
 class Served:
     """A running conversation and a way to talk to it."""
 
-    conversation: SharedConversation
+    conversation: SharedSession
     url: str
     http: httpx.AsyncClient
     server: DrainingServer
@@ -193,7 +193,7 @@ async def serving(
     session = session or Session("You are a shepherd.", id="s1")
     session.journal = journal or session.journal
     settings = settings or ServerSettings(port=0)
-    conversation = SharedConversation(
+    conversation = SharedSession(
         session,
         backend,
         lambda approver: runner(directory, approver, sandbox),
@@ -222,7 +222,7 @@ def runner(directory: Path, approver: Approver, sandbox: Sandbox | None = None) 
 
 
 async def _end(
-    server: DrainingServer, conversation: SharedConversation, task: "asyncio.Task[None]"
+    server: DrainingServer, conversation: SharedSession, task: "asyncio.Task[None]"
 ) -> None:
     conversation.drain()
     server.should_exit = server.force_exit = True

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-
 if TYPE_CHECKING:
     from shepherd.backends.api.ollama.models import PullProgress
 

@@ -12,7 +12,7 @@ from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.modes import ApproveSwitch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.conversation.conversation import Assembly
+from shepherd.conversation.conversation import Conversation
 
 _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 
@@ -36,7 +36,7 @@ class Command:
 class CommandContext:
     """What commands work on."""
 
-    assembly: Assembly
+    conversation: Conversation
     surface: Surface
     renderer: Renderer
     status: Status

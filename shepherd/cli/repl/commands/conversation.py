@@ -29,40 +29,42 @@ class _Conversation:
         self._context = context
 
     async def system(self, argument: str) -> None:
-        assembly = self._context.assembly
+        conversation = self._context.conversation
         if not argument:
-            text = assembly.session.system_message or "(none)"
+            text = conversation.session.system_message or "(none)"
             self._context.say(Text(clean(text)))
             return
-        assembly.change_system_message(argument)
+        conversation.change_system_message(argument)
         cost = " The conversation is read again before the next answer."
         self._context.say(
-            Text(f"The system message is replaced.{cost if assembly.session.messages else ''}")
+            Text(f"The system message is replaced.{cost if conversation.session.messages else ''}")
         )
 
     async def context(self, argument: str) -> None:
-        assembly = self._context.assembly
-        backend = assembly.loaded_backend
+        conversation = self._context.conversation
+        backend = conversation.slot.loaded_backend
         if backend is None:
             self._context.say(Text("The model is not loaded yet."))
             return
-        shares = await measure_context(assembly.session, backend)
+        shares = await measure_context(conversation.session, backend)
         rows = [*context_rows(shares), *cache_rows(backend.cache_tiers)]
         self._context.say(two_columns(rows))
 
     async def clear(self, argument: str) -> None:
-        self._context.assembly.session.clear()
+        self._context.conversation.clear()
         self._context.status.context_used = 0
         self._context.say(Text("The conversation starts afresh."))
 
     async def save(self, argument: str) -> None:
-        assembly = self._context.assembly
-        if not assembly.session.messages:
+        conversation = self._context.conversation
+        if not conversation.session.messages:
             self._context.renderer.error("There is nothing to save yet.")
             return
-        name = argument or f"shepherd-{assembly.session.id}.md"
+        name = argument or f"shepherd-{conversation.session.id}.md"
         try:
-            path = await asyncio.to_thread(save_conversation, assembly.session, assembly.cwd, name)
+            path = await asyncio.to_thread(
+                save_conversation, conversation.session, conversation.cwd, name
+            )
         except FileExistsError:
             self._context.renderer.error(f"{name} exists; give another name.")
         except OSError as error:

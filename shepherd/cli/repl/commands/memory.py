@@ -30,7 +30,7 @@ class _MemoryView:
         self._context = context
 
     async def memory(self, argument: str) -> None:
-        memory = self._context.assembly.memory
+        memory = self._context.conversation.memory
         if memory is None:
             self._context.say(Text(OFF))
             return
@@ -47,7 +47,7 @@ class _MemoryView:
 
     async def _lines(self, memory: Memory, action: str, rest: str) -> list[str]:
         """What to show; [] for what is no action."""
-        project = Place.of(self._context.assembly.cwd).project
+        project = Place.of(self._context.conversation.cwd).project
         match action, rest:
             case "", "":
                 return [counts_line(await memory.counts())]

@@ -18,35 +18,35 @@ async def switch(
 
     Returns whether it does; if not, the model before goes on.
     """
-    assembly, status, renderer = context.assembly, context.status, context.renderer
+    conversation, status, renderer = context.conversation, context.status, context.renderer
     renderer.activity.start(f"loading {one_line(name, 80)}")
     status.state = "switching"
     try:
         backend = await opening()
     except ShepherdError as error:
         renderer.error(str(error))
-        renderer.notice(f"going on with {assembly.label}")
+        renderer.notice(f"going on with {conversation.slot.label}")
         return False
     else:
-        await status.loaded(backend, assembly.session)
+        await status.loaded(backend, conversation.session)
         warning = backend.take_warning()
         if warning:
             renderer.notice(warning, "warn")
-        note = "; the conversation is read again" if assembly.session.messages else ""
+        note = "; the conversation is read again" if conversation.session.messages else ""
         context.say(Text(one_line(f"Now talking to {_answering(context, backend)}{note}.", 400)))
         return True
     finally:
         status.state = ""
-        status.model = assembly.model_name
+        status.model = conversation.slot.model_name
         renderer.activity.stop()
 
 
 def _answering(context: CommandContext, backend: Backend) -> str:
     """The model, the provider that has it, and which one was meant if another answers."""
-    assembly = context.assembly
-    where = f" of the provider {assembly.provider}" if assembly.provider else ""
-    meant = assembly.config.model.provider.partition("/")[0]
-    instead = f" in place of {meant}" if assembly.fell_back else ""
+    conversation = context.conversation
+    where = f" of the provider {conversation.slot.provider}" if conversation.slot.provider else ""
+    meant = conversation.config.model.provider.partition("/")[0]
+    instead = f" in place of {meant}" if conversation.slot.fell_back else ""
     return f"{backend.info.id}{where}{instead}"
 
 
@@ -70,21 +70,25 @@ class _Model:
 
     def names(self) -> list[str]:
         """The names that `/model` completes: the built-in model and the local files."""
-        directory = Path(self._context.assembly.config.llamacpp.models_dir).expanduser()
+        directory = Path(self._context.conversation.config.llamacpp.models_dir).expanduser()
         return [BUILT_IN, *local_models(directory)]
 
     async def model(self, argument: str) -> None:
-        assembly, status = self._context.assembly, self._context.status
+        conversation, status = self._context.conversation, self._context.status
         if argument:
-            await switch(self._context, argument, lambda: assembly.switch_model(argument))
+            await switch(
+                self._context,
+                argument,
+                lambda: conversation.slot.switch_model(argument, conversation.cwd),
+            )
             return
         size = f", {status.context_size:,} tokens of context" if status.context_size else ""
-        provider = assembly.provider
+        provider = conversation.slot.provider
         where = f" of the provider {provider}" if provider else ""
         others = f"/model NAME switches; local ones: {', '.join(self.names())}"
         more = f"; any other name is one{where}" if provider else ""
         self._context.say(
-            Text(one_line(f"{assembly.model_name}{where}{size}", 400)),
+            Text(one_line(f"{conversation.slot.model_name}{where}{size}", 400)),
             Text(one_line(others + more, 400), style="quiet"),
         )
 

@@ -44,12 +44,12 @@ class _Provider:
 
     @property
     def _current(self) -> str:
-        return self._context.assembly.provider
+        return self._context.conversation.slot.provider
 
     def choices(self) -> list[str]:
         """What `/provider` completes."""
         try:
-            stored = [provider.name for provider in self._context.assembly.providers.all()]
+            stored = [provider.name for provider in self._context.conversation.providers.all()]
         except ConfigError:
             stored = []
         commands = (f"{command} {name}" for command in OF_ONE for name in stored)
@@ -84,17 +84,17 @@ class _Provider:
 
     def _next(self) -> str:
         """The provider behind the current one; the local model is the last of the round."""
-        providers = self._context.assembly.providers.all()
+        providers = self._context.conversation.providers.all()
         names = [*(provider.name for provider in providers), LOCAL]
         current = self._current or LOCAL
         place = names.index(current) if current in names else -1
         return names[(place + 1) % len(names)]
 
     async def _list(self) -> None:
-        assembly = self._context.assembly
-        providers = assembly.providers.all()
+        conversation = self._context.conversation
+        providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)
-        rows.append((self._marked(LOCAL), f"llama.cpp   {assembly.config.model.name}"))
+        rows.append((self._marked(LOCAL), f"llama.cpp   {conversation.config.model.name}"))
         hint = (
             "/provider NAME or next goes on there, with the same conversation."
             if providers
@@ -106,7 +106,7 @@ class _Provider:
         )
 
     def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
-        book = self._context.assembly.providers
+        book = self._context.conversation.providers
         return [(self._marked(p.name), summary(p, book)) for p in providers]
 
     def _marked(self, name: str) -> str:

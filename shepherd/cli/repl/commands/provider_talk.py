@@ -21,12 +21,12 @@ class PromptTalk:
 
     def __init__(self, context: CommandContext) -> None:
         self._context = context
-        self._assembly = context.assembly
+        self._conversation = context.conversation
         self._has_said = False
 
     @property
     def book(self) -> ProviderBook:
-        return self._assembly.providers
+        return self._conversation.providers
 
     @property
     def can_ask(self) -> bool:
@@ -45,28 +45,30 @@ class PromptTalk:
         return await self._context.surface.ask_secret(question)
 
     async def switch(self, selector: str) -> bool:
-        assembly = self._assembly
-        return await switch(self._context, selector, lambda: assembly.switch_provider(selector))
+        conversation = self._conversation
+        return await switch(
+            self._context, selector, lambda: conversation.slot.switch_provider(selector)
+        )
 
     async def before_removing(self, name: str) -> None:
         """Go on with who answers in place of it, else locally."""
-        if name == self._assembly.provider:
+        if name == self._conversation.slot.provider:
             await self.switch(LOCAL)
         elif name == self._chosen:
-            await self.switch(self._assembly.label)
+            await self.switch(self._conversation.slot.label)
 
     async def after_change(self, name: str, key: str = "") -> None:
         """Connect anew to a changed provider that answers; offer the others to the model."""
-        assembly = self._assembly
-        await assembly.provider_changed(name)
+        conversation = self._conversation
+        await conversation.provider_changed(name)
         if not key:
             return
         self.show(f"{name}: {key.replace('_', '-')} is changed.")
-        if name in (assembly.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
-            selector = name if key == "model" else assembly.config.model.provider
+        if name in (conversation.slot.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
+            selector = name if key == "model" else conversation.config.model.provider
             await self.switch(selector)
 
     @property
     def _chosen(self) -> str:
         """The provider that was chosen, though another may answer in its place."""
-        return self._assembly.config.model.provider.partition("/")[0]
+        return self._conversation.config.model.provider.partition("/")[0]

@@ -39,29 +39,29 @@ class _Resume:
 
     @property
     def _store(self) -> SessionStore:
-        return SessionStore(self._context.assembly.paths.sessions)
+        return SessionStore(self._context.conversation.paths.sessions)
 
     def ids(self) -> list[str]:
         """The ids that `/resume` completes, the newest first."""
-        assembly = self._context.assembly
-        own = assembly.session.id
-        others = (name for name in self._store.begun_in(assembly.cwd) if name != own)
+        conversation = self._context.conversation
+        own = conversation.session.id
+        others = (name for name in self._store.begun_in(conversation.cwd) if name != own)
         return list(islice(others, MAX_LISTED))
 
     async def resume(self, argument: str) -> None:
         if not argument:
             await self._list()
             return
-        assembly, renderer = self._context.assembly, self._context.renderer
-        left = assembly.session
+        conversation, renderer = self._context.conversation, self._context.renderer
+        left = conversation.session
         try:
-            assembly.resume(await self._chosen(argument))
+            conversation.resume(await self._chosen(argument))
         except SessionError as error:
             renderer.error(str(error))
             return
         if left.messages and left.journal is not None:
             renderer.notice(f"/resume {left.id} goes back")
-        show_last_exchanges(assembly.session.messages, renderer)
+        show_last_exchanges(conversation.session.messages, renderer)
         await self._show_use()
 
     async def _list(self) -> None:
@@ -90,10 +90,10 @@ class _Resume:
         return listed[number - 1] if 0 < number <= len(listed) else argument
 
     async def _show_use(self) -> None:
-        assembly, status = self._context.assembly, self._context.status
+        conversation, status = self._context.conversation, self._context.status
         status.context_used = 0
-        if assembly.loaded_backend is not None:
-            await status.loaded(assembly.loaded_backend, assembly.session)
+        if conversation.slot.loaded_backend is not None:
+            await status.loaded(conversation.slot.loaded_backend, conversation.session)
 
 
 def _line(summary: SessionSummary) -> str:

@@ -56,7 +56,7 @@ class _View:
         self._context.say(two_columns(rows), Text(), two_columns(_KEYS))
 
     async def tools(self, argument: str) -> None:
-        specs = self._context.assembly.session.tools
+        specs = self._context.conversation.session.tools
         if not specs:
             self._context.say(Text("No tools: the model was started without them."))
             return
@@ -75,7 +75,7 @@ class _View:
         self._context.say(Text(f"approve: {mode.value}. {text}"))
 
     async def thinking(self, argument: str) -> None:
-        session, renderer = self._context.assembly.session, self._context.renderer
+        session, renderer = self._context.conversation.session, self._context.renderer
         match argument:
             case "on" | "off":
                 session.thinking = argument == "on"

@@ -1,9 +1,6 @@
-"""JSON as it goes out: compact, valid UTF-8, one line whoever splits it."""
+"""JSON as it leaves Shepherd: compact, valid UTF-8, one line however it is split."""
 
 import json
-from typing import Any
-
-from starlette.responses import JSONResponse
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -15,10 +12,3 @@ def to_json(data: object) -> str:
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
-
-
-class JsonResponse(JSONResponse):
-    """A response with a body of `to_json`."""
-
-    def render(self, content: Any) -> bytes:
-        return to_json(content).encode()

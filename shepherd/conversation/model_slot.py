@@ -1,0 +1,179 @@
+"""The model that answers in a conversation: loaded in the background, switched, loaded again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from shepherd.backends.base import Backend
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import LOCAL
+from shepherd.config.settings import Config
+from shepherd.conversation.model_choice import model_from_user, with_model, with_provider
+from shepherd.errors import ConfigError, ShepherdError
+
+BackendOpener: TypeAlias = Callable[[Config], Awaitable[Backend]]
+
+
+class SlotListener(Protocol):
+    """Is told what happens to the model of a conversation."""
+
+    async def before_opening(self, provider: str) -> None:
+        """A provider, "" for the local model, is about to be opened."""
+        ...
+
+    def backend_ready(self, backend: Backend) -> None:
+        """This backend answers from now on, or another model does in it."""
+        ...
+
+    def model_changed(self, backend: Backend, *, chosen: bool) -> None:
+        """Another model answers than before; `chosen` by the user, else after a failure."""
+        ...
+
+
+class ModelSlot:
+    """Holds one backend, which loads when it is first needed or at `start`.
+
+    `config` are the settings with the model that answers, or is being loaded.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        open_backend: BackendOpener,
+        providers: ProviderBook,
+        listener: SlotListener,
+    ) -> None:
+        self.config = config
+        self.open_backend = open_backend
+        self.providers = providers
+        self._listener = listener
+        self._loading: asyncio.Task[Backend] | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model as its backend calls it, or as configured until it is loaded."""
+        backend = self.loaded_backend
+        return self.config.model.label if backend is None else backend.info.id
+
+    @property
+    def loaded_backend(self) -> Backend | None:
+        """The backend if it is ready, else None."""
+        task = self._loading
+        ready = task is not None and task.done() and not task.cancelled()
+        return task.result() if task and ready and task.exception() is None else None
+
+    @property
+    def provider(self) -> str:
+        """The provider that answers, "" for the local model; a fallback may have changed it."""
+        return self.provider_of(self.loaded_backend)
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether another provider answers than the one that was chosen."""
+        return self.provider != self.provider_of(None)
+
+    @property
+    def label(self) -> str:
+        """What answers as the user calls it; a fallback may have changed it."""
+        backend = self.loaded_backend
+        return (backend.selector if backend is not None else "") or self.config.model.label
+
+    def provider_of(self, backend: Backend | None) -> str:
+        """The provider behind a backend, or the one of the settings."""
+        selector = backend.selector if backend is not None else ""
+        return (selector or self.config.model.provider).partition("/")[0]
+
+    def start(self) -> asyncio.Task[Backend]:
+        """Begin to load the backend, unless it is loading or there; again after a failure."""
+        if self._loading is None or (self._loading.done() and self.loaded_backend is None):
+            self._loading = asyncio.ensure_future(self._open())
+            self._loading.add_done_callback(_retrieve)
+        return self._loading
+
+    async def backend(self) -> Backend:
+        """The backend, once it is loaded; raises what kept it from loading."""
+        return await asyncio.shield(self.start())
+
+    async def switch_model(self, name: str, cwd: Path) -> Backend:
+        """Go on with another model: of the provider that answers now, or a local one.
+
+        `name` as on the command line: see `model_from_user`. Otherwise as `switch_provider`.
+        """
+        current = with_provider(self.config, self.provider)
+        return await self._switch(with_model(current, model_from_user(name, cwd)))
+
+    async def switch_provider(self, selector: str) -> Backend:
+        """Go on with the same conversation at another provider, or locally for LOCAL.
+
+        If both models are local, the old one is closed first: two may not fit into memory. If the
+        new one can't be opened, the old one goes on and the error is raised.
+        """
+        name = "" if selector == LOCAL else selector
+        if name:
+            self.providers.pick(name)
+        return await self._switch(with_provider(self.config, name))
+
+    async def reload(self) -> Backend:
+        """Open the same model again, after it has failed for good."""
+        return await self._switch(self.config)
+
+    async def aclose(self) -> None:
+        """Close the backend, or stop loading it."""
+        task, self._loading = self._loading, None
+        await _end(task)
+
+    async def _open(self) -> Backend:
+        backend = await self.open_backend(self.config)
+        backend.when_moved(partial(self._moved, backend))
+        self._listener.backend_ready(backend)
+        return backend
+
+    def _moved(self, backend: Backend) -> None:
+        """Another provider answers from now on, with another model."""
+        self._listener.backend_ready(backend)
+        self._listener.model_changed(backend, chosen=False)
+
+    async def _switch(self, config: Config) -> Backend:
+        before, loading = self.config, self._loading
+        if self._is_local(before) and self._is_local(config):
+            await _end(loading)
+            loading = None
+        self.config, self._loading = config, None
+        try:
+            await self._listener.before_opening(config.model.provider.partition("/")[0])
+            backend = await self.backend()
+        except (ShepherdError, asyncio.CancelledError):
+            failed, self.config, self._loading = self._loading, before, loading
+            await _end(failed)
+            if loading is None:
+                self.start()
+            elif (previous := self.loaded_backend) is not None:
+                self._listener.backend_ready(previous)
+            raise
+        await _end(loading)
+        self._listener.model_changed(backend, chosen=True)
+        return backend
+
+    def _is_local(self, config: Config) -> bool:
+        try:
+            return self.providers.is_local(config.model.provider)
+        except ConfigError:  # it was removed meanwhile
+            return False
+
+
+async def _end(task: asyncio.Task[Backend] | None) -> None:
+    """Stop loading a backend, or close it if it is there."""
+    if task is None:
+        return
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None:
+        await task.result().aclose()
+
+
+def _retrieve(task: asyncio.Task[Backend]) -> None:
+    """Mark the failure as seen: everyone who awaits the backend gets it."""
+    if not task.cancelled():
+        task.exception()
