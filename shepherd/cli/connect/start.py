@@ -71,7 +71,6 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     async with SharedSessionClient(_base_url(request.connect), key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
             from shepherd.cli.batch.oneshot import read_piped, with_context
-            from shepherd.cli.connect.start import ask_once
             from shepherd.cli.terminal.attachments import load_images
 
             images = load_images(request.images)

@@ -1,55 +1,11 @@
 """Blocks of Markdown as renderables, set apart by blank lines."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from markdown_it import MarkdownIt
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 from shepherd.cli.render.markdown_stream import Block, BlockKind
 from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Piece
-
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-"""As Rich's own, but what looks like HTML (`List<String>`) is text and not left out."""
-
-
-def highlight(code: str, language: str, theme: str) -> Text:
-    """The code in colours."""
-    return Syntax("", language, theme=theme, background_color="default").highlight(code)
-
-
-class _LeftHeading(Heading):
-    LEVEL_ALIGN: ClassVar = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
-
-
-class _PlainCode(CodeBlock):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = highlight(str(self.text).rstrip(), self.lexer_name, self.theme)
-        yield Padding(code, (0, 0, 0, len(INDENT)))
-
-
-class TerminalMarkdown(Markdown):
-    """Markdown that keeps line breaks, sets headings to the left and code without a box."""
-
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements,
-        "heading_open": _LeftHeading,
-        "fence": _PlainCode,
-        "code_block": _PlainCode,
-    }
-
-    def __init__(self, source: str, code_theme: str) -> None:
-        super().__init__(source, code_theme=code_theme, hyperlinks=False)
-        self.parsed = _PARSER.parse(source)
-        for token in self.parsed:
-            for child in token.children or ():
-                if child.type == "softbreak":
-                    child.type = "hardbreak"
-
 
 HIGHLIGHT_LINES = 60
 """How far back a line of code is looked at for its colours."""
@@ -102,7 +58,7 @@ class BlockPainter:
         """Markdown outside a fence."""
         if not self._styled:
             return Piece(Text(text.rstrip("\n")), soft_wrap=True)
-        from shepherd.cli.render.blocks import TerminalMarkdown  # slow to load
+        from shepherd.cli.render.markdown import TerminalMarkdown  # slow to load
 
         return Piece(TerminalMarkdown(text, self._code_theme), trim=True)
 
@@ -124,7 +80,7 @@ class BlockPainter:
         self._code = [*self._code[-HIGHLIGHT_LINES:], code]
         if not self._styled or len(code) > HIGHLIGHT_WIDTH:
             return Text(INDENT + code)
-        from shepherd.cli.render.blocks import highlight  # slow to load
+        from shepherd.cli.render.markdown import highlight  # slow to load
 
         whole = highlight("\n".join(self._code), self._language, self._code_theme)
         highlighted = whole.split("\n", allow_blank=True)
