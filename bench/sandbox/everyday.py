@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.sandbox.running import run
 from bench.table import markdown
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.repository import RUNS_PROGRAMS
 

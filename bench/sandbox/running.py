@@ -4,8 +4,8 @@ import subprocess
 from contextlib import nullcontext
 
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.capture import capture
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.capture import capture
 from shepherd.tools.sandbox.profile import Profile
 
 _TIMEOUT = 300.0

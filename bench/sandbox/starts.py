@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 from bench.sandbox.running import run
 from bench.table import markdown, milliseconds
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.profile import Profile
 
 _PLAIN = "plain"

@@ -13,7 +13,7 @@ from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.repository import RUNS_PROGRAMS, git_directories
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.sandbox.tree import TreeScanner
+from shepherd.tools.sandbox.view.tree import TreeScanner
 
 MAX_GRANTED = 32
 """Files outside the working directory that an approved line may name and so reach."""

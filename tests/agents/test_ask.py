@@ -68,9 +68,6 @@ async def test_it_remembers_until_it_is_to_forget(base: Path) -> None:
     assert backend.requests == [1, 3]
     await office.ask("three", fresh=True)
     assert [m.content for m in office.asked.messages] == ["three", "yes"]
-    office.conversation.clear()
-    await office.ask("four")
-    assert [m.content for m in office.asked.messages] == ["four", "yes"]
 
 
 async def test_what_needs_a_yes_is_asked_in_its_name(base: Path) -> None:

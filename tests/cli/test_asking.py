@@ -166,6 +166,8 @@ async def test_a_backend_opens_at_the_first_question_and_closes_at_the_end(tmp_p
         "hi",
         "hi",
     ]
+    conversation.clear()
+    assert conversation.delegates.sessions == {}
     assert not fast.closed
     await conversation.slot.switch_provider("fast")
     assert fast.closed, "two of it may not fit into memory"

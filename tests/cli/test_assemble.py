@@ -18,6 +18,8 @@ from shepherd.conversation.toolbox import build_registry
 from shepherd.errors import ModelLoadError, SessionError, ShepherdError, UnreachableError
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall
+from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
 
 Opener = Callable[[Config], Awaitable[Backend]]
@@ -187,6 +189,9 @@ async def test_another_session_is_taken_up_and_the_first_is_free_again(tmp_path:
     second.resume(first.session.id)
     assert [m.content for m in second.session.messages][:1] == ["one"]
     assert (second.session.tools, second.session.thinking) == (tools, True)
+    spilled = Access(AccessKind.READ, str(second.paths.spill.resolve() / "output.txt"))
+    decision = second.policy.decide("read_file", [spilled]).decision
+    assert decision is Decision.ALLOW, "the model may still read its own cut output"
     await ask(second, "three")
     third = build_conversation(
         second.config, env, tmp_path, SessionStart(id=left.id), open_scripted
@@ -210,6 +215,15 @@ async def test_tools_can_be_switched_off(tmp_path: Path) -> None:
     assert "Use the tools" not in none.session.system_message
     result = await none.tool_runner().run(ToolCall("c", "get_date", {}))
     assert result.content == "Error: unknown tool: get_date"
+
+
+async def test_runners_leave_the_rules_as_they_are(tmp_path: Path) -> None:
+    conversation = build(tmp_path)
+    rules = conversation.policy.rules()
+    for _ in range(50):
+        conversation.tool_runner()
+    assert conversation.policy.rules() == rules
+    await conversation.aclose()
 
 
 async def test_sessions_need_not_be_saved(tmp_path: Path) -> None:

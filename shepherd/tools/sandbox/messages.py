@@ -7,7 +7,7 @@ from pathlib import Path
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused, is_free, paths_in, refused, resolve
 from shepherd.tools.sandbox.repository import git_directories
-from shepherd.tools.sandbox.toolchains import SYSTEM
+from shepherd.tools.sandbox.view.toolchains import SYSTEM
 
 _MISSING = re.compile(r"No such file or directory|ENOENT|FileNotFoundError")
 _NO_REPOSITORY = "not a git repository"

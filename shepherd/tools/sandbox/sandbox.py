@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.find import Finding, find_box
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.find import Finding, find_box
 from shepherd.tools.sandbox.messages import read_refusal
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused

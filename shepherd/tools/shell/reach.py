@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from shepherd.tools.base import Access, AccessKind
-from shepherd.tools.shell.git import git_places
 from shepherd.tools.shell.places import Places
-from shepherd.tools.shell.programs import name_of, trees, words_to_name
+from shepherd.tools.shell.programs.git import git_places
+from shepherd.tools.shell.programs.risks import name_of, trees, words_to_name
 from shepherd.tools.shell.syntax import Command
 from shepherd.tools.shell.wrappers import inner_commands
 

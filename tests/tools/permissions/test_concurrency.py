@@ -8,11 +8,11 @@ import pytest
 
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions import layer
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
-from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
 from shepherd.tools.shielding import NO_RIGHTS, Shielding

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.find import find_box
-from shepherd.tools.sandbox.private import private_files
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.find import find_box
+from shepherd.tools.sandbox.view.private import private_files
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
 
 

@@ -15,9 +15,9 @@ from shepherd.tools.permissions.approval import Choice, DenyingApprover
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
 from shepherd.tools.permissions.store import PermissionStore
-from shepherd.tools.sandbox import tree
-from shepherd.tools.sandbox.find import Attempt, Finding
+from shepherd.tools.sandbox.boxes.find import Attempt, Finding
 from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
+from shepherd.tools.sandbox.view import tree
 from tests.tools.workshop import Workshop, open_workshop
 
 ASK, AUTO, ALL = ApproveMode.ASK, ApproveMode.AUTO, ApproveMode.ALL

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.profile import Profile
 from tests.attacks.corpus import SECRET, Place, load, names
 from tests.tools.sandbox.boxes import BOXES, run_in

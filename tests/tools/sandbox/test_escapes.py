@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.sandbox.box import Box
+from shepherd.tools.sandbox.boxes.box import Box
 from tests.tools.sandbox.attempts import PRELUDE, attempts
 from tests.tools.sandbox.boxes import BOXES, run_in
 from tests.tools.sandbox.world import World

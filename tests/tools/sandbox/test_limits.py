@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.groups import control_groups
-from shepherd.tools.sandbox.private import private_files, remove_stale
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.helper.groups import control_groups
 from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.sandbox.view.private import private_files, remove_stale
 from shepherd.tools.shell.process import Exit, run_program
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need, run_in

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.macos import quoted, sandbox_profile
+from shepherd.tools.sandbox.boxes.macos import quoted, sandbox_profile
 from shepherd.tools.sandbox.profile import Profile
 
 

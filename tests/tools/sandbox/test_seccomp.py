@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.sandbox.bpf import MAX_INSTRUCTIONS, Action, Instruction, assemble
-from shepherd.tools.sandbox.seccomp import (
+from shepherd.tools.sandbox.seccomp.bpf import MAX_INSTRUCTIONS, Action, Instruction, assemble
+from shepherd.tools.sandbox.seccomp.filter import (
     ABSENT,
     METADATA,
     OWN_PROCESS,
@@ -22,7 +22,7 @@ from shepherd.tools.sandbox.seccomp import (
     Network,
     seccomp_filter,
 )
-from shepherd.tools.sandbox.syscalls import AARCH64, HIGHEST, X86_64, Architecture
+from shepherd.tools.sandbox.seccomp.syscalls import AARCH64, HIGHEST, X86_64, Architecture
 
 _BOTH = (X86_64, AARCH64)
 _OPTIONS = [

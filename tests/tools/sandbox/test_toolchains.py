@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.sandbox.box import Box
-from shepherd.tools.sandbox.toolchains import tool_paths
+from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.view.toolchains import tool_paths
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
 
 

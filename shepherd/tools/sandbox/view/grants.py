@@ -13,7 +13,7 @@ from shepherd.tools.sandbox.inside.rules import (
     WRITE,
     WRITE_FILE,
 )
-from shepherd.tools.sandbox.layout import Mount, MountKind
+from shepherd.tools.sandbox.view.layout import Mount, MountKind
 
 Rights = list[tuple[str, int]]
 

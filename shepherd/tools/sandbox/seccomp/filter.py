@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.bpf import (
+from shepherd.tools.sandbox.seccomp.bpf import (
     ANY_BIT,
     ARCHITECTURE,
     EQUAL,
@@ -24,7 +24,7 @@ from shepherd.tools.sandbox.bpf import (
     finish,
     when,
 )
-from shepherd.tools.sandbox.syscalls import HIGHEST, Architecture, this_architecture
+from shepherd.tools.sandbox.seccomp.syscalls import HIGHEST, Architecture, this_architecture
 
 REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease"),

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,3 +108,27 @@ def _open_up(function: Callable[..., object], path: str, _error: object) -> None
     if Path(path).is_symlink() or Path(path).exists():
         Path(path).unlink()
     _ = function
+
+
+_SOCKETS = (
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS",
+    "DISPLAY",
+    "DOCKER_HOST",
+    "GPG_AGENT_INFO",
+    "SSH_AGENT_PID",
+    "SSH_AUTH_SOCK",
+    "TMUX",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+)
+"""Names of sockets that a box does not let through."""
+
+
+def boxed_environment(environment: Mapping[str, str] | None, temp: str) -> dict[str, str]:
+    """The variables, with `temp` for temporary files and without those that name sockets."""
+    given = dict(os.environ if environment is None else environment)
+    for name in _SOCKETS:
+        given.pop(name, None)
+    return {**given, "TMPDIR": temp, "TMP": temp, "TEMP": temp}

@@ -11,7 +11,7 @@ from importlib.abc import InspectLoader
 from types import CodeType
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.toolchains import interpreter
+from shepherd.tools.sandbox.view.toolchains import interpreter
 
 _PACKAGE = "shepherd.tools.sandbox.inside"
 _NEEDED = {

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Attempt, Box
-from shepherd.tools.sandbox.capture import capture
+from shepherd.tools.sandbox.boxes.box import Attempt, Box
+from shepherd.tools.sandbox.boxes.capture import capture
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.toolchains import real
+from shepherd.tools.sandbox.view.toolchains import real
 
 _TIMEOUT = 10.0
 _MAX_REASON = 300

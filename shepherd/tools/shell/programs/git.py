@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shepherd.tools.shell.git_options import subcommand
+from shepherd.tools.shell.programs.git_options import subcommand
 
 _FLAGS = """
 --no-pager -P -p --paginate --no-replace-objects --no-optional-locks --literal-pathspecs

@@ -6,17 +6,16 @@ from contextlib import contextmanager
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.box import Report, ignore_refusals
+from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
+from shepherd.tools.sandbox.boxes.preparation import preparation
+from shepherd.tools.sandbox.helper.payload import helper_argv, payload
+from shepherd.tools.sandbox.helper.spares import Spares
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
-from shepherd.tools.sandbox.layout import Mount, MountKind, mounts
-from shepherd.tools.sandbox.limits import SHARED_MEMORY, resource_limits
-from shepherd.tools.sandbox.payload import helper_argv, payload
-from shepherd.tools.sandbox.preparation import preparation
-from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
-from shepherd.tools.sandbox.spares import Spares
-from shepherd.tools.sandbox.surroundings import boxed_environment
-from shepherd.tools.sandbox.toolchains import real
+from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
+from shepherd.tools.sandbox.seccomp.filter import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.view.layout import Mount, MountKind, mounts
+from shepherd.tools.sandbox.view.private import boxed_environment
+from shepherd.tools.sandbox.view.toolchains import real
 
 _MAX_ARGUMENTS = 8900  # bubblewrap stops at 9000
 _MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}

@@ -5,15 +5,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.box import Report
-from shepherd.tools.sandbox.descriptors import memory_file
-from shepherd.tools.sandbox.helper import Helper, OrderedProgram
-from shepherd.tools.sandbox.leftovers import tell_leftovers
-from shepherd.tools.sandbox.private import PrivateFiles, private_files
+from shepherd.tools.sandbox.boxes.box import Report
+from shepherd.tools.sandbox.boxes.leftovers import tell_leftovers
+from shepherd.tools.sandbox.boxes.watch import Watch
+from shepherd.tools.sandbox.helper.descriptors import memory_file
+from shepherd.tools.sandbox.helper.helper import Helper, OrderedProgram
+from shepherd.tools.sandbox.helper.spares import Spares
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.spares import Spares
-from shepherd.tools.sandbox.toolchains import real
-from shepherd.tools.sandbox.watch import Watch
+from shepherd.tools.sandbox.view.private import PrivateFiles, private_files
+from shepherd.tools.sandbox.view.toolchains import real
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.helper import Helper
+from shepherd.tools.sandbox.helper.helper import Helper
 from shepherd.tools.sandbox.profile import Limits
 
 

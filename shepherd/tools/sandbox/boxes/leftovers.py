@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shepherd.tools.sandbox.box import Report
-from shepherd.tools.sandbox.private import PrivateFiles
+from shepherd.tools.sandbox.boxes.box import Report
 from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.view.private import PrivateFiles
 
 _MAX_ENTRIES = 2000
 _MAX_NAMED = 3

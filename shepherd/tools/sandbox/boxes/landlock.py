@@ -6,10 +6,14 @@ from contextlib import contextmanager
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.box import Report, ignore_refusals
-from shepherd.tools.sandbox.grants import bare_rights, box_rights
+from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
+from shepherd.tools.sandbox.boxes.preparation import preparation
+from shepherd.tools.sandbox.helper.spares import Spares
 from shepherd.tools.sandbox.inside.rules import version
-from shepherd.tools.sandbox.layout import (
+from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
+from shepherd.tools.sandbox.seccomp.filter import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.view.grants import bare_rights, box_rights
+from shepherd.tools.sandbox.view.layout import (
     check_cwd,
     check_root,
     hidden_paths,
@@ -17,14 +21,8 @@ from shepherd.tools.sandbox.layout import (
     protected_paths,
     visible_mounts,
 )
-from shepherd.tools.sandbox.limits import SHARED_MEMORY, resource_limits
-from shepherd.tools.sandbox.preparation import preparation
-from shepherd.tools.sandbox.private import PrivateFiles
-from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
-from shepherd.tools.sandbox.spares import Spares
-from shepherd.tools.sandbox.surroundings import boxed_environment
-from shepherd.tools.sandbox.toolchains import home_tools, real
+from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
+from shepherd.tools.sandbox.view.toolchains import home_tools, real
 
 _TRUNCATION, _SIGNALS = 3, 6  # versions of Landlock that see these
 

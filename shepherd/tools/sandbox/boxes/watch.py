@@ -4,10 +4,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from shepherd.tools.sandbox.box import Report
+from shepherd.tools.sandbox.boxes.box import Report
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused
-from shepherd.tools.sandbox.toolchains import HOME_STARTUP, real
+from shepherd.tools.sandbox.view.toolchains import HOME_STARTUP, real
 
 _MAX_NAMES = 1000
 

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from shepherd.tools.sandbox.box import Attempt, Box
+from shepherd.tools.sandbox.boxes.box import Attempt, Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Finding:
 
 def find_box() -> Finding:
     """Try each box in turn; takes up to a second where boxes fail."""
-    from shepherd.tools.sandbox.groups import remove_stale_groups
-    from shepherd.tools.sandbox.private import remove_stale
-    from shepherd.tools.sandbox.probe import probe
+    from shepherd.tools.sandbox.boxes.probe import probe
+    from shepherd.tools.sandbox.helper.groups import remove_stale_groups
+    from shepherd.tools.sandbox.view.private import remove_stale
 
     remove_stale()
     remove_stale_groups()
@@ -36,12 +36,12 @@ def find_box() -> Finding:
 def candidates() -> tuple[Box, ...]:
     """The boxes for this system, the strongest first."""
     if sys.platform.startswith("linux"):
-        from shepherd.tools.sandbox.bubblewrap import Bubblewrap
-        from shepherd.tools.sandbox.landlock import BareLandlock, Landlock
+        from shepherd.tools.sandbox.boxes.bubblewrap import Bubblewrap
+        from shepherd.tools.sandbox.boxes.landlock import BareLandlock, Landlock
 
         return (Bubblewrap(), Landlock(), BareLandlock())
     if sys.platform == "darwin":
-        from shepherd.tools.sandbox.macos import SandboxExec
+        from shepherd.tools.sandbox.boxes.macos import SandboxExec
 
         return (SandboxExec(),)
     return ()

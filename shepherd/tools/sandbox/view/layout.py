@@ -7,10 +7,10 @@ from enum import IntEnum
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.sandbox.aliases import other_names
-from shepherd.tools.sandbox.private import PrivateFiles
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.toolchains import (
+from shepherd.tools.sandbox.view.aliases import other_names
+from shepherd.tools.sandbox.view.private import PrivateFiles
+from shepherd.tools.sandbox.view.toolchains import (
     HOME_STARTUP,
     HOME_TOOLS,
     SYSTEM,

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.tools.sandbox.limits import memory_bound
-from shepherd.tools.sandbox.profile import Limits
+from shepherd.tools.sandbox.profile import Limits, memory_bound
 
 _MOUNT = Path("/sys/fs/cgroup")
 _ATTEMPTS = 40

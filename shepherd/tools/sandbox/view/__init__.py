@@ -1,0 +1,1 @@
+"""What a boxed command sees: mounts, tools, private files, hidden paths."""

@@ -1,0 +1,1 @@
+"""What programs do with their arguments: which read, which write, which run others."""
