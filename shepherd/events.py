@@ -70,6 +70,6 @@ Callbacks run on the event loop's thread. Once one has returned False, the sende
 """
 
 
-def unheard(_event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
-    """The callback of work that nobody watches."""
+def ignore_events(_event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
+    """A callback that drops every event and lets the work go on."""
     return True

@@ -8,8 +8,8 @@ from typing import Any
 
 from shepherd.errors import ImageError
 
-MOST_BYTES = 20 * 1024 * 1024
-MOST_IMAGES = 20
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+MAX_IMAGES = 20
 """How large an image may be, and how many may go with one message."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -59,8 +59,8 @@ class Image:
 def read_image(data: bytes, name: str = "") -> Image:
     """The image in `data`; raises ImageError saying what to do if models can't take it."""
     shown = name or "The image"
-    if len(data) > MOST_BYTES:
-        most = MOST_BYTES // 1024**2
+    if len(data) > MAX_IMAGE_BYTES:
+        most = MAX_IMAGE_BYTES // 1024**2
         raise ImageError(f"{shown} is larger than {most} MiB; make it smaller first.")
     image = Image(_sniffed(data), data, name)
     if not image.media_type:
@@ -98,16 +98,16 @@ def _decoded(text: str) -> bytes:
         data += b64decode(whole, validate=True)
         carry, ended = carry[len(whole) :], ended or whole.endswith(b"=")
         is_other = len(data) >= _HEAD_BYTES and not _sniffed(bytes(data[:_HEAD_BYTES]))
-        if is_other or len(data) > MOST_BYTES:
+        if is_other or len(data) > MAX_IMAGE_BYTES:
             return bytes(data)
     return bytes(data + b64decode(carry, validate=True))
 
 
 def check_count(images: Sequence[object]) -> None:
     """Raise ImageError for more than may go with one message."""
-    if len(images) > MOST_IMAGES:
+    if len(images) > MAX_IMAGES:
         raise ImageError(
-            f"{len(images)} images are too many for one message: {MOST_IMAGES} may go with it; "
+            f"{len(images)} images are too many for one message: {MAX_IMAGES} may go with it; "
             "send the others with the next one."
         )
 

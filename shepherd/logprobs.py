@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
+class TokenProbability:
     """A token's bytes, which may be a part of a character, and its natural log probability."""
 
     piece: bytes
@@ -17,7 +17,7 @@ class Chance:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLogprob(Chance):
+class TokenLogprob(TokenProbability):
     """A token of an answer, and the likeliest tokens at its place, best first."""
 
-    top: tuple[Chance, ...] = ()
+    top: tuple[TokenProbability, ...] = ()

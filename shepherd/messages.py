@@ -10,7 +10,7 @@ from shepherd.images import Image, image_from_json, image_to_json
 
 JsonObject: TypeAlias = dict[str, Any]
 
-HINTER = "shepherd"
+HINT_NAME = "shepherd"
 """The `name` of a user message that no user wrote."""
 
 
@@ -75,12 +75,12 @@ class Message:
 
     @classmethod
     def hint(cls, content: str) -> "Message":
-        return cls(Role.USER, content, name=HINTER)
+        return cls(Role.USER, content, name=HINT_NAME)
 
     @property
     def is_hint(self) -> bool:
         """Whether Shepherd wrote it, not the user."""
-        return self.role is Role.USER and self.name == HINTER
+        return self.role is Role.USER and self.name == HINT_NAME
 
     @property
     def plain_text(self) -> str:

@@ -93,8 +93,8 @@ class Session:
             self.archive.keep(gone, times)
         return gone
 
-    def take_back(self) -> Message:
-        """Remove the last message, as if it had never been said; nobody keeps it."""
+    def pop_last(self) -> Message:
+        """Remove the last message and return it; the archive does not keep it."""
         last = len(self.messages) - 1
         return self._remove([range(last, last + 1)])[0]
 

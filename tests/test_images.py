@@ -17,9 +17,9 @@ from shepherd.cli.repl.export import as_json, as_markdown
 from shepherd.cli.terminal.attachments import load_image
 from shepherd.errors import ImageError
 from shepherd.images import (
+    MAX_IMAGE_BYTES,
+    MAX_IMAGES,
     MEDIA_TYPES,
-    MOST_BYTES,
-    MOST_IMAGES,
     Image,
     check_count,
     decode_image,
@@ -73,12 +73,12 @@ def test_what_models_can_not_take_is_refused_with_a_way_out() -> None:
     with pytest.raises(ImageError, match=r"a\.bmp is no PNG, JPEG, GIF or WebP; convert"):
         read_image(b"BM" + bytes(60), "a.bmp")
     with pytest.raises(ImageError, match="larger than 20 MiB; make it smaller"):
-        read_image(png() + bytes(MOST_BYTES), "a.png")
+        read_image(png() + bytes(MAX_IMAGE_BYTES), "a.png")
     with pytest.raises(ImageError, match="damaged"):
         read_image(png(0, 5))
-    check_count([0] * MOST_IMAGES)
+    check_count([0] * MAX_IMAGES)
     with pytest.raises(ImageError, match="21 images are too many"):
-        check_count([0] * (MOST_IMAGES + 1))
+        check_count([0] * (MAX_IMAGES + 1))
 
 
 def test_long_padding_ends() -> None:
@@ -147,7 +147,7 @@ async def test_a_file_over_the_limit_is_refused_and_never_cut(
 ) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(png())
-    os.truncate(path, MOST_BYTES + over)
+    os.truncate(path, MAX_IMAGE_BYTES + over)
     registry = ToolRegistry([ReadImage()])
     result = await open_workshop(tmp_path, registry=registry).result("read_file", path=str(path))
     assert result.ok is not refused

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, unheard
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -37,7 +37,10 @@ text: The next answer.
 
 class Echo:
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         await asyncio.sleep(0)
         return ToolResult(f"ran {call.name}")

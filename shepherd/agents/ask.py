@@ -12,7 +12,7 @@ from shepherd.agents.progress import Progress
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.events import EventCallback, FinishReason, unheard
+from shepherd.events import EventCallback, FinishReason, ignore_events
 from shepherd.messages import Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import (
@@ -72,7 +72,7 @@ class AskProvider(Tool[AskArguments]):
     """Asks one provider; its session stays with the conversation, for the next question."""
 
     arguments = AskArguments
-    asks_models = True
+    calls_models = True
 
     def __init__(self, name: str, provider: Provider, asking: Asking) -> None:
         self.name = name
@@ -105,20 +105,20 @@ class AskProvider(Tool[AskArguments]):
             backend = await self._asking.backends.get(self.provider)
         except ShepherdError as error:
             raise ToolError(f"{self.provider} can't be asked: {error}") from error
-        asker = f"{self.provider} ({backend.info.id})"
-        runner = context.runner.on_behalf_of(asker)
+        caller = f"{self.provider} ({backend.info.id})"
+        runner = context.runner.on_behalf_of(caller)
         session = self._session(arguments, context)
         session.tools = self._asking.offer(runner.tools, backend.info)
-        progress = Progress(self.provider, context.tell)
+        progress = Progress(self.provider, context.on_event)
         limits = self._limits()
         tools = _HurryingExecutor(runner, progress, limits.max_rounds)
         try:
             outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
         except ShepherdError as error:
             if session.messages and session.messages[-1].role is Role.USER:
-                session.take_back()
-            raise ToolError(f"{asker} failed: {error}") from error
-        return _result(asker, session, outcome.finish_reason, progress.error)
+                session.pop_last()
+            raise ToolError(f"{caller} failed: {error}") from error
+        return _result(caller, session, outcome.finish_reason, progress.error)
 
     def _session(self, arguments: AskArguments, context: ToolContext) -> Session:
         conversation = self._asking.session()
@@ -147,20 +147,23 @@ class _HurryingExecutor:
     max_rounds: int
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
-        result = await self.runner.run(call, output_bytes, tell)
+        result = await self.runner.run(call, output_bytes, on_event)
         if self.progress.rounds != self.max_rounds - 1:
             return result
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")
 
 
-def _result(asker: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
+def _result(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
     if reason is FinishReason.CANCELLED:
         return ToolResult(INTERRUPTED, ok=False)
     last = session.messages[-1]
     answer = last.content if last.role is Role.ASSISTANT else ""
     if reason is FinishReason.ERROR or not answer.strip():
-        parts = [f"Error: {asker} gave no answer.", error, answer and f"It said last: {answer}"]
+        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
         return ToolResult(" ".join(part for part in parts if part), ok=False)
     return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)

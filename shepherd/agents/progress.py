@@ -18,13 +18,13 @@ class Progress:
     """
 
     provider: str
-    tell: EventCallback
+    on_event: EventCallback
     rounds: int = 0
     error: str = ""
     _goes_on: bool = True
 
     def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        """Take an event; False once `tell` has said so."""
+        """Take an event; False once `on_event` has said so."""
         match event:
             case CallbackEvent.TOOL_CALL:
                 self._line(f"{name} {_short(content)}")
@@ -45,7 +45,7 @@ class Progress:
         self._send(CallbackEvent.SYSTEM, f"{self.provider}: {text}", topic)
 
     def _send(self, event: CallbackEvent, content: str, name: str) -> None:
-        self._goes_on = self._goes_on and self.tell(event, content, name, "")
+        self._goes_on = self._goes_on and self.on_event(event, content, name, "")
 
 
 def _short(text: str) -> str:

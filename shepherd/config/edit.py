@@ -9,7 +9,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from shepherd.config.fields import aliases, all_fields, unknown_key
 from shepherd.config.files import exclusive, read_text, write_private
-from shepherd.config.layers import LARGEST_FILE, flag_layer, parse_file_layer
+from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName
 from shepherd.errors import ConfigError
 
@@ -92,7 +92,7 @@ def _edit(path: Path, change: Callable[[Document], None]) -> str:
 
 def _parse(path: Path) -> tomlkit.TOMLDocument:
     try:
-        return tomlkit.parse(read_text(path, LARGEST_FILE))
+        return tomlkit.parse(read_text(path, MAX_FILE_BYTES))
     except FileNotFoundError:
         return tomlkit.document()
     except TOMLKitError as error:

@@ -18,7 +18,7 @@ from shepherd.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
-LARGEST_FILE = 262_144
+MAX_FILE_BYTES = 262_144
 """Bytes that a file of settings may have."""
 
 MAX_PROBLEMS = 10
@@ -52,7 +52,7 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
     Raises ConfigError naming file and line of everything that is wrong.
     """
     try:
-        text = read_text(path, LARGEST_FILE)
+        text = read_text(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return Layer(name)
     return parse_file_layer(name, path, text)

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from shepherd.config.fields import expected, nearest
 from shepherd.config.files import read_text
-from shepherd.config.layers import LARGEST_FILE
+from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
@@ -71,7 +71,7 @@ class ModelDatabase:
         packaged = files("shepherd.config").joinpath(PACKAGED).read_text(encoding="utf-8")
         layers = [("the model database", _entries(packaged, PACKAGED))]
         try:
-            text = read_text(user_file, LARGEST_FILE)
+            text = read_text(user_file, MAX_FILE_BYTES)
         except FileNotFoundError:
             return cls(layers)
         return cls([*layers, (str(user_file), _entries(text, str(user_file)))])

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from shepherd.config.fields import expected, nearest
 from shepherd.config.files import read_text
-from shepherd.config.layers import LARGEST_FILE
+from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
@@ -201,7 +201,7 @@ class ProviderStore:
     def all(self) -> list[Provider]:
         """By priority, then by name; raises ConfigError naming file and line of what is wrong."""
         try:
-            text = read_text(self.path, LARGEST_FILE)
+            text = read_text(self.path, MAX_FILE_BYTES)
         except FileNotFoundError:
             return []
         return sorted(self._parse(text), key=lambda p: (p.priority, p.name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shepherd.config.files import read_text
-from shepherd.config.layers import LARGEST_FILE
+from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
@@ -108,7 +108,7 @@ class Secrets:
         if private:
             self._check_private()
         try:
-            data = tomllib.loads(read_text(self._path, LARGEST_FILE))
+            data = tomllib.loads(read_text(self._path, MAX_FILE_BYTES))
         except FileNotFoundError:
             return {}
         except (tomllib.TOMLDecodeError, RecursionError):  # its message may quote a key

@@ -50,7 +50,7 @@ class Delegates:
     def update(self, current: str) -> None:
         """Put the tools for all but the provider `current` into the registry."""
         for tool in self._registry:
-            if tool.asks_models:
+            if tool.calls_models:
                 self._registry.remove(tool.name)
         config = self._slot.config
         if not (config.model.tools and config.tools.ask_providers):

@@ -49,7 +49,7 @@ def offered_tools(
     if model is not None and not model.basic_tools_only:
         return [tool.spec() for tool in tools]
     remembers = config.memory.tools == "on"
-    basic = (tool for tool in tools if not tool.asks_models)
+    basic = (tool for tool in tools if not tool.calls_models)
     return [tool.spec() for tool in basic if remembers or tool.name not in OWN_TOOLS]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.errors import ToolError
-from shepherd.events import EventCallback, unheard
+from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image
 from shepherd.messages import ToolCall, ToolSpec
 
@@ -103,13 +103,13 @@ Authorize: TypeAlias = Callable[[Access, str], Awaitable[None]]
 """Decides on one more access of a call that runs; the text says what it is for."""
 
 
-def denies_nothing(_access: Access) -> bool:
-    """The `ToolContext.denies` of a context without rules."""
+def allow_all(_access: Access) -> bool:
+    """The default of `ToolContext.denies`: no rule denies anything."""
     return False
 
 
-async def authorize_nothing(access: Access, _purpose: str) -> None:
-    """The `ToolContext.authorize` of a context without rules."""
+async def refuse_all(access: Access, _purpose: str) -> None:
+    """The default of `ToolContext.authorize`: every further access is refused."""
     raise ToolError(f"not allowed: {access.kind} {access.target}")
 
 
@@ -117,15 +117,17 @@ async def authorize_nothing(access: Access, _purpose: str) -> None:
 class ToolContext:
     """Where and under which limits a tool runs.
 
-    `timeout` is in seconds, `output_bytes` caps a result's text, `spill_dir` takes what is cut.
-    `environment` is added to that of commands. Results have the names of `secrets` in their place.
-    `denies` tells what a tool that finds its files while it runs (grep, glob) must pass over.
-    `grants` are the accesses that were decided on: a running call may do these, and others only if
-    `authorize` lets them pass, which raises ToolError if the rules or the user say no. The runner
-    sets all three. `tell` takes what happens while the tool runs. `runner` runs the call: a tool
-    that lets another model work gives it this one's tools. `sandbox` finds the box for tools that
-    start programs, None means that they run without; the runner makes the `confinement` of each
-    call from it.
+    `timeout` is in seconds. `output_bytes` caps a result's text; `spill_dir` takes the rest of it.
+    `environment` is added to the environment of commands. In results, each of `secrets` is
+    replaced by its name. The runner sets `denies`, `grants`, `authorize` and `confinement`:
+
+    - A tool that finds its files while it runs (grep, glob) skips those that `denies` reports.
+    - `grants` are the accesses that were decided on. The call may do these without asking again.
+    - `authorize` decides on a further access. It raises ToolError if the rules or the user refuse.
+
+    `on_event` receives events while the tool runs. `runner` runs the call; a tool that calls
+    another model offers it the runner's tools. `sandbox` finds the box for tools that start
+    programs; None means that they run without one.
     """
 
     cwd: Path
@@ -135,10 +137,10 @@ class ToolContext:
     allow_private_hosts: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    denies: Callable[[Access], bool] = denies_nothing
+    denies: Callable[[Access], bool] = allow_all
     grants: frozenset[Access] = frozenset()
-    authorize: Authorize = authorize_nothing
-    tell: EventCallback = unheard
+    authorize: Authorize = refuse_all
+    on_event: EventCallback = ignore_events
     runner: "CallRunner | None" = None
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
@@ -150,16 +152,16 @@ class ToolContext:
 
 
 class Tool(ABC, Generic[A]):
-    """One tool; stateless, so that one instance serves every session.
+    """One tool; it is stateless, so one instance serves every session.
 
-    One that `asks_models` lets a model work, which is not offered it in turn. One that
-    `starts_programs` starts them in the `confinement` of its context.
+    A tool with `calls_models` runs another model, which is not offered such tools itself. A tool
+    with `starts_programs` starts them in the `confinement` of its context.
     """
 
     name: str
     description: str
     arguments: type[A]
-    asks_models: bool = False
+    calls_models: bool = False
     starts_programs: bool = False
 
     def spec(self) -> ToolSpec:
@@ -204,12 +206,15 @@ class CallRunner(Protocol):
         """The tools that it runs."""
         ...
 
-    def on_behalf_of(self, asker: str) -> "CallRunner":
-        """One for a model that a tool asks: by the same rules, with the same person to ask."""
+    def on_behalf_of(self, caller: str) -> "CallRunner":
+        """A runner for a model that a tool calls, with the same rules and the same approver."""
         ...
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
         ...

@@ -31,13 +31,13 @@ TOO_LARGE = (
 class Command:
     """A call of `tool` that starts programs in the directory `place`.
 
-    `tell` takes what the user should know.
+    `on_event` takes what the user should know.
     """
 
     tool: str
     accesses: tuple[Access, ...]
     place: Path
-    tell: EventCallback
+    on_event: EventCallback
 
     @property
     def connects_itself(self) -> bool:
@@ -111,14 +111,14 @@ class Confiner:
         self._sandbox = sandbox
         self._shielding = Shielding(policy, sandbox, spill_dir)
 
-    async def prepare(self, tell: EventCallback) -> None:
+    async def prepare(self, on_event: EventCallback) -> None:
         """Let the mode `auto` count if a box holds; else tell once why it does not."""
         if self._policy.mode is not ApproveMode.AUTO:
             return
         problem = await self._sandbox.problem_of_auto()
         self._policy.has_sandbox = not problem
         if problem:
-            self._tell(tell, problem)
+            self._notify(on_event, problem)
 
     async def plan(self, command: Command) -> Plan:
         """How the call is to run.
@@ -132,7 +132,7 @@ class Confiner:
             return plan
         box = (await self._sandbox.find()).box
         if box is None:
-            await self._without_box(command.tell)
+            await self._without_box(command.on_event)
             return plan
         plan = replace(plan, rights=self._rights_by_rule(command), box=box)
         if verdict.decision is Decision.ASK and self._can_contain(plan, command):
@@ -149,14 +149,14 @@ class Confiner:
         hidden = self._secret_variables(os.environ) if plan.is_contained else frozenset[str]()
         return Confinement(plan.box, profile, hidden)
 
-    async def _without_box(self, tell: EventCallback) -> None:
+    async def _without_box(self, on_event: EventCallback) -> None:
         missing = await self._sandbox.missing()
         if self._sandbox.mode is SandboxMode.REQUIRED:
             raise ToolError(
                 f"not run: commands need a sandbox (tools.sandbox = required). {missing}"
             )
         if self._sandbox.mode is SandboxMode.AUTO:
-            self._tell(tell, f"{missing} Commands run without one.")
+            self._notify(on_event, f"{missing} Commands run without one.")
 
     def _rights_by_rule(self, command: Command) -> Rights:
         return Rights(
@@ -181,7 +181,7 @@ class Confiner:
     async def _contained(self, plan: Plan, command: Command) -> Plan:
         _, holds = await asyncio.to_thread(self._shielding.profile, command.place, plan.rights)
         if not holds:
-            self._tell(command.tell, TOO_LARGE)
+            self._notify(command.on_event, TOO_LARGE)
             return plan
         policy = self._policy.contained()
         verdict = policy.decide(command.tool, command.accesses)
@@ -198,9 +198,9 @@ class Confiner:
             if decide(TOOL, access).decision is not Decision.ALLOW
         )
 
-    def _tell(self, tell: EventCallback, text: str) -> None:
+    def _notify(self, on_event: EventCallback, text: str) -> None:
         if self._sandbox.is_new(text):
-            tell(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
+            on_event(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
 
 
 def refusal_note(refusal: Refusal, reason: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from shepherd.errors import PlaceError, ShepherdError, ToolError
-from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
+from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import (
     Access,
@@ -68,23 +68,26 @@ class ToolRunner:
         """See `CallRunner`."""
         return self.registry
 
-    def on_behalf_of(self, asker: str) -> "ToolRunner":
+    def on_behalf_of(self, caller: str) -> "ToolRunner":
         """A runner for a model that a tool asks: by the same rules, with the same person to ask.
 
         They are told who asks. It has none of the tools that ask models themselves.
         """
         nested = copy(self)
-        nested.registry = ToolRegistry(tool for tool in self.registry if not tool.asks_models)
-        nested.approver = NamingApprover(self.approver, asker)
+        nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
+        nested.approver = NamingApprover(self.approver, caller)
         return nested
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         try:
-            result = await self._run(call, limit, tell)
+            result = await self._run(call, limit, on_event)
             result = await disclosed(call, result, self.policy.mode, self.approver)
         except ToolError as error:
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
@@ -93,14 +96,16 @@ class ToolRunner:
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
         return await asyncio.to_thread(self._presentable, result, limit)
 
-    async def _run(self, call: ToolCall, limit: int, tell: EventCallback) -> ToolResult:
+    async def _run(self, call: ToolCall, limit: int, on_event: EventCallback) -> ToolResult:
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(f"unknown tool: {call.name}")
         arguments = _parse(tool, call)
-        await self._confiner.prepare(tell)
+        await self._confiner.prepare(on_event)
         denies = partial(self.policy.denies, tool.name)
-        context = replace(self.context, denies=denies, output_bytes=limit, tell=tell, runner=self)
+        context = replace(
+            self.context, denies=denies, output_bytes=limit, on_event=on_event, runner=self
+        )
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
         notes: list[str] = []
         authorize = partial(self._authorize, call, tool, notes)
@@ -189,7 +194,7 @@ class ToolRunner:
                 plan, answer = await self._opened(made, plan, result.refusal)
             except ToolError as error:
                 said = refusal_note(result.refusal, str(error))
-                made.context.tell(CallbackEvent.SYSTEM, said, Topic.NOTICE, "")
+                made.context.on_event(CallbackEvent.SYSTEM, said, Topic.NOTICE, "")
                 return replace(result, content=f"{result.content}{notes}\n[{said}]")
             notes += answer
 
@@ -281,7 +286,7 @@ class _Call:
     def command(self) -> Command:
         """The call as one that starts programs."""
         place = self.tool.start_directory(self.arguments, self.context)
-        return Command(self.tool.name, self.accesses, place, self.context.tell)
+        return Command(self.tool.name, self.accesses, place, self.context.on_event)
 
 
 def _parse(tool: AnyTool, call: ToolCall) -> Arguments:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -29,11 +29,14 @@ class ToolExecutor(Protocol):
     """Runs calls; never raises for a failed or refused call: the result says so."""
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         """The call's result; `output_bytes` caps its text below the executor's own limit.
 
-        `tell` takes what happens meanwhile: SYSTEM notices, and STATS of models that were asked.
+        `on_event` receives SYSTEM notices, and STATS of other models that the call used.
         """
         ...
 
@@ -126,7 +129,7 @@ class _Turn:
             generation = await self._generate_evicting()
         except InvalidRequestError:
             if not self.stats and self.session.messages[-1].images:
-                self.session.take_back()
+                self.session.pop_last()
             raise
         except asyncio.CancelledError:
             partial = self.stream.partial_message()
@@ -172,7 +175,7 @@ class _Turn:
             gone = await make_room(self.session, self.backend, full, failures)
         except ContextFullError:
             if not self.stats:
-                self.session.take_back()
+                self.session.pop_last()
             raise
         self._tell_evicted(gone)
 

@@ -36,7 +36,7 @@ class Office:
 
     async def ask(self, question: str, *, fresh: bool = False) -> ToolResult:
         call = ToolCall("call_1_0", "ask_fast", {"question": question, "fresh": fresh})
-        return await self.workshop.runner.run(call, tell=self.hear)
+        return await self.workshop.runner.run(call, on_event=self.hear)
 
     def hear(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         self.events.append((event, content, name))

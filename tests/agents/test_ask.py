@@ -79,7 +79,7 @@ async def test_what_needs_a_yes_is_asked_in_its_name(base: Path) -> None:
         await office.ask("write now")
     assert (office.workshop.root / "new.txt").read_text() == "x"
     requests = office.workshop.approver.requests
-    assert [r.asker for r in requests] == ["fast (gpt-5-mini)"] * 2
+    assert [r.caller for r in requests] == ["fast (gpt-5-mini)"] * 2
     assert all(r.call.id.startswith("fast (gpt-5-mini): ") for r in requests)
     await office.workshop.call("write_file", path="new.txt", content="y")
     assert len(requests) == 2, "the rule holds for both models"
@@ -226,7 +226,7 @@ async def test_a_provider_elsewhere_is_asked_as_the_network_is(base: Path) -> No
     for _ in range(2):
         assert (await office.ask("the question")).content == "hi"
     first, second = office.workshop.approver.requests
-    assert (first.asker, second.preview) == ("", "the question")
+    assert (first.caller, second.preview) == ("", "the question")
     assert [str(rule) for rule in second.session] == ["allow ask_fast api.openai.com"]
     (base / "ruled").mkdir()
     for rule, told in (("allow ask_fast *", "hi"), ("deny ask_* *", "Error: denied by rule")):

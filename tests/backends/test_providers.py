@@ -22,7 +22,7 @@ from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.providers import PROVIDER_TYPES, make_provider
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
-from shepherd.events import CallbackEvent, EventCallback, Topic, unheard
+from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply, Upstream
@@ -85,7 +85,7 @@ async def test_a_models_effort_in_this_process(tmp_path: Path) -> None:
         backend = await open_backend(settings(tmp_path, provider="mine"), providers=providers)
         for asking.thinking in (False, True):
             counts.append(await backend.count_session_tokens(asking))
-        handle = await backend.prefill_session(asking, unheard)
+        handle = await backend.prefill_session(asking, ignore_events)
         async with handle:
             assert handle.prompt_tokens == counts[-1]
         await backend.aclose()

@@ -22,7 +22,7 @@ from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ModelLoadError, UnreachableError
-from shepherd.events import EventCallback, unheard
+from shepherd.events import EventCallback, ignore_events
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.backends.openai_server import openai_server
@@ -157,7 +157,9 @@ async def test_a_backend_opens_at_the_first_question_and_closes_at_the_end(tmp_p
     conversation = build(tmp_path, opener, model__provider="work", model__fallback=True)
     backend = await conversation.backend()
     for _ in range(2):
-        await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
+        await run_turn(
+            conversation.session, "go", backend, conversation.tool_runner(), ignore_events
+        )
     work, fast = opener.backends
     assert (work.config.model.label, fast.config.model.label) == ("work", "fast")
     assert not fast.config.model.fallback, "nobody else may answer in its place"
@@ -177,7 +179,7 @@ async def test_a_backend_opens_at_the_first_question_and_closes_at_the_end(tmp_p
         "go",
         await conversation.backend(),
         conversation.tool_runner(),
-        unheard,
+        ignore_events,
     )
     await conversation.aclose()
     assert len(opener.backends) == 5
@@ -188,7 +190,7 @@ async def test_a_resumed_session_asks_anew(tmp_path: Path) -> None:
     conversation = build(tmp_path, model__provider="work")
     first = conversation.session.id
     backend = await conversation.backend()
-    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
+    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), ignore_events)
     await conversation.aclose()
     again = build(tmp_path, model__provider="work")
     again.resume(first)
@@ -222,7 +224,7 @@ async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
         "work",
         ["ask_fast", "ask_my_box"],
     )
-    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), unheard)
+    await run_turn(conversation.session, "go", backend, conversation.tool_runner(), ignore_events)
     assert first.offered == ["ask_fast", "ask_my_box"]
     assert second.offered == ["ask_my_box", "ask_work"], "before it was asked anything"
     assert (conversation.slot.provider, conversation.slot.model_name) == ("fast", "fast")

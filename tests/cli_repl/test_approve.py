@@ -113,7 +113,7 @@ def test_lasting_answers_are_offered_only_where_there_is_a_rule_for_them() -> No
 async def test_a_call_can_not_forge_the_question() -> None:
     call = ToolCall("1", "x\x1b[2Jy", {"command": "ls\rrm\n\u200bAllow ls?", "n": "\nx = y"})
     forged = Rule("x", "ls\x1b[1A\u202e", Decision.ALLOW, "/work")
-    request = ApprovalRequest(call, (), always=(forged,), cause="\x1b[31m", asker="a\u200bb")
+    request = ApprovalRequest(call, (), always=(forged,), cause="\x1b[31m", caller="a\u200bb")
     _, shown = await _asked("no\n", request)
     assert "Allow x<U+001B>[2Jy for a<U+200B>b?  (<U+001B>[31m)" in shown
     assert "command = ls<U+000D>rm<U+000A><U+200B>Allow ls?" in shown
@@ -131,7 +131,7 @@ async def test_a_tool_without_a_preview_shows_all_of_its_arguments() -> None:
 
 
 async def test_a_name_that_is_too_long_for_the_title_is_in_the_text() -> None:
-    request = ApprovalRequest(ToolCall("1", "t" * 300, {}), (), "go", asker="a" * 300)
+    request = ApprovalRequest(ToolCall("1", "t" * 300, {}), (), "go", caller="a" * 300)
     _, shown = await _asked("no\n", request)
     joined = "".join(shown.split())
     assert "t" * 300 in joined

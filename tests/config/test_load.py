@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from shepherd.config.fields import all_fields
-from shepherd.config.layers import LARGEST_FILE, MAX_PROBLEMS
+from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
 from shepherd.config.settings import Config, LayerName
 from shepherd.errors import ConfigError
 from tests.config.places import Places
@@ -154,7 +154,7 @@ def test_of_very_many_problems_some_are_told(places: Places) -> None:
 
 
 def test_a_file_that_is_no_settings_file_is_not_read(places: Places) -> None:
-    places.project_file.write_text("#" * (LARGEST_FILE + 1))
+    places.project_file.write_text("#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="too large for settings"):
         places.load()
 

@@ -123,7 +123,7 @@ async def test_only_what_has_words_and_was_said_is_kept(path: Path) -> None:
         session.add(Message.assistant("", "only thoughts"))
         session.evict([range(1)])
         session.add(Message.user("too long"))
-        assert session.take_back() == Message.user("too long")
+        assert session.pop_last() == Message.user("too long")
         assert (session.messages, session.times, session.ledger.counts) == ([], [], [])
         assert (await memory.counts()).messages == 0
 

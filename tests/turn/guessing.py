@@ -9,7 +9,7 @@ from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.overflow import Overflow, parse_overflow
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, unheard
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -131,7 +131,10 @@ class Reader:
     size: int
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         size = self.size if output_bytes is None else min(self.size, output_bytes)
         return ToolResult(("line of the file\n" * (size // 17 + 1))[:size])

@@ -1,7 +1,7 @@
 """A call that was not understood: the model is told and tries again."""
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.messages import Message, Role, ToolCall, ToolSpec, message_from_json, message_to_json
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -32,7 +32,10 @@ class Tools:
     """Gives every call the same result."""
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         return ToolResult("result")
 

@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, unheard
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -56,7 +56,10 @@ class Tools:
     output_bytes: int | None = None
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         self.ran.append(call)
         self.output_bytes = output_bytes

@@ -45,7 +45,7 @@ class Files:
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback | None = None
+        self, call: ToolCall, output_bytes: int | None = None, on_event: EventCallback | None = None
     ) -> ToolResult:
         self.calls.append(call)
         return ToolResult("notes.txt\nmain.py")

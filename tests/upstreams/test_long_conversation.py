@@ -50,7 +50,7 @@ class Reader:
     """Gives files of many sizes, in letters, signs and other scripts."""
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback | None = None
+        self, call: ToolCall, output_bytes: int | None = None, on_event: EventCallback | None = None
     ) -> ToolResult:
         _, number, part = str(call.arguments["path"]).split("-")
         line = ("if (a[i] != 0x7f) {", "Köln liegt am Rhein. ", "日本語の行 ")[int(number) % 3]

@@ -15,7 +15,7 @@ from shepherd.backends.output import StopMatcher
 from shepherd.backends.tensorrt.seam import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import ToolSpec
 from shepherd.sampling import Sampling
 
@@ -110,7 +110,7 @@ class Generating:
         if chances is not None and place < len(chances):
             known = chances[place]
         best = sorted(known.items(), key=lambda item: item[1], reverse=True)[: self._top]
-        top = tuple(Chance(self._vocab.piece(number), chance) for number, chance in best)
+        top = tuple(TokenProbability(self._vocab.piece(number), chance) for number, chance in best)
         return [Text(text, TokenLogprob(piece, known.get(token, 0.0), top))]
 
     def _last(self, reason: FinishReason) -> list[Update]:

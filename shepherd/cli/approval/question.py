@@ -88,12 +88,12 @@ class Question:
 
 def approval_question(request: ApprovalRequest) -> Question:
     """The question of a request; nothing of it is cut without being in the text in full."""
-    asker = f" for {_short(request.asker)}" if request.asker else ""
+    caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
     rules = [Entry(answer, tuple(map(_rule_text, found))) for answer, found in lasting if found]
     return Question(
-        title=f"Allow {_short(request.call.name)}{asker}?{sandbox}",
+        title=f"Allow {_short(request.call.name)}{caller}?{sandbox}",
         cause=_short(request.cause),
         lines=(*_lines(request),),
         entries=(Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL)),
@@ -120,7 +120,7 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
     """What the preview does not tell."""
     named = {
         "tool": request.call.name,
-        "asked by": request.asker,
+        "asked by": request.caller,
         "because of": request.cause,
         "sandbox": request.sandbox,
     }

@@ -214,7 +214,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
         session=_rules(data["session"]),
         always=_rules(data["always"]),
         cause=str(data["cause"]),
-        asker=str(data.get("asker", "")),
+        caller=str(data.get("asker", "")),
         sandbox=str(data.get("sandbox", "")),
     )
 

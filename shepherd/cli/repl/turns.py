@@ -9,7 +9,7 @@ from shepherd.cli.render.status import Status
 from shepherd.cli.terminal.attachments import Attached, attach_files, described, mentioned_paths
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
-from shepherd.events import EventCallback, unheard
+from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.builtin import default_registry
@@ -31,11 +31,14 @@ class ShownExecutor:
     renderer: Renderer
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         """The call's result."""
         self.renderer.tool_started(call)
-        result = await self.inner.run(call, output_bytes, tell)
+        result = await self.inner.run(call, output_bytes, on_event)
         self.renderer.tool_finished(call, result)
         return result
 

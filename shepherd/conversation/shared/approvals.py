@@ -41,7 +41,7 @@ class PendingApproval:
             "preview": self.asked.preview,
             "accesses": [_access_to_json(access) for access in self.asked.accesses],
             "cause": self.asked.cause,
-            "asker": self.asked.asker,
+            "asker": self.asked.caller,
             "sandbox": self.asked.sandbox,
             "session": [_rule_to_json(rule) for rule in self.asked.session],
             "always": [_rule_to_json(rule) for rule in self.asked.always],

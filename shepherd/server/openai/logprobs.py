@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 
 _IMPOSSIBLE = -9999.0
@@ -18,7 +18,7 @@ def _token(token: TokenLogprob) -> JsonObject:
     return _chance(token) | {"top_logprobs": [_chance(chance) for chance in token.top]}
 
 
-def _chance(chance: Chance) -> JsonObject:
+def _chance(chance: TokenProbability) -> JsonObject:
     return {
         "token": chance.text,
         "logprob": max(chance.logprob, _IMPOSSIBLE),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shepherd.errors import ImageError, ToolError
-from shepherd.images import MOST_BYTES, Image, read_image
+from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
 from shepherd.tools.base import ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
@@ -23,7 +23,7 @@ class ReadImage(ReadFile):
 
 def _read(files: FileAccess, path: Path, shown: str) -> Image:
     with file_errors(shown), files.open(path) as file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(MAX_IMAGE_BYTES + 1)
     try:
         return read_image(data, shown)
     except ImageError as error:

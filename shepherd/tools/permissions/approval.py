@@ -41,7 +41,7 @@ class ApprovalRequest:
 
     `preview` is a diff or the command. `session` and `always` are exactly the rules that these
     answers would add; where they are empty the answer counts for this call only. `cause` is the
-    rule or the reason because of which it asks. `asker` names the model whose call it is, where
+    rule or the reason because of which it asks. `caller` names the model whose call it is, where
     that is not the one that the user talks to. `sandbox` is what the user must know about the
     sandbox: what it refused and what a yes opens, or that the call runs outside; "" if nothing.
     """
@@ -52,7 +52,7 @@ class ApprovalRequest:
     session: tuple[Rule, ...] = ()
     always: tuple[Rule, ...] = ()
     cause: str = ""
-    asker: str = ""
+    caller: str = ""
     sandbox: str = ""
 
     def rules_for(self, choice: Choice) -> tuple[Rule, ...]:
@@ -77,14 +77,14 @@ class DenyingApprover:
 class NamingApprover:
     """Asks `inner` about the calls of a model that another one asked, in its name."""
 
-    def __init__(self, inner: Approver, asker: str) -> None:
+    def __init__(self, inner: Approver, caller: str) -> None:
         self._inner = inner
-        self._asker = asker
+        self._caller = caller
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """What `inner` answers; the call gets an id that none of the other model's has."""
-        call = replace(request.call, id=f"{self._asker}: {request.call.id}")
-        return await self._inner.ask(replace(request, call=call, asker=self._asker))
+        call = replace(request.call, id=f"{self._caller}: {request.call.id}")
+        return await self._inner.ask(replace(request, call=call, caller=self._caller))
 
 
 class ScriptedApprover:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from shepherd.backends.base import Backend
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, unheard
+from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -25,7 +25,10 @@ class Files:
     ran: list[ToolCall] = field(default_factory=list[ToolCall])
 
     async def run(
-        self, call: ToolCall, output_bytes: int | None = None, tell: EventCallback = unheard
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
     ) -> ToolResult:
         self.ran.append(call)
         return ToolResult(f"It says {call.arguments['path']}.")

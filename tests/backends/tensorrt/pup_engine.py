@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.prefilled import Request as LlamaRequest
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.tensorrt.seam import Step, TokenRequest, TokenStream
-from shepherd.events import unheard
+from shepherd.events import ignore_events
 from shepherd.models import builtin_model
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 from tests.backends.llamacpp.support import settings
@@ -70,7 +70,7 @@ class PupStream:
     async def steps(self) -> AsyncGenerator[Step]:
         sent = 0
         try:
-            await self._handle.wait(unheard)
+            await self._handle.wait(ignore_events)
             self._handle.start(self._limit)
             finish = ""
             while not finish:

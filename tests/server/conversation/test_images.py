@@ -6,7 +6,7 @@ import pytest
 
 from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.errors import InvalidRequestError
-from shepherd.images import MOST_BYTES, Image
+from shepherd.images import MAX_IMAGE_BYTES, Image
 from tests.pictures import picture, png
 from tests.server.conversation.harness import serving, until
 
@@ -38,7 +38,7 @@ async def test_what_is_no_image_and_who_can_not_see_are_400s(work: Path) -> None
 async def test_an_image_larger_than_a_request_is_told_with_the_setting(work: Path) -> None:
     """The largest image that is one, to a server of default settings."""
     data = png()
-    largest = Image("image/png", data + bytes(MOST_BYTES - len(data)), "photo.png")
+    largest = Image("image/png", data + bytes(MAX_IMAGE_BYTES - len(data)), "photo.png")
     async with serving("text: Never.\n", work) as served:
         async with SharedSessionClient(served.url) as client:
             with pytest.raises(InvalidRequestError, match=r"16,777,216 bytes.*max_body_bytes"):

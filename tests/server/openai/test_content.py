@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.images import MOST_IMAGES
+from shepherd.images import MAX_IMAGES
 from shepherd.server.openai.content import Content, content_of
 from tests.pictures import picture
 
@@ -47,7 +47,7 @@ def test_images_come_as_data_urls(part: object) -> None:
         ([{"type": "image_url", "image_url": "data:image/png,abc"}], "must be in base64"),
         ([{"type": "image_url", "image_url": "data:image/png;base64,%"}], "no valid base64"),
         ([{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}], "convert it"),
-        ([{"type": "image_url", "image_url": URL}] * (MOST_IMAGES + 1), "too many"),
+        ([{"type": "image_url", "image_url": URL}] * (MAX_IMAGES + 1), "too many"),
         ([{"type": "input_audio"}], "text and images only"),
         ([{"type": ["text"]}], "not supported"),
         ([{"text": "typeless"}], "not supported"),

@@ -41,7 +41,7 @@ class Commands:
 
     async def result(self, command: str, **arguments: Any) -> ToolResult:
         call = ToolCall("call_1", "execute_command", {"command": command, **arguments})
-        return await self.workshop.runner.run(call, tell=self._tell)
+        return await self.workshop.runner.run(call, on_event=self._tell)
 
     async def run(self, command: str, **arguments: Any) -> str:
         return (await self.result(command, **arguments)).content

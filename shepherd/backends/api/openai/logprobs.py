@@ -3,7 +3,7 @@
 from typing import cast
 
 from shepherd.backends.api.coerce import as_objects, as_text
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 
 
@@ -15,7 +15,8 @@ def token_logprobs(logprobs: JsonObject) -> tuple[TokenLogprob, ...]:
 def token_logprob(item: JsonObject) -> TokenLogprob:
     """One token with its alternatives."""
     top = tuple(
-        Chance(_piece(other), _probability(other)) for other in as_objects(item.get("top_logprobs"))
+        TokenProbability(_piece(other), _probability(other))
+        for other in as_objects(item.get("top_logprobs"))
     )
     return TokenLogprob(_piece(item), _probability(item), top)
 

@@ -6,7 +6,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import Candidates
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 
 
 class LogprobMeter:
@@ -34,7 +34,9 @@ class LogprobMeter:
         _, best_logit, share = best[0]
         total = best_logit - math.log(share)
         piece = self._vocab.piece
-        top = tuple(Chance(piece(t), value - total) for t, value, _ in best[: self._alternatives])
+        top = tuple(
+            TokenProbability(piece(t), value - total) for t, value, _ in best[: self._alternatives]
+        )
         return TokenLogprob(piece(token), logit - total, top)
 
     def clone(self) -> "LogprobMeter":

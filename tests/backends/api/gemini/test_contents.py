@@ -10,7 +10,7 @@ from shepherd.backends.api.gemini.adapter import GeminiWire
 from shepherd.backends.api.gemini.contents import SKIP_SIGNATURE
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
-from shepherd.events import unheard
+from shepherd.events import ignore_events
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session
 from tests.backends.api.conversations import conversations, texts
@@ -112,7 +112,7 @@ def test_signatures_go_back_with_their_parts_whatever_is_printed(
     parts: list[JsonObject] = [{"text": "<think>Hm.</think>\n```py\n1\n```\n<tool_call>{}"}]
     parts += [{"text": text} | ({"thoughtSignature": "c2ln"} if s else {}) for text, s in told]
     wire = GeminiWire()
-    answer, decoder = Answer(wire, Session(), unheard), wire.decoder()
+    answer, decoder = Answer(wire, Session(), ignore_events), wire.decoder()
     for part in parts:
         answer.take(decoder.feed("", {"candidates": [{"content": {"parts": [part]}}]}))
     answer.take(decoder.feed("", {"candidates": [{"finishReason": "STOP"}]}))

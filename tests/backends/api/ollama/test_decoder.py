@@ -18,7 +18,7 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.events import FinishReason
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from tests.backends.api.ollama.official import line
 
@@ -36,7 +36,7 @@ def test_cached_tokens_and_log_probabilities() -> None:
         line(done=True, prompt_eval_count=40, prompt_eval_cached_count=32, eval_count=1),
     )
     assert deltas[:2] == [
-        TextDelta("Hi", (TokenLogprob(b"Hi", -0.5, (Chance(b"Yo", -1.5),)),)),
+        TextDelta("Hi", (TokenLogprob(b"Hi", -0.5, (TokenProbability(b"Yo", -1.5),)),)),
         UsageDelta(40, 32, 1),
     ]
 

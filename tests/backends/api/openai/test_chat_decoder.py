@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shepherd.backends.api.adapter import StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED, ChatDecoder
 from shepherd.events import FinishReason
-from shepherd.logprobs import Chance, TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from tests.backends.api.openai.answers import Told, told
 from tests.backends.api.openai.official import chunk, completion, fed, said
@@ -287,7 +287,7 @@ def test_log_probabilities_come_with_their_text() -> None:
     top = {"token": "b", "logprob": -2.0, "bytes": None}
     token = {"token": "ö", "logprob": -0.5, "bytes": [195, 182], "top_logprobs": [top]}
     choice = {"delta": {"content": "ö"}, "logprobs": {"content": [token], "refusal": None}}
-    told_of = TokenLogprob("ö".encode(), -0.5, (Chance(b"b", -2.0),))
+    told_of = TokenLogprob("ö".encode(), -0.5, (TokenProbability(b"b", -2.0),))
     assert fed(ChatDecoder(), chunk(choice)) == [TextDelta("ö", (told_of,))]
 
 
