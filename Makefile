@@ -7,9 +7,10 @@ export UV_NATIVE_TLS ?= true
 # a worker for each core that has memory enough; who is through takes over what others have left
 PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
-QUICK := $(wildcard tests/agents tests/config tests/memory tests/turn tests/test_[eim]*.py \
-	tests/test_transcript*.py tests/backends/inprocess tests/backends/output \
-	tests/tools/permissions tests/tools/shell/test_[acgilmnopqrsuvwx]*.py)
+QUICK := tests/agents tests/config tests/memory tests/turn tests/backends/inprocess \
+	tests/backends/output tests/tools/permissions \
+	$(filter-out %_differential.py %_execute.py,$(wildcard tests/tools/shell/test_*.py)) \
+	$(filter-out %_readme.py %_package.py %_reference.py,$(wildcard tests/test_*.py))
 
 .PHONY: help chat serve test quick search soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in IMPURE or (event == "import" and arguments[0] == "llama_cpp"):
-        raise AssertionError(f"{event} in a quick test: name its file in the Makefile's SLOW")
+        raise AssertionError(f"{event} in a quick test: take its file out of the Makefile's QUICK")
 
 
 @pytest.hookimpl(optionalhook=True)
