@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from shepherd import __version__
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.errors import ShepherdError
+from shepherd.version import __version__
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 

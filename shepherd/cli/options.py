@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from shepherd import __version__
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.doctor import doctor
@@ -23,6 +22,7 @@ from shepherd.config.layers import flag_layer
 from shepherd.config.sections import ApproveMode, AuthMode, SandboxMode
 from shepherd.conversation.model_choice import model_from_user
 from shepherd.errors import ConfigError
+from shepherd.version import __version__
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
 HELP = """An agent in your terminal, with its own model; the same stack as an HTTP server.

@@ -8,7 +8,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from shepherd import __version__
 from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
@@ -28,6 +27,7 @@ from shepherd.server.routes.tools import tools_router
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.routes import cli_router
 from shepherd.tools.runner import ToolRunner
+from shepherd.version import __version__
 
 
 def create_app(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shepherd import __version__
 from shepherd.backends.local import SCRIPT_PREFIX
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
@@ -22,6 +21,7 @@ from shepherd.errors import ConfigError, ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.tools.sandbox.boxes.find import find_box
+from shepherd.version import __version__
 
 
 class State(StrEnum):

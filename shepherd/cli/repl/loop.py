@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.text import Text
 
-from shepherd import __version__
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions, do_nothing
@@ -20,6 +19,7 @@ from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError
+from shepherd.version import __version__
 
 FRAME_SECONDS = 0.125
 

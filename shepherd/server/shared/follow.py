@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 
-from shepherd import __version__
 from shepherd.conversation.shared.log import Update, UpdateLog, frame
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.server.sse import Frames
+from shepherd.version import __version__
 
 BATCH = 64
 """How many updates are sent in one go to a watcher that lags behind."""

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from shepherd import __version__
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.errors import (
     AccessError,
@@ -17,6 +16,7 @@ from shepherd.errors import (
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling
+from shepherd.version import __version__
 from tests.backends.api.plain_wire import LinesWire
 from tests.backends.api.support import LIST, Events, FakeTime, asking, backend_at
 from tests.backends.api.upstream import Reply, Upstream

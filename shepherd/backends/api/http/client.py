@@ -11,7 +11,6 @@ from urllib.request import getproxies
 
 import httpx
 
-from shepherd import __version__
 from shepherd.backends.api.adapter import Wire, WireRequest
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import Asked, no_api, refused, unreachable
@@ -20,6 +19,7 @@ from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
 from shepherd.backends.api.stream.quick_json import write
 from shepherd.messages import JsonObject
+from shepherd.version import __version__
 
 T = TypeVar("T")
 
