@@ -59,9 +59,9 @@ def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
 
 def _tell(problem: object) -> None:
     """The message on stderr; names in it may come from files that others wrote."""
-    from shepherd.cli.terminal.sanitize import clean
+    from shepherd.cli.terminal.sanitize import sanitize
 
-    sys.stderr.write(f"shepherd: {clean(str(problem))}\n")
+    sys.stderr.write(f"shepherd: {sanitize(str(problem))}\n")
 
 
 def _in_words(error: OSError) -> str:

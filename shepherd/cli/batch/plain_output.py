@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from shepherd.cli.terminal.sanitize import clean, clean_chunk, one_line
+from shepherd.cli.terminal.sanitize import sanitize, sanitize_chunk, one_line
 from shepherd.events import CallbackEvent, FinishReason, Topic
 
 CUT = "The answer was cut: it reached the limit of tokens."
@@ -69,14 +69,14 @@ class PlainOutput:
         if self.live:
             self._out.end_line()
         self._err.end_line()
-        self._err.write(f"{clean(text)}\n")
+        self._err.write(f"{sanitize(text)}\n")
 
     def _show(self, event: CallbackEvent, content: str, name: str) -> None:
         match event:
             case CallbackEvent.CONTENT | CallbackEvent.CODEBLOCK:
                 self._answer(content)
             case CallbackEvent.THINKING:
-                self._err.write(clean_chunk(content))
+                self._err.write(sanitize_chunk(content))
             case CallbackEvent.STOP:
                 self._release(self._err if content == FinishReason.TOOL_CALLS else self._out)
                 if content == FinishReason.LENGTH:
@@ -95,7 +95,7 @@ class PlainOutput:
     def _answer(self, text: str) -> None:
         if self.live:
             self._err.end_line()
-            self._out.write(clean_chunk(text))
+            self._out.write(sanitize_chunk(text))
         else:
             self._held.append(text)
 
@@ -104,4 +104,4 @@ class PlainOutput:
         self._held.clear()
         if text:
             self._err.end_line()
-        stream.write(clean(text) if stream is self._err else text)
+        stream.write(sanitize(text) if stream is self._err else text)

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
@@ -105,7 +105,7 @@ def _load(context: typer.Context) -> Config:
 
 def _tell_problems(problems: str) -> None:
     if problems:
-        sys.stderr.write(f"shepherd: done, but the file has other problems:\n{clean(problems)}\n")
+        sys.stderr.write(f"shepherd: done, but the file has other problems:\n{sanitize(problems)}\n")
 
 
 def _known(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 
 if TYPE_CHECKING:
     from shepherd.cli.commands.checks import Check
@@ -42,6 +42,6 @@ def doctor(
 
 def _lines(check: "Check") -> str:
     """`sandbox      ok      bubblewrap`, and below it what helps."""
-    texts = [*clean(check.text).splitlines(), *(f"→ {clean(a)}" for a in check.advice)]
+    texts = [*sanitize(check.text).splitlines(), *(f"→ {sanitize(a)}" for a in check.advice)]
     head = f"{check.name:<{_WIDTH}} {check.state.value:<7} "
     return ("\n" + " " * len(head)).join([head + texts[0], *texts[1:]])

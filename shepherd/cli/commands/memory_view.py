@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shepherd.cli.terminal.sanitize import clean, one_line
+from shepherd.cli.terminal.sanitize import sanitize, one_line
 from shepherd.memory import Counts, Fact, Memory
 from shepherd.memory.search import search_facts
 from shepherd.tools.memory.search import NO_MATCHES, fact_line, message_line
@@ -18,7 +18,7 @@ async def hit_lines(memory: Memory, query: str, project: str) -> list[str]:
     messages = await memory.search(query, project, SHOWN_HITS)
     facts = search_facts(await memory.facts(project), query, SHOWN_HITS)
     lines = [*map(fact_line, facts), *map(message_line, messages)]
-    return [clean(line) for line in lines] or [NO_MATCHES]
+    return [sanitize(line) for line in lines] or [NO_MATCHES]
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.sanitize import clean, one_line
+from shepherd.cli.terminal.sanitize import sanitize, one_line
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
 from shepherd.tools.text import counted
@@ -40,7 +40,7 @@ def show_session(id: Id) -> None:
     saved = _store().read(_given(id))
     for warning in saved.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
-    typer.echo(f"{saved.id}  {saved.model}  {clean(saved.header.cwd)}")
+    typer.echo(f"{saved.id}  {saved.model}  {sanitize(saved.header.cwd)}")
     for message in saved.messages:
         typer.echo(_as_text(message))
 
@@ -69,5 +69,5 @@ def _as_text(message: Message) -> str:
         return f"  {one_line(message.plain_text, LINE_WIDTH)}"
     sign = "> " if message.role is Role.USER and not message.is_hint else ""
     said = message.plain_text
-    text = f"\n{sign}{clean(said)}" if said else ""
+    text = f"\n{sign}{sanitize(said)}" if said else ""
     return "\n".join([part for part in (text, *calls) if part])

@@ -11,7 +11,7 @@ from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
@@ -23,7 +23,7 @@ STOP_HINT = "Esc stops"
 class Renderer:
     """An event callback that shows everything; `show_thinking` False hides the reasoning.
 
-    Text comes in through `clean`: nothing that a model or a tool says can steer the terminal.
+    Text comes in through `sanitize`: nothing that a model or a tool says can steer the terminal.
     """
 
     def __init__(self, surface: Surface, status: Status, code_theme: str) -> None:
@@ -63,7 +63,7 @@ class Renderer:
         """Show what the user sent, where they don't see it anyway."""
         if self._surface.echoes:
             return
-        lines = clean(text).split("\n")
+        lines = sanitize(text).split("\n")
         sign = Text(f"{self._glyphs.user} ", style="user")
         shown = Text("\n  ").join([sign + Text(lines[0], style="bold"), *map(Text, lines[1:])])
         self._surface.show(BLANK_LINE, Piece(shown))
@@ -71,17 +71,17 @@ class Renderer:
     def notice(self, text: str, style: str = "quiet") -> None:
         """Show a line about what happened."""
         self.settle()
-        self._surface.show(Piece(Text(f"  {clean(text)}", style=style)))
+        self._surface.show(Piece(Text(f"  {sanitize(text)}", style=style)))
 
     def error(self, text: str) -> None:
         """Show an error."""
         self.settle()
-        self._surface.show(BLANK_LINE, Piece(Text(f"Error: {clean(text)}", style="bad")))
+        self._surface.show(BLANK_LINE, Piece(Text(f"Error: {sanitize(text)}", style="bad")))
 
     def tool_started(self, call: ToolCall) -> None:
         """A call begins."""
         self._show_call(call)
-        self.activity.start(f"running {clean(call.name)}")
+        self.activity.start(f"running {sanitize(call.name)}")
         self._surface.refresh()
 
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:

@@ -6,7 +6,7 @@ from rich.text import Text
 from shepherd.cli.render.blocks import BlockPainter
 from shepherd.cli.render.markdown_stream import Block, MarkdownStream
 from shepherd.cli.terminal.paint import INDENT, Piece
-from shepherd.cli.terminal.sanitize import clean_chunk
+from shepherd.cli.terminal.sanitize import sanitize_chunk
 
 MAX_LIVE = 8000
 """Characters of unfinished text that are drawn; of more only the end."""
@@ -26,7 +26,7 @@ class AnswerView:
 
     def feed(self, text: str) -> list[Piece]:
         """Take text; give what is finished."""
-        return self._pieces(self._stream.feed(clean_chunk(text)))
+        return self._pieces(self._stream.feed(sanitize_chunk(text)))
 
     def finish(self) -> list[Piece]:
         """Give the rest; the next text is a new one."""
@@ -58,7 +58,7 @@ class ThinkingView:
 
     def feed(self, text: str) -> list[Piece]:
         """Take text; give its finished lines."""
-        text = clean_chunk(text)
+        text = sanitize_chunk(text)
         if not self.characters:
             text = text.lstrip("\n")
         self.characters += len(text)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from shepherd.cli.approval.document import Line, text_lines
 from shepherd.cli.terminal.paint import Glyphs, Piece
-from shepherd.cli.terminal.sanitize import clean, one_line, revealed_line
+from shepherd.cli.terminal.sanitize import sanitize, one_line, revealed_line
 from shepherd.messages import JsonObject, ToolCall
 
 MAX_ARGUMENT = 200
@@ -51,7 +51,7 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
     """`└ 12 lines`, or the first lines of what the call gave."""
     if content.startswith("Error: "):
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
-    lines = clean(content).rstrip("\n").split("\n")
+    lines = sanitize(content).rstrip("\n").split("\n")
     unit = _UNITS.get(call.name)
     if unit and not content.startswith("("):
         return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]

@@ -14,7 +14,7 @@ from shepherd.cli.repl.commands.base import CommandTable, parse_command
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
 from shepherd.cli.terminal.paint import Piece
-from shepherd.cli.terminal.read_key import without_keys
+from shepherd.cli.terminal.read_key import redact
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
@@ -108,7 +108,7 @@ class TerminalLoop:
             if command is None:
                 await self._answer(text)
             else:
-                self.renderer.user(without_keys(text))
+                self.renderer.user(redact(text))
                 await self._run_command(*command)
         except ShepherdError as error:
             self.renderer.error(str(error))
@@ -147,7 +147,7 @@ class TerminalLoop:
 
     def _live(self) -> Sequence[Piece]:
         waiting = [
-            Piece(Text(f"  waiting: {one_line(without_keys(text), 60)}", style="quiet"))
+            Piece(Text(f"  waiting: {one_line(redact(text), 60)}", style="quiet"))
             for text in self._queue.waiting
         ]
         return [*self.renderer.live(), *waiting]

@@ -13,7 +13,7 @@ from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.terminal.paint import Painter, Piece
-from shepherd.cli.terminal.read_key import without_keys
+from shepherd.cli.terminal.read_key import redact
 
 WIDTH = 100
 
@@ -72,7 +72,7 @@ class PlainSurface:
 
     def restore(self, text: str) -> None:
         """Say what was not sent."""
-        lines = "\n".join(without_keys(line) for line in text.split("\n"))
+        lines = "\n".join(redact(line) for line in text.split("\n"))
         self.write(f"(not sent: {lines})\n")
 
     def submit(self, line: str) -> None:

@@ -15,7 +15,7 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
-from shepherd.cli.terminal.read_key import without_keys
+from shepherd.cli.terminal.read_key import redact
 from shepherd.tools.files.atomic import write_atomic
 
 MAX_ROWS = 10
@@ -98,7 +98,7 @@ class Prompt:
     def take(self) -> str:
         """The text, which then is in the history, but for keys, and no longer here."""
         text = self.buffer.text
-        kept = without_keys(text)
+        kept = redact(text)
         if kept != text:
             self.buffer.text = kept
         self.buffer.reset(append_to_history=bool(text.strip()))

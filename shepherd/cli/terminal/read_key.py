@@ -32,7 +32,7 @@ _PLACE = re.compile(r"-|none|file|keyring|env:\w*")
 HIDDEN = "…"
 
 
-def without_keys(text: str) -> str:
+def redact(text: str) -> str:
     """A command without the keys and values of headers in it, such that it asks for the keys.
 
     Whatever is no command stays as it is.

@@ -13,7 +13,7 @@ _UNSAFE = re.compile(
 _SPACE = re.compile(r"[ \t\n]+")
 
 
-def clean(text: str) -> str:
+def sanitize(text: str) -> str:
     r"""`text` with everything that could steer a terminal spelled out, ESC as `\x1b`.
 
     Newlines and tabs stay; CR LF becomes a newline.
@@ -21,14 +21,14 @@ def clean(text: str) -> str:
     return _UNSAFE.sub(_spelled, text.replace("\r\n", "\n"))
 
 
-def clean_chunk(text: str) -> str:
-    """As `clean`, for a piece of a stream: a carriage return is dropped, whatever follows it."""
+def sanitize_chunk(text: str) -> str:
+    """As `sanitize`, for a piece of a stream: a carriage return is dropped, whatever follows it."""
     return _UNSAFE.sub(_spelled, text.replace("\r", ""))
 
 
 def one_line(text: str, width: int) -> str:
     """`text` cleaned, on one line, cut to `width` characters."""
-    line = " ".join(clean(text).split())
+    line = " ".join(sanitize(text).split())
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 

@@ -16,7 +16,7 @@ from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import HERE, adding_command, ollama_url
 from shepherd.cli.commands.models.text import PullBars, say_rows, say_table, size_text, tell
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, make_provider
 
@@ -94,7 +94,7 @@ class OllamaModels:
         """Let the server fetch a model, and show how far it is."""
         with PullBars() as bars:
             self._asked(lambda manager: _pulled(manager, model, bars))
-        typer.echo(clean(model))
+        typer.echo(sanitize(model))
         if is_stored(self._name, self._book):
             tell(f"`shepherd --provider {self._name}/{model}` talks to it.")
         else:

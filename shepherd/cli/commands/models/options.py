@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from shepherd.cli.commands.models.text import file_line, memory_text, say_rows, size_text, tell
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
@@ -51,7 +51,7 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
             text = file_line(summarise(path))
         except ModelLoadError as error:
             text = str(error)
-        typer.echo(clean(f"{name:<{width}}  {text}"))
+        typer.echo(sanitize(f"{name:<{width}}  {text}"))
     if not files:
         tell(f"No models in {directory} yet; {HOW_TO_GET}.")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.native.summary import ModelSummary
@@ -58,7 +58,7 @@ def say_rows(rows: Mapping[str, str]) -> None:
     """Names and texts on stdout; what is empty is left out."""
     for key, text in rows.items():
         if text:
-            typer.echo(clean(f"{key:<13} {text}"))
+            typer.echo(sanitize(f"{key:<13} {text}"))
 
 
 def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
@@ -69,12 +69,12 @@ def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
             f"{text:>{width}}" if place == right else f"{text:<{width}}"
             for place, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
-        typer.echo(clean("  ".join(cells).rstrip()))
+        typer.echo(sanitize("  ".join(cells).rstrip()))
 
 
 def tell(text: str) -> None:
     """A line on stderr."""
-    sys.stderr.write(f"{clean(text)}\n")
+    sys.stderr.write(f"{sanitize(text)}\n")
 
 
 def _fits(found: "ModelSummary", context: int) -> str:
@@ -128,7 +128,7 @@ class PullBars:
         from huggingface_hub.utils import tqdm  # the bars of other pulls
 
         self._bar = tqdm(
-            desc=clean(step.status),
+            desc=sanitize(step.status),
             total=step.total,
             initial=step.completed,
             unit="B",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shepherd.cli.commands.providers.change import changed, checked, with_key
-from shepherd.cli.commands.providers.console import Talk, ask_key
+from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.read_key import STDIN
@@ -21,7 +21,7 @@ KEY = "api_key"
 
 
 async def add_provider(
-    talk: Talk,
+    console: Console,
     name: str,
     values: Mapping[str, object],
     key: str | None,
@@ -30,54 +30,54 @@ async def add_provider(
     use: bool,
 ) -> int:
     """Store a provider, and its key apart from it; "-" as `key` is asked for."""
-    book = talk.book
+    book = console.book
     if name in [p.name for p in book.store.all()]:
         raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
     place = "keyring" if keyring else "file"
     added = checked(name, values)
-    given = await _given_key(talk, added, key, stored=keyring)
+    given = await _given_key(console, added, key, stored=keyring)
     if given:
         await asyncio.to_thread(book.secrets.store, name, given, place)
         added = checked(name, {**values, KEY: place})
     book.store.save(added)
-    _tell(talk, f"Provider {name} is added.", await _key_advice(added, book))
-    await talk.after_change(name)
+    _tell(console, f"Provider {name} is added.", await _key_advice(added, book))
+    await console.after_change(name)
     if use:
-        return await use_provider(talk, name)
-    _tell(talk, f"`{talk.command} test {name}` tries it, `{talk.command} use {name}` chooses it.")
+        return await use_provider(console, name)
+    _tell(console, f"`{console.command} test {name}` tries it, `{console.command} use {name}` chooses it.")
     return 0
 
 
-async def list_providers(talk: Talk, overrides: Mapping[str, object]) -> int:
+async def list_providers(console: Console, overrides: Mapping[str, object]) -> int:
     """Show all in their order; a star for the one that the settings choose."""
-    book, config = talk.book, load_config(Path.cwd(), os.environ, overrides)
+    book, config = console.book, load_config(Path.cwd(), os.environ, overrides)
     providers = book.all()
     current = config.model.provider.partition("/")[0]
     width = max((len(p.name) for p in providers), default=0)
     for one in providers:
         star = "*" if one.name == current else " "
-        talk.show(f"{star} {one.name:<{width}}  {await asyncio.to_thread(summary, one, book)}")
+        console.show(f"{star} {one.name:<{width}}  {await asyncio.to_thread(summary, one, book)}")
     if not providers:
-        talk.tell(f"No providers yet; add one: `{HOW_TO_ADD}`.")
+        console.tell(f"No providers yet; add one: `{HOW_TO_ADD}`.")
     if not current:
-        talk.tell(f"{config.model.name} answers, in this process.")
+        console.tell(f"{config.model.name} answers, in this process.")
     return 0
 
 
-async def show_provider(talk: Talk, name: str) -> int:
+async def show_provider(console: Console, name: str) -> int:
     """Show what is known of a provider without asking it."""
-    found = talk.book.pick(name)
-    for key, text in await asyncio.to_thread(details, found, talk.book):
-        talk.show(f"{key:<13} {text}")
+    found = console.book.pick(name)
+    for key, text in await asyncio.to_thread(details, found, console.book):
+        console.show(f"{key:<13} {text}")
     return 0
 
 
-async def set_provider(talk: Talk, name: str, key: str, value: str | None) -> int:
+async def set_provider(console: Console, name: str, key: str, value: str | None) -> int:
     """Change one setting of a provider; a key is asked for if there is no value, or "-"."""
-    book = talk.book
+    book = console.book
     before = book.stored(name)
     if key.replace("-", "_") == KEY and value in (None, STDIN):
-        secret = await ask_key(talk, f"Key of {name}: ")
+        secret = await ask_key(console, f"Key of {name}: ")
         after = await asyncio.to_thread(with_key, before, secret, book)
     elif value is None:
         raise UsageError(f"Write a value behind {key}: `provider set {name} {key} VALUE`.")
@@ -86,48 +86,48 @@ async def set_provider(talk: Talk, name: str, key: str, value: str | None) -> in
     if before.api_key != after.api_key:
         await asyncio.to_thread(book.secrets.forget, before)
     book.store.save(after)
-    await talk.after_change(name, key.replace("-", "_"))
+    await console.after_change(name, key.replace("-", "_"))
     return 0
 
 
-async def use_provider(talk: Talk, selector: str) -> int:
+async def use_provider(console: Console, selector: str) -> int:
     """Let a provider answer from now on, or with LOCAL none."""
     from shepherd.config.edit import set_value, unset_value  # loads tomlkit
 
     path = Paths.from_env(os.environ).user_file
-    chosen = None if selector == LOCAL else talk.book.pick(selector)
-    if not await talk.switch(selector):
+    chosen = None if selector == LOCAL else console.book.pick(selector)
+    if not await console.switch(selector):
         return 1
     if chosen is None:
         unset_value(path, SETTING)
-        talk.tell("The local model answers.")
+        console.tell("The local model answers.")
         return 0
     set_value(path, SETTING, selector)
-    _tell(talk, f"{chosen.label} answers from now on.", await _key_advice(chosen, talk.book))
+    _tell(console, f"{chosen.label} answers from now on.", await _key_advice(chosen, console.book))
     return 0
 
 
-async def test_provider(talk: Talk, selector: str) -> int:
+async def test_provider(console: Console, selector: str) -> int:
     """Ask a provider for its models and its context size."""
     from shepherd.cli.commands.providers.probe import run_test
 
-    return await run_test(talk.book.pick(selector), talk.book, talk.show)
+    return await run_test(console.book.pick(selector), console.book, console.show)
 
 
-async def remove_provider(talk: Talk, name: str) -> int:
+async def remove_provider(console: Console, name: str) -> int:
     """Forget a provider, its stored key, and that it was to answer."""
-    book = talk.book
+    book = console.book
     removed = book.stored(name)
-    await talk.before_removing(name)
+    await console.before_removing(name)
     await asyncio.to_thread(book.secrets.forget, removed)
     book.store.remove(name)
-    talk.tell(f"Provider {name} is removed.")
-    _stop_using(talk, name)
-    await talk.after_change(name)
+    console.tell(f"Provider {name} is removed.")
+    _stop_using(console, name)
+    await console.after_change(name)
     return 0
 
 
-def _stop_using(talk: Talk, name: str) -> None:
+def _stop_using(console: Console, name: str) -> None:
     """Take the provider out of the user's settings, if it is there."""
     from shepherd.config.edit import unset_value  # loads tomlkit
 
@@ -136,25 +136,25 @@ def _stop_using(talk: Talk, name: str) -> None:
     source = config.source(SETTING)
     if config.model.provider.partition("/")[0] == name and source.path == path:
         unset_value(path, SETTING)
-        talk.tell("The local model answers from now on.")
+        console.tell("The local model answers from now on.")
 
 
-async def _given_key(talk: Talk, added: Provider, text: str | None, *, stored: bool) -> str:
+async def _given_key(console: Console, added: Provider, text: str | None, *, stored: bool) -> str:
     """The key to store; "" where there is none or it is elsewhere."""
     question = f"Key of {added.name}: "
     if text == STDIN or (text is None and stored):
-        return await ask_key(talk, question)
+        return await ask_key(console, question)
     if text is not None:
         return text
-    asks = vendor_of(added) is not None and not added.api_key and talk.can_ask
-    if not asks or (await asyncio.to_thread(talk.book.key, added)).value:
+    asks = vendor_of(added) is not None and not added.api_key and console.can_ask
+    if not asks or (await asyncio.to_thread(console.book.key, added)).value:
         return ""
-    return await ask_key(talk, f"{question}(empty = none) ", needed=False)
+    return await ask_key(console, f"{question}(empty = none) ", needed=False)
 
 
 async def _key_advice(provider: Provider, book: ProviderBook) -> str:
     return await asyncio.to_thread(key_advice, provider, book)
 
 
-def _tell(talk: Talk, *sentences: str) -> None:
-    talk.tell(" ".join(sentence for sentence in sentences if sentence))
+def _tell(console: Console, *sentences: str) -> None:
+    console.tell(" ".join(sentence for sentence in sentences if sentence))

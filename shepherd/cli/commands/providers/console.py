@@ -9,11 +9,11 @@ from typing import Protocol, TypeAlias
 
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.read_key import read_key
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 
 
-class Talk(Protocol):
+class Console(Protocol):
     """What a command needs of the place where it was typed."""
 
     @property
@@ -56,19 +56,19 @@ class Talk(Protocol):
         ...
 
 
-Action: TypeAlias = Callable[[Talk], Awaitable[int]]
+Action: TypeAlias = Callable[[Console], Awaitable[int]]
 """A command with its options, still to be done; gives the exit code."""
 
 
-async def ask_key(talk: Talk, question: str, *, needed: bool = True) -> str:
+async def ask_key(console: Console, question: str, *, needed: bool = True) -> str:
     """A key, which is not shown; raises UsageError when it is empty although it is needed."""
-    key = (await talk.read(question)).strip()
+    key = (await console.read(question)).strip()
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
     return key
 
 
-class ShellTalk:
+class ShellConsole:
     """Results on stdout, the rest on stderr; nothing runs that would have to follow."""
 
     command = "shepherd provider"
@@ -81,11 +81,11 @@ class ShellTalk:
         return sys.stdin.isatty()
 
     def show(self, text: str) -> None:
-        sys.stdout.write(f"{clean(text)}\n")
+        sys.stdout.write(f"{sanitize(text)}\n")
         sys.stdout.flush()
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(f"{clean(text)}\n")
+        sys.stderr.write(f"{sanitize(text)}\n")
 
     async def read(self, question: str) -> str:
         with _interruptible():

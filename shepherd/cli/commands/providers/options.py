@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from shepherd.cli.commands.providers import actions
-from shepherd.cli.commands.providers.console import Action, ShellTalk
+from shepherd.cli.commands.providers.console import Action, ShellConsole
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.providers import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.secrets import ENVIRONMENT
@@ -157,7 +157,7 @@ def do_in_shell(action: Action) -> None:
 
 
 async def _done(action: Action) -> int:
-    return await action(ShellTalk())
+    return await action(ShellConsole())
 
 
 def read_command(words: Sequence[str], program: str) -> Action | str:

@@ -8,7 +8,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_context
 from shepherd.cli.repl.export import save_conversation
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 
 
 def conversation_commands(context: CommandContext) -> list[Command]:
@@ -32,7 +32,7 @@ class _Conversation:
         conversation = self._context.conversation
         if not argument:
             text = conversation.session.system_message or "(none)"
-            self._context.say(Text(clean(text)))
+            self._context.say(Text(sanitize(text)))
             return
         conversation.change_system_message(argument)
         cost = " The conversation is read again before the next answer."
@@ -70,4 +70,4 @@ class _Conversation:
         except OSError as error:
             self._context.renderer.error(f"{name}: {error.strerror}")
         else:
-            self._context.say(Text(clean(f"Saved to {path}")))
+            self._context.say(Text(sanitize(f"Saved to {path}")))

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
-from shepherd.cli.repl.commands.provider_talk import PromptTalk
+from shepherd.cli.repl.commands.provider_talk import PromptConsole
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.sanitize import clean, one_line
+from shepherd.cli.terminal.sanitize import sanitize, one_line
 from shepherd.config.providers import LOCAL, Provider
 from shepherd.errors import ConfigError
 
@@ -67,7 +67,7 @@ class _Provider:
                 self._context.renderer.error("/provider NAME, /provider next, or /provider alone.")
             else:
                 name = self._next() if words == ["next"] else words[0]
-                await PromptTalk(self._context).switch(name)
+                await PromptConsole(self._context).switch(name)
         except (ConfigError, OSError) as error:  # a file that can't be written
             self._context.renderer.error(str(error))
 
@@ -76,11 +76,11 @@ class _Provider:
 
         action = read_command(words, "/provider")
         if isinstance(action, str):
-            self._context.say(Text(clean(action).strip()))
+            self._context.say(Text(sanitize(action).strip()))
             return
         if words[0] == "test":
             self._context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
-        await action(PromptTalk(self._context))
+        await action(PromptConsole(self._context))
 
     def _next(self) -> str:
         """The provider behind the current one; the local model is the last of the round."""

@@ -7,15 +7,15 @@ from rich.text import Text
 from shepherd.cli.repl.commands.base import CommandContext
 from shepherd.cli.repl.commands.model import switch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.cli.terminal.sanitize import clean
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import LOCAL
 
 _NEEDS_NO_CONNECTION = ("priority", "ask")
 
 
-class PromptTalk:
-    """A `Talk` of one command in the prompt; the conversation follows what is changed."""
+class PromptConsole:
+    """A `Console` of one command in the prompt; the conversation follows what is changed."""
 
     command = "/provider"
 
@@ -36,7 +36,7 @@ class PromptTalk:
         lead = () if self._has_said else (BLANK_LINE,)
         self._has_said = True
         said = text.replace("`shepherd provider ", "`/provider ")
-        self._context.surface.show(*lead, Piece(Text(clean(said))))
+        self._context.surface.show(*lead, Piece(Text(sanitize(said))))
 
     def tell(self, text: str) -> None:
         self.show(text)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.terminal.read_key import without_keys
+from shepherd.cli.terminal.read_key import redact
 
 KEY = "sk-1234567890"
 
@@ -20,7 +20,7 @@ KEY = "sk-1234567890"
     ],
 )
 def test_keys_are_not_shown(typed: str, shown: str) -> None:
-    assert without_keys(typed).replace("'…'", "…") == shown
+    assert redact(typed).replace("'…'", "…") == shown
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_keys_are_not_shown(typed: str, shown: str) -> None:
     ],
 )
 def test_the_rest_stays_as_it_is(text: str) -> None:
-    assert without_keys(text) == text
+    assert redact(text) == text
 
 
 @given(
     st.text(" '\"\\a-=\n#"), st.sampled_from(["--api-key {}", "--api-key={}", "set w api-key {}"])
 )
 def test_no_key_of_letters_and_digits_is_left(before: str, form: str) -> None:
-    assert KEY not in without_keys(f"/provider {before} {form.format(KEY)}")
+    assert KEY not in redact(f"/provider {before} {form.format(KEY)}")
