@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shepherd.images
-from shepherd.cli.repl.export import as_json, as_markdown
+from shepherd.cli.repl.commands.conversation import as_json, as_markdown
 from shepherd.cli.terminal.attachments import load_image
 from shepherd.errors import ImageError
 from shepherd.images import (

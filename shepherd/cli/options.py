@@ -11,9 +11,9 @@ from shepherd.cli.commands.config import config
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.models.options import model as model_command
-from shepherd.cli.commands.providers.ephemeral import given_provider, model_overrides
 from shepherd.cli.commands.providers.options import do_in_shell
 from shepherd.cli.commands.providers.options import provider as provider_commands
+from shepherd.cli.commands.providers.parsing import given_provider, model_overrides
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.cli.terminal.errors import UsageError

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from shepherd.catalog.discovery import discover
-from shepherd.cli.repl.suggestions import suggestions
+from shepherd.cli.repl.app import suggestions
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook

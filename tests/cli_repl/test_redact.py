@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.terminal.read_key import redact
+from shepherd.cli.terminal.secrets import redact
 
 KEY = "sk-1234567890"
 

@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.terminal.sanitize import sanitize, sanitize_chunk, one_line
+from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from tests.cli_repl.texts import CUTS, HOSTILE, split
 
 

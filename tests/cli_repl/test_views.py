@@ -13,7 +13,7 @@ from shepherd.cli.render.tool_view import (
     display_pieces,
     result_pieces,
 )
-from shepherd.cli.repl.export import as_json, as_markdown, fenced
+from shepherd.cli.repl.commands.conversation import as_json, as_markdown, fenced
 from shepherd.cli.terminal.paint import UNICODE, Painter
 from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.session import Session

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from shepherd.cli.terminal.sanitize import sanitize, sanitize_chunk, one_line
+from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.events import CallbackEvent, FinishReason, Topic
 
 CUT = "The answer was cut: it reached the limit of tokens."

@@ -105,7 +105,9 @@ def _load(context: typer.Context) -> Config:
 
 def _tell_problems(problems: str) -> None:
     if problems:
-        sys.stderr.write(f"shepherd: done, but the file has other problems:\n{sanitize(problems)}\n")
+        sys.stderr.write(
+            f"shepherd: done, but the file has other problems:\n{sanitize(problems)}\n"
+        )
 
 
 def _known(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.sanitize import sanitize, one_line
+from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
 from shepherd.tools.text import counted

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.cli.batch.line_approver import choose_approver
-from shepherd.cli.batch.oneshot import EXIT_CODES
+from shepherd.cli.batch.oneshot import EXIT_CODES, choose_approver
 from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.read_key import STDIN, read_key
+from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.shared.protocol import Event

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from rich.text import Text
 
 from shepherd.cli.render import tool_view
-from shepherd.cli.render.activity import Activity
-from shepherd.cli.render.status import Status
+from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
+from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.events import CallbackEvent, FinishReason, Topic
-from shepherd.messages import ToolCall
+from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
+from shepherd.tools.text import counted
 
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
@@ -203,3 +204,37 @@ class Renderer:
 def _progress(content: str) -> str:
     done, _, total = content.partition("/")
     return f"{done} of {total} tokens" if total else content
+
+
+EXCHANGES = 3
+
+
+def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
+    """Show the last exchanges, and say how much there is before them."""
+    starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
+    begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
+    if begin:
+        renderer.notice(counted(begin, "earlier message"))
+    for message in messages[begin:]:
+        _show(message, renderer)
+    renderer.turn_over()
+
+
+def _show(message: Message, renderer: Renderer) -> None:
+    match message.role:
+        case Role.USER if message.is_hint:
+            renderer(CallbackEvent.SYSTEM, message.content, Topic.HINT, "")
+        case Role.USER:
+            renderer.settle()
+            renderer.user(without_attachments(message.plain_text))
+        case Role.ASSISTANT:
+            if message.content:
+                renderer(CallbackEvent.CONTENT, message.content, "", "")
+            renderer.settle()
+            for call in message.tool_calls:
+                renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+        case Role.TOOL:
+            text, call_id = message.plain_text, message.tool_call_id
+            renderer(CallbackEvent.TOOL_RESULT, text, message.name, call_id)
+        case Role.SYSTEM:
+            pass

@@ -1,10 +1,15 @@
 """The line below the prompt, and the sums behind `/stats`."""
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from rich.text import Text
+
 from shepherd.backends.base import Backend
+from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.session import Session
 
@@ -112,3 +117,46 @@ def compact(tokens: int) -> str:
     if tokens < 1000:
         return str(tokens)
     return f"{tokens / 1000:.1f}k" if tokens < 100_000 else f"{tokens // 1000}k"
+
+
+FRAMES_PER_SECOND = 8
+
+
+class Activity:
+    """What is going on and for how long; nothing while `label` is empty."""
+
+    def __init__(self, glyphs: Glyphs, clock: Callable[[], float] = time.monotonic) -> None:
+        self._glyphs = glyphs
+        self._clock = clock
+        self._label = ""
+        self._detail = ""
+        self._since = 0.0
+
+    @property
+    def label(self) -> str:
+        """What is going on, "" for nothing."""
+        return self._label
+
+    def start(self, label: str) -> None:
+        """Something new begins; the same label goes on counting."""
+        if label != self._label:
+            self._label, self._since = label, self._clock()
+        self._detail = ""
+
+    def note(self, detail: str) -> None:
+        """How far it is."""
+        self._detail = detail
+
+    def stop(self) -> None:
+        """Nothing is going on."""
+        self._label = self._detail = ""
+
+    def live(self, hint: str = "") -> list[Piece]:
+        """The line."""
+        if not self._label:
+            return []
+        seconds = self._clock() - self._since
+        frame = self._glyphs.spinner[int(seconds * FRAMES_PER_SECOND) % len(self._glyphs.spinner)]
+        parts = [self._label, self._detail, f"{seconds:.0f} s" if seconds >= 1 else "", hint]
+        joined = f" {self._glyphs.dot} ".join(p for p in parts if p)
+        return [Piece(Text(f"{frame} {joined}", style="quiet", no_wrap=True, overflow="ellipsis"))]

@@ -1,12 +1,95 @@
 """The model's text on its way to the screen: finished blocks are shown, the rest is live."""
 
+from collections.abc import Iterator
+
 from rich.padding import Padding
 from rich.text import Text
 
-from shepherd.cli.render.blocks import BlockPainter
-from shepherd.cli.render.markdown_stream import Block, MarkdownStream
-from shepherd.cli.terminal.paint import INDENT, Piece
+from shepherd.cli.render.markdown_stream import Block, BlockKind, MarkdownStream
+from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Piece
 from shepherd.cli.terminal.sanitize import sanitize_chunk
+
+HIGHLIGHT_LINES = 60
+"""How far back a line of code is looked at for its colours."""
+HIGHLIGHT_WIDTH = 2000
+"""Longer lines of code stay plain."""
+
+
+class BlockPainter:
+    """Knows what came before: the gap above a block and the code above a line of code."""
+
+    def __init__(self, code_theme: str, *, styled: bool = True) -> None:
+        self._code_theme = code_theme
+        self._styled = styled
+        self._last: Block | None = None
+        self._code: list[str] = []
+        self._language = "text"
+
+    def reset(self) -> None:
+        """The next block is the first of its text."""
+        self._last = None
+        self._code.clear()
+
+    def pieces(self, block: Block) -> Iterator[Piece]:
+        """How the block looks, a blank line before it where one is due."""
+        if block.kind is BlockKind.BLANK:
+            return
+        if self._gap_before(block.kind):
+            yield BLANK_LINE
+        self._last = block
+        match block.kind:
+            case BlockKind.FENCE_OPEN:
+                self._open_fence(block.text)
+            case BlockKind.CODE:
+                yield Piece(self._code_line(block.text), soft_wrap=True)
+            case BlockKind.FENCE_CLOSE:
+                self._code.clear()
+            case _:
+                yield self.body(block.text)
+
+    def tail(self, text: str, *, in_code: bool, kind: BlockKind) -> list[Piece]:
+        """How unfinished text looks now."""
+        if not text.strip():
+            return []
+        if in_code:
+            return [Piece(Text(INDENT + text))]
+        gap = [BLANK_LINE] if self._gap_before(kind) else []
+        return [*gap, self.body(text)]
+
+    def body(self, text: str) -> Piece:
+        """Markdown outside a fence."""
+        if not self._styled:
+            return Piece(Text(text.rstrip("\n")), soft_wrap=True)
+        from shepherd.cli.render.markdown import TerminalMarkdown  # slow to load
+
+        return Piece(TerminalMarkdown(text, self._code_theme), trim=True)
+
+    def _gap_before(self, kind: BlockKind) -> bool:
+        last = self._last
+        if last is None or kind in (BlockKind.CODE, BlockKind.FENCE_CLOSE):
+            return False
+        tight = last.kind is kind is BlockKind.ITEM and not last.text.endswith("\n\n")
+        return not tight
+
+    def _open_fence(self, line: str) -> None:
+        info = line.strip().lstrip("`~").split()
+        language = info[0].strip("{}.,").lower() if info else ""
+        self._code.clear()
+        self._language = language or "text"
+
+    def _code_line(self, line: str) -> Text:
+        code = line.rstrip("\n")
+        self._code = [*self._code[-HIGHLIGHT_LINES:], code]
+        if not self._styled or len(code) > HIGHLIGHT_WIDTH:
+            return Text(INDENT + code)
+        from shepherd.cli.render.markdown import highlight  # slow to load
+
+        whole = highlight("\n".join(self._code), self._language, self._code_theme)
+        highlighted = whole.split("\n", allow_blank=True)
+        position = len(self._code) - 1
+        found = highlighted[position] if position < len(highlighted) else Text(code)
+        return Text(INDENT) + found
+
 
 MAX_LIVE = 8000
 """Characters of unfinished text that are drawn; of more only the end."""

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from shepherd.cli.approval.document import Line, text_lines
 from shepherd.cli.terminal.paint import Glyphs, Piece
-from shepherd.cli.terminal.sanitize import sanitize, one_line, revealed_line
+from shepherd.cli.terminal.sanitize import one_line, revealed_line, sanitize
 from shepherd.messages import JsonObject, ToolCall
 
 MAX_ARGUMENT = 200

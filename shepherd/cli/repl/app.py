@@ -1,19 +1,24 @@
 """The interactive terminal: messages and commands, one after the other."""
 
+import asyncio
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from rich.text import Text
 
 from shepherd.backends.base import Backend
-from shepherd.cli.render.replay import show_last_exchanges
+from shepherd.catalog.discovery import Found, discover
+from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
-from shepherd.cli.repl.approve import TerminalApprover
+from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.modes import ApproveSwitch
-from shepherd.cli.repl.suggestions import suggestions
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.config.files import make_private_directory
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.tools.permissions.policy import ApproveMode
@@ -130,3 +135,53 @@ def _initial_status(conversation: Conversation) -> Status:
         thinking=conversation.session.thinking,
         directory=conversation.cwd.name,
     )
+
+
+LARGEST = 65_536
+
+
+def _is_unset(config: Config, providers: ProviderBook) -> bool:
+    """Whether nobody has chosen a model or added a provider."""
+    chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
+    return not chosen and not providers.all()
+
+
+async def suggestions(
+    config: Config, providers: ProviderBook, env: Mapping[str, str], told_file: Path
+) -> list[str]:
+    """A line for each thing that could answer, for those who have chosen nothing yet.
+
+    Each is told once: `told_file` keeps what was. Raises ConfigError for a broken providers.toml.
+    """
+    if not _is_unset(config, providers):
+        return []
+    found = await discover(env, _models_dir(config))
+    new = await asyncio.to_thread(_untold, found, told_file)
+    if not new:
+        return []
+    return [
+        "Pup, a small model, answers until you connect another one. Found here:",
+        *(f"  {item.what}: {item.command}" for item in new),
+    ]
+
+
+def _models_dir(config: Config) -> Path:
+    return Path(config.llamacpp.models_dir).expanduser()
+
+
+def _untold(found: list[Found], told_file: Path) -> list[Found]:
+    """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
+    try:
+        make_private_directory(told_file.parent)
+        with open(told_file, "a+", encoding="utf-8", opener=_private) as file:
+            file.seek(0)
+            told = file.read(LARGEST).splitlines()
+            new = [item for item in found if item.command not in told]
+            file.writelines(f"{item.command}\n" for item in new)
+    except (OSError, UnicodeError):
+        return []
+    return new
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

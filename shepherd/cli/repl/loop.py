@@ -14,8 +14,8 @@ from shepherd.cli.repl.commands.base import CommandTable, parse_command
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
 from shepherd.cli.terminal.paint import Piece
-from shepherd.cli.terminal.read_key import redact
 from shepherd.cli.terminal.sanitize import one_line
+from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError

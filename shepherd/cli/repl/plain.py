@@ -13,7 +13,7 @@ from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.terminal.paint import Painter, Piece
-from shepherd.cli.terminal.read_key import redact
+from shepherd.cli.terminal.secrets import redact
 
 WIDTH = 100
 

@@ -15,7 +15,7 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
-from shepherd.cli.terminal.read_key import redact
+from shepherd.cli.terminal.secrets import redact
 from shepherd.tools.files.atomic import write_atomic
 
 MAX_ROWS = 10

@@ -5,11 +5,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.cli.commands.providers.change import changed, checked, with_key
 from shepherd.cli.commands.providers.console import Console, ask_key
+from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.read_key import STDIN
+from shepherd.cli.terminal.secrets import STDIN
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -44,7 +44,10 @@ async def add_provider(
     await console.after_change(name)
     if use:
         return await use_provider(console, name)
-    _tell(console, f"`{console.command} test {name}` tries it, `{console.command} use {name}` chooses it.")
+    _tell(
+        console,
+        f"`{console.command} test {name}` tries it, `{console.command} use {name}` chooses it.",
+    )
     return 0
 
 

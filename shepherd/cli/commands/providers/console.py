@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.cli.terminal.read_key import read_key
 from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.terminal.secrets import read_key
 from shepherd.config.provider_book import ProviderBook
 
 

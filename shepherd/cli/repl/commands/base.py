@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
-from shepherd.cli.repl.modes import ApproveSwitch
+from shepherd.cli.repl.approve import ApproveSwitch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.conversation.conversation import Conversation
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 from rich.text import Text
 
-from shepherd.cli.render.replay import show_last_exchanges
+from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.sanitize import one_line

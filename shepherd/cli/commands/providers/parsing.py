@@ -1,17 +1,59 @@
-"""Changes of one provider as the command line gives them: `KEY VALUE`."""
+"""Providers as text describes them: `--backend TYPE` and its options, or a change `KEY VALUE`."""
 
 from collections.abc import Mapping
 
 from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.fields import bare_type, nearest, parse_bool
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider, make_provider
+from shepherd.config.provider_book import Ephemeral, ProviderBook
+from shepherd.config.providers import LOCAL, Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
 from shepherd.errors import ConfigError
 
 _PLACES = ("", "none", "file", "keyring")
 _HEADER = "headers."
 _NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
+
+
+def given_provider(
+    backend: str | None, api_base: str | None, api_key: str | None, model: str | None
+) -> Ephemeral | None:
+    """The provider of `--backend`, None without it; it is called like its type.
+
+    Raises UsageError.
+    """
+    if backend is None:
+        if api_base is not None or api_key is not None:
+            raise UsageError("--api-base and --api-key belong to --backend TYPE.")
+        return None
+    key = read_key("Key: ") if api_key == STDIN else api_key or ""
+    values: Mapping[str, object] = {
+        "type": backend,
+        "base_url": api_base or "",
+        "model": model or "",
+    }
+    try:
+        return Ephemeral(make_provider(backend, values), key)
+    except ConfigError as error:
+        raise UsageError(f"--backend: {error}") from error
+
+
+def model_overrides(
+    provider: str | None, given: Ephemeral | None, model: str | None
+) -> Mapping[str, object]:
+    """The settings by which `--provider`, `--backend` and `--model` choose what answers."""
+    if given is not None:
+        if provider is not None:
+            raise UsageError("--backend describes a provider; --provider names another one.")
+        return {"model.provider": given.provider.name}
+    if provider is None:
+        return {} if model is None else {"model.name": model}
+    name = "" if provider == LOCAL else provider
+    if model is None:
+        return {"model.provider": name}
+    if not name:
+        return {"model.provider": "", "model.name": model}
+    return {"model.provider": f"{name.partition('/')[0]}/{model}"}
 
 
 def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
