@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.base import Parallel
 from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
+from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.host_memory import cache_capacity
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
@@ -50,40 +52,29 @@ class Engine:
         """
         check_model_file(path)
         adapters = wanted_adapters(settings)
-        model = NativeModel(path, model_params(settings, os.environ))
-        try:
+        with ExitStack() as resources:
+            model = NativeModel(path, model_params(settings, os.environ))
+            resources.callback(model.close)
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
             most = parallel.first if model.keeps_state else max(parallel.first, parallel.most)
             params = context_params(settings, most, model.bytes)
             context = NativeContext(model, params)
+            resources.callback(context.close)
             loaded.apply(context)
-        except ModelLoadError:
-            model.close()
-            raise
-        host = HostCache(cache_capacity(settings))
-        disk = open_disk_cache(cache, settings, path, params)
-        shifts = settings.reuse_after_eviction
-        controls = model.vocab.controls
-        pool = SequencePool(context, model.window, controls, host, disk=disk, shifts=shifts)
-        pool.begin_with(parallel.first)
-        try:
+            disk = open_disk_cache(cache, settings, path, params)
+            pool = _sequence_pool(model, context, settings, disk)
+            pool.begin_with(parallel.first)
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
-        except ModelLoadError:
-            context.close()
-            model.close()
-            raise
-        scheduler = Scheduler(context, pool, model.vocab, post, speculator)
-        return cls(
-            model,
-            context,
-            scheduler,
-            settings.check_calls,
-            speculator,
-            settings.max_queue,
-            gpu_notice(settings),
-        )
+            if speculator is not None:
+                resources.callback(speculator.close)
+            scheduler = Scheduler(context, pool, model.vocab, post, speculator)
+            engine = cls(model, context, scheduler, settings.check_calls, speculator)
+            engine.max_queue = settings.max_queue
+            engine.gpu_notice = gpu_notice(settings)
+            resources.pop_all()  # the engine frees them from here on
+            return engine
 
     def notices(self) -> list[str]:
         """What a user should know about how the model was loaded."""
@@ -115,3 +106,21 @@ class Engine:
             self.speculator.close()
         self.context.close()
         self.model.close()
+
+
+def _sequence_pool(
+    model: NativeModel,
+    context: NativeContext,
+    settings: LlamaCppSection,
+    disk: DiskCache | None,
+) -> SequencePool:
+    """The pool of a context's sequences, with its cache tiers."""
+    host = HostCache(cache_capacity(settings))
+    return SequencePool(
+        context,
+        model.window,
+        model.vocab.controls,
+        host,
+        disk=disk,
+        shifts=settings.reuse_after_eviction,
+    )

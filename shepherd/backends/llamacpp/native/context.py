@@ -45,7 +45,11 @@ class NativeContext:
         self.decoded_tokens = self.decoded_batches = 0
         self.keeps_windows = bool(params.swa_full)
         """Whether sliding windows are kept whole, as other layers are."""
-        self._batch = _Batch(self.batch_size)
+        try:
+            self._batch = _Batch(self.batch_size)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def handle(self) -> Any:

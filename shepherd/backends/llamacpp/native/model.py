@@ -22,7 +22,11 @@ class NativeModel:
         if not self.handle:
             self.files.close()
             raise ModelLoadError(f"{path} can't be loaded: {last_error()}")
-        self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
+        try:
+            self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
+        except BaseException:
+            self.close()
+            raise
         self.trained_context: int = self._lib.llama_model_n_ctx_train(self.handle)
         self.window: int = self._lib.llama_model_n_swa(self.handle)
         """Tokens of the sliding window, 0 without one."""

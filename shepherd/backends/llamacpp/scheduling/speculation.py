@@ -1,6 +1,7 @@
 """Computing ahead, as the settings want it."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -24,11 +25,15 @@ def open_speculator(
             'llamacpp.speculation = "draft" needs a model in llamacpp.draft_model; "lookup" '
             "needs none."
         )
-    draft = None
-    if settings.draft_model and mode in ("auto", "draft"):
-        draft = _open_draft(settings, model, context)
     lookup = mode in ("auto", "lookup")
-    return Speculator(model.vocab, lookup=lookup, model=draft) if lookup or draft else None
+    if not settings.draft_model or mode not in ("auto", "draft"):
+        return Speculator(model.vocab) if lookup else None
+    with ExitStack() as resources:
+        draft = _open_draft(settings, model, context)
+        resources.callback(draft.close)
+        speculator = Speculator(model.vocab, lookup=lookup, model=draft)
+        resources.pop_all()  # the speculator frees it from here on
+        return speculator
 
 
 def _open_draft(
@@ -37,12 +42,14 @@ def _open_draft(
     directory = Path(settings.models_dir).expanduser()
     path = locate_model(settings.draft_model, directory, cwd=directory)
     check_model_file(path)
-    model = NativeModel(path, model_params(settings, os.environ))
-    try:
+    with ExitStack() as resources:
+        model = NativeModel(path, model_params(settings, os.environ))
+        resources.callback(model.close)
         check_same_vocabulary(model.vocab, target.vocab)
         params = context_params(settings, context.sequences, model.bytes)
         params.n_ctx = context.size
-        return DraftModel(model, NativeContext(model, params))
-    except ModelLoadError:
-        model.close()
-        raise
+        draft_context = NativeContext(model, params)
+        resources.callback(draft_context.close)
+        draft = DraftModel(model, draft_context)
+        resources.pop_all()  # the draft model frees them from here on
+        return draft
