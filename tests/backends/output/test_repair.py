@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from tests.examples import examples
 
 json_values = st.recursive(
@@ -28,7 +28,7 @@ def test_valid_json_is_read_as_it_is(value: Any) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.text())
 def test_anything_else_is_refused_with_a_value_error(text: str) -> None:
-    for parse in (loads, loads_lenient):
+    for parse in (loads, repair_json):
         try:
             value = parse(text)
         except ValueError:
@@ -56,8 +56,8 @@ def test_anything_else_is_refused_with_a_value_error(text: str) -> None:
         ('{"a": -1.5e3, }', {"a": -1500.0}),
     ],
 )
-def test_usual_mistakes_are_mended(text: str, value: Any) -> None:
-    assert loads_lenient(text) == value
+def test_usual_mistakes_are_repaired(text: str, value: Any) -> None:
+    assert repair_json(text) == value
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,45 @@ def test_usual_mistakes_are_mended(text: str, value: Any) -> None:
         "NaN",
     ],
 )
-def test_what_can_not_be_mended_is_refused(text: str) -> None:
+def test_text_that_can_not_be_repaired_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        loads_lenient(text)
+        repair_json(text)
 
 
-@pytest.mark.parametrize("text", ['{"a": NaN}', "[Infinity]", "[" * 100_000])
-def test_what_is_no_json_is_refused(text: str) -> None:
+DEEP = '{"a": "\\u00e9", "b": ' + "[" * 600 + "]" * 600 + "}"
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.dictionaries(st.text("ab_", min_size=1), json_values, min_size=1), st.data())
+def test_json_that_was_cut_off_keeps_all_complete_values(
+    value: dict[str, Any], data: st.DataObject
+) -> None:
+    """Only the last key can lose something, and only its own end."""
+    last = data.draw(st.text(st.characters(exclude_categories=("Cs",))))
+    text = json.dumps({**value, "last": last}, ensure_ascii=data.draw(st.booleans()))
+    start = text.rindex('"last": "') + len('"last": "')
+    cut = data.draw(st.integers(start, len(text) - 1))
+    repaired = repair_json(text[:cut], close_string=True)
+    assert last.startswith(repaired.pop("last").rstrip("\ufffd"))
+    assert repaired == {key: value[key] for key in value}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"path": "a.t', {"path": "a.t"}),
+        ('{"a": ["x", 12', {"a": ["x", 12]}),
+        ('{"a": "é\\u00', {"a": "é"}),
+        ('{"a": "back\\', {"a": "back"}),
+        ("{'a': 'x", {"a": "x"}),
+        ('{"a": "', {"a": ""}),
+    ],
+)
+def test_a_string_that_was_cut_off_ends_with_the_text(text: str, value: Any) -> None:
+    assert repair_json(text, close_string=True) == value
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', "[Infinity]", "[" * 100_000, DEEP])
+def test_text_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         loads(text)

@@ -48,6 +48,8 @@ def test_anything_gives_an_object_that_is_json(value: Any) -> None:
         ('{"path": "a.t', {"path": "a.t"}),
         ('{"a": {"b": [1, 2', {"a": {"b": [1, 2]}}),
         ('{"a": "line\nbreak"}', {"a": "line\nbreak"}),
+        ("{'a': 1, b: True,}", {"a": 1, "b": True}),
+        ('"{\\"a\\": \\"b', {"a": "b"}),
         ("not json", {"_raw": "not json"}),
         ("[1]", {"_raw": "[1]"}),
         ('{"a": NaN}', {"_raw": '{"a": NaN}'}),

@@ -11,7 +11,7 @@ from shepherd.backends.api.stream.quick_json import too_deep, written
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of_arguments
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.backends.output.calls.schema import fits
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
@@ -131,7 +131,7 @@ def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -
     if truncated:
         return None
     try:
-        mended = _object(loads_lenient(text), text)
+        mended = _object(repair_json(text), text)
     except (ValueError, RecursionError):
         return None
     known = mended is not None and name in catalog.names

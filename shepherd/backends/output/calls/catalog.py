@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.backends.output.calls.schema import fits, from_text, properties
 from shepherd.messages import JsonObject, ToolSpec
 
@@ -66,7 +66,7 @@ class ToolCatalog:
         except ValueError:
             pass
         try:
-            calls = self.from_value(loads_lenient(text), explicit=explicit)
+            calls = self.from_value(repair_json(text), explicit=explicit)
         except ValueError:
             return ()
         return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
@@ -140,7 +140,7 @@ def _as_object(value: Any) -> JsonObject | None:
             value = loads(value)
         except ValueError:
             try:
-                value = loads_lenient(value)
+                value = repair_json(value)
             except ValueError:
                 return None
     if value is None:

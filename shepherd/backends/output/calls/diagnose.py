@@ -10,7 +10,7 @@ from shepherd.backends.output.calls.catalog import (
     ToolCatalog,
     is_definition,
 )
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.backends.output.calls.schema import misfits
 
 _MAX_LENGTH = 20_000
@@ -54,7 +54,7 @@ def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
     if tool is None:
         return _unknown(name, catalog)
     try:
-        value: Any = loads_lenient(text)
+        value: Any = repair_json(text)
     except ValueError:
         return f"The arguments of {tool} are not valid JSON{_where(text)}."
     return _misfit(tool, value, catalog)
@@ -65,7 +65,7 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
     if tool is None:
         return _unknown(name, catalog)
     try:
-        value: Any = loads_lenient(body)
+        value: Any = repair_json(body)
     except ValueError:
         return f"The call of {tool} is not valid JSON{_where(body)}."
     items = cast(list[Any], value) if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""JSON as models write it: strict first, then with the usual mistakes mended."""
+"""JSON as models write it: a strict parser, and one that repairs the usual mistakes."""
 
 import json
 import re
@@ -14,46 +14,49 @@ _LITERALS: dict[str, Any] = {
 }  # fmt: skip
 _NUMBER = re.compile(r"-?\d{1,400}(\.\d+)?([eE][+-]?\d{1,4})?")
 _CLOSES_KEY = re.compile(r"\s*:")
-_CLOSES_VALUE = re.compile(r"\s*(?:\Z|[}\]]|,\s*(?:\Z|[\"'{}\[\]]|[\w.+-]+\s*[:,}\]]))")
+_CLOSES_VALUE = re.compile(r"\s*(?:\Z|[}\]]|,\s*(?:\Z|[\"'{}\[\]]|[\w.+-]+\s*(?:\Z|[:,}\]])))")
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _STRING_STEP = {q: re.compile(rf"[^{q}\\]*") for q in "\"'"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\"}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def loads(text: str) -> Any:
-    """Parse JSON in which only raw control characters in strings are forgiven.
+    """Parse strict JSON, except that strings may contain raw control characters.
 
-    Raises ValueError; also for NaN, and for what is nested too deep to be an argument.
+    Raises ValueError, also for NaN and for values that are nested too deeply.
     """
     try:
-        value = _FORGIVING.decode(text)
+        value = _DECODER.decode(text)
+        return _join_surrogates(value) if "\\u" in text or not _is_unicode(text) else value
     except RecursionError:
         raise ValueError("nested too deep") from None
-    return _clean(value) if "\\u" in text or not _is_unicode(text) else value
 
 
-def loads_lenient(text: str) -> Any:
-    """Parse JSON with trailing or missing commas, missing closing brackets, single quotes, bare
-    keys, Python literals, stray closing brackets behind the end, or quotes left unescaped.
+def repair_json(text: str, *, close_string: bool = False) -> Any:
+    """Parse JSON that may have the usual mistakes of models.
 
-    A string that never ends is not mended: nobody can tell what was meant. Raises ValueError.
+    These are trailing or missing commas, missing or extra closing brackets, single quotes, bare
+    keys, Python literals and unescaped quotes. A string without an end is an error unless
+    `close_string` is true: then it ends with the text, as in a call that was cut off. Raises
+    ValueError.
     """
-    parser = _Lenient(text)
+    parser = _Repairer(text, close_string=close_string)
     value = parser.value(0)
     if text[parser.pos :].strip(" \t\r\n}];,"):
         raise ValueError("text after the value")
-    return _clean(value)
+    return _join_surrogates(value)
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-_FORGIVING = json.JSONDecoder(strict=False, parse_constant=_refuse)
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether there is no half of a character in it; faster than a search for one."""
+    """Whether the text has no lone surrogate; encoding is faster than a search for one."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -61,26 +64,27 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _clean(value: Any) -> Any:
+def _join_surrogates(value: Any) -> Any:
+    """The value with surrogate pairs joined; a lone surrogate becomes U+FFFD."""
     if isinstance(value, str):
-        halves = _SURROGATES.search(value)
-        return _joined(value) if halves else value
+        return _joined(value) if _SURROGATES.search(value) else value
     if isinstance(value, list):
-        return [_clean(v) for v in cast(list[Any], value)]
+        return [_join_surrogates(v) for v in cast(list[Any], value)]
     if isinstance(value, dict):
-        return {_clean(k): _clean(v) for k, v in cast(dict[str, Any], value).items()}
+        items = cast(dict[str, Any], value).items()
+        return {_join_surrogates(k): _join_surrogates(v) for k, v in items}
     return value
 
 
 def _joined(text: str) -> str:
-    """The text with halves of characters joined, or replaced where one is missing."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class _Lenient:
-    def __init__(self, text: str) -> None:
+class _Repairer:
+    def __init__(self, text: str, *, close_string: bool) -> None:
         self.text = text
         self.pos = 0
+        self._close_string = close_string
 
     def value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
@@ -95,8 +99,8 @@ class _Lenient:
         return self._literal()
 
     def _peek(self) -> str:
-        found = _SPACE.match(self.text, self.pos)
-        self.pos = found.end() if found else self.pos
+        space = _SPACE.match(self.text, self.pos)
+        self.pos = space.end() if space else self.pos
         return self.text[self.pos : self.pos + 1]
 
     def _ends(self, closer: str) -> bool:
@@ -125,11 +129,11 @@ class _Lenient:
         return result
 
     def _word(self) -> str:
-        found = _WORD.match(self.text, self.pos)
-        if found is None:
+        word = _WORD.match(self.text, self.pos)
+        if word is None:
             raise ValueError("neither a value nor a key")
-        self.pos = found.end()
-        return found.group()
+        self.pos = word.end()
+        return word.group()
 
     def _literal(self) -> Any:
         word = self._word()
@@ -143,11 +147,13 @@ class _Lenient:
         quote, self.pos = self.text[self.pos], self.pos + 1
         parts: list[str] = []
         while self.pos < len(self.text):
-            found = _STRING_STEP[quote].match(self.text, self.pos)
-            parts.append(found.group() if found else "")
-            self.pos = found.end() if found else self.pos
+            plain = _STRING_STEP[quote].match(self.text, self.pos)
+            parts.append(plain.group() if plain else "")
+            self.pos = plain.end() if plain else self.pos
             char = self.text[self.pos : self.pos + 1]
-            if char == "\\":
+            if self._close_string and _CUT_ESCAPE.match(self.text, self.pos):
+                self.pos = len(self.text)
+            elif char == "\\":
                 parts.append(self._escape())
             elif char and closes.match(self.text, self.pos + 1):
                 self.pos += 1
@@ -155,7 +161,9 @@ class _Lenient:
             else:
                 parts.append(char)
                 self.pos += 1
-        raise ValueError("a string without an end")
+        if not self._close_string:
+            raise ValueError("a string without an end")
+        return "".join(parts)
 
     def _escape(self) -> str:
         char = self.text[self.pos + 1 : self.pos + 2]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.messages import JsonObject
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -90,7 +90,7 @@ def _is(value: Any, name: str) -> bool:
 def _literal(bare: str, types: frozenset[str]) -> Any:
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower() == "true"
-    for parse in (loads, loads_lenient):
+    for parse in (loads, repair_json):
         try:
             value = parse(bare)
         except ValueError:

@@ -3,7 +3,7 @@
 import re
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
-from shepherd.backends.output.calls.repair import loads, loads_lenient
+from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.messages import JsonObject
 
 BEGIN = "<|open|>call tool="
@@ -65,7 +65,7 @@ def _typed(text: str, kind: str) -> object:
     """The argument as the type says that the model wrote beside it."""
     if kind == "string":
         return text
-    for parse in (loads, loads_lenient):
+    for parse in (loads, repair_json):
         try:
             return parse(text)
         except ValueError:
