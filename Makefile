@@ -37,7 +37,7 @@ search: .venv-dev    ## try new examples of the properties in QUICK (SEED repeat
 soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
-		--log-disable=shepherd.server.access --log-disable=uvicorn.error
+		--log-disable=shepherd.server.edge --log-disable=uvicorn.error
 
 test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed sessions, the soak
 	@SHEPHERD_EXAMPLES=long KILLED_SESSIONS=100 $(BIN)/pytest $(PARALLEL) -m "long or hypothesis" \

@@ -11,8 +11,8 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject
 from shepherd.server.app import create_app, create_conversation_app
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.routes.tools import ExecuteRequest
 from shepherd.server.shared.routes import DecisionBody, PromptBody
+from shepherd.server.tools import ExecuteRequest
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover

@@ -8,11 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.agents.backends import DelegateBackends
-from shepherd.agents.progress import Progress
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.events import EventCallback, FinishReason, ignore_events
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.messages import Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import (
@@ -25,10 +24,14 @@ from shepherd.tools.base import (
     ToolContext,
     ToolResult,
 )
+from shepherd.tools.text import one_line
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10
 """Generations for one question, the answer included."""
+
+MOST_SHOWN = 160
+"""Characters of a call's arguments, or of an error."""
 
 SYSTEM_MESSAGE = (
     "Another model asks you for help with its work in the user's terminal. Use the tools to look "
@@ -138,6 +141,61 @@ class AskProvider(Tool[AskArguments]):
         return replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
 
 
+def _result(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
+    if reason is FinishReason.CANCELLED:
+        return ToolResult(INTERRUPTED, ok=False)
+    last = session.messages[-1]
+    answer = last.content if last.role is Role.ASSISTANT else ""
+    if reason is FinishReason.ERROR or not answer.strip():
+        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
+        return ToolResult(" ".join(part for part in parts if part), ok=False)
+    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)
+
+
+@dataclass(slots=True)
+class Progress:
+    """The callback of such a turn: a line for each call, what went wrong, and the usage.
+
+    The answer is not told: it is the tool's result. `rounds` are the generations so far, `error`
+    is what ended the turn before an answer.
+    """
+
+    provider: str
+    on_event: EventCallback
+    rounds: int = 0
+    error: str = ""
+    _goes_on: bool = True
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Take an event; False once `on_event` has said so."""
+        match event:
+            case CallbackEvent.TOOL_CALL:
+                self._line(f"{name} {_short(content)}")
+            case CallbackEvent.TOOL_RESULT if content.startswith("Error: "):
+                self._line(f"{name}: {_short(content)}")
+            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
+                self._line(content, name)
+            case CallbackEvent.ERROR:
+                self.error = content
+            case CallbackEvent.STATS:
+                self.rounds += 1
+                self._send(event, content, self.provider)
+            case _:
+                pass
+        return self._goes_on
+
+    def _line(self, text: str, topic: str = Topic.PROGRESS) -> None:
+        self._send(CallbackEvent.SYSTEM, f"{self.provider}: {text}", topic)
+
+    def _send(self, event: CallbackEvent, content: str, name: str) -> None:
+        self._goes_on = self._goes_on and self.on_event(event, content, name, "")
+
+
+def _short(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
+
+
 @dataclass(frozen=True, slots=True)
 class _HurryingExecutor:
     """Runs calls, and tells the model when only the answer is left to it."""
@@ -156,14 +214,3 @@ class _HurryingExecutor:
         if self.progress.rounds != self.max_rounds - 1:
             return result
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")
-
-
-def _result(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
-    if reason is FinishReason.CANCELLED:
-        return ToolResult(INTERRUPTED, ok=False)
-    last = session.messages[-1]
-    answer = last.content if last.role is Role.ASSISTANT else ""
-    if reason is FinishReason.ERROR or not answer.strip():
-        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
-        return ToolResult(" ".join(part for part in parts if part), ok=False)
-    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)

@@ -11,14 +11,14 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.conversation import Conversation, Surroundings
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
-from shepherd.conversation.notices import Notices
-from shepherd.conversation.policy import build_policy, build_sandbox
-from shepherd.conversation.session_start import SessionStart, begin_session
+from shepherd.conversation.session_start import Notices, SessionStart, begin_session
 from shepherd.conversation.toolbox import (
     add_memory_tools,
     archive_of,
     build_memory,
+    build_policy,
     build_registry,
+    build_sandbox,
     offered_tools,
 )
 from shepherd.memory import Place

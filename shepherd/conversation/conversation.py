@@ -10,8 +10,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.notices import Notices
-from shepherd.conversation.session_start import SessionStart, begin_session
+from shepherd.conversation.session_start import Notices, SessionStart, begin_session
 from shepherd.conversation.toolbox import archive_of, offered_tools, tool_context
 from shepherd.errors import SessionError
 from shepherd.memory import Memory, Place

@@ -6,7 +6,7 @@ from shepherd.agents import Asking, AskProvider, DelegateBackends, tool_names
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.notices import Notices
+from shepherd.conversation.session_start import Notices
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import ConfigError
 from shepherd.messages import ToolSpec

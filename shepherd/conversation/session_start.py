@@ -1,12 +1,12 @@
 """Beginning a conversation: a new one, or one that was saved."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
-from shepherd.conversation.notices import Notices
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript
@@ -27,6 +27,28 @@ class SessionStart:
 
     latest: bool = False
     id: str = ""
+
+
+class Notices:
+    """Keeps what it is told until somebody listens, and passes it on from then."""
+
+    def __init__(self) -> None:
+        self._waiting: list[str] = []
+        self._listener: Callable[[str], None] | None = None
+
+    def tell(self, text: str) -> None:
+        """Pass `text` on, now or when somebody listens."""
+        if self._listener is None:
+            self._waiting.append(text)
+        else:
+            self._listener(text)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Give `listener` what has waited, then everything that comes; replaces the one before."""
+        self._listener = listener
+        waiting, self._waiting = self._waiting, []
+        for text in waiting:
+            listener(text)
 
 
 def begin_session(

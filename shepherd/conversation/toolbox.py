@@ -1,4 +1,4 @@
-"""The tools of a conversation: which there are, which a model is offered, and where they run."""
+"""The tools of a conversation: which there are, which a model is offered, under which rules."""
 
 import os
 from collections.abc import Iterable
@@ -7,8 +7,9 @@ from pathlib import Path
 from shepherd.backends.base import ModelInfo
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import keys_in
+from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
-from shepherd.conversation.notices import Notices
+from shepherd.conversation.session_start import Notices
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
 from shepherd.memory.text import OWN_TOOLS
@@ -16,8 +17,11 @@ from shepherd.messages import ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
+from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.rules import Decision, Rule
+from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:
@@ -78,3 +82,39 @@ def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> T
         secrets=keys_in(os.environ),
         sandbox=sandbox,
     )
+
+
+def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
+    """The policy of one conversation in `cwd`; raises ConfigError if the store is broken."""
+    return PermissionPolicy(
+        cwd,
+        ApproveMode(config.permissions.approve),
+        user=[*_own_files(paths), *_rules(config.permissions.rules)],
+        project=_rules(config.project_rules),
+        store=PermissionStore(paths.permissions_file),
+        spill_dir=paths.spill,
+    )
+
+
+def build_sandbox(config: Config) -> Sandbox:
+    """The sandbox for commands; nothing is tried before it is needed."""
+    tools = config.tools
+    return Sandbox(
+        SandboxMode(tools.sandbox),
+        writable=tuple(Path(path).expanduser() for path in tools.sandbox_writable),
+        readable=tuple(Path(path).expanduser() for path in tools.sandbox_readable),
+    )
+
+
+def _own_files(paths: Paths) -> list[Rule]:
+    """Shepherd's settings and keys, wherever the environment puts them."""
+    return [
+        Rule("read", str(paths.keys_file), Decision.DENY),
+        Rule("read", str(paths.credentials_file), Decision.DENY),
+        Rule("read", str(paths.providers_file), Decision.DENY),
+        Rule("write", f"{paths.config}/**", Decision.DENY),
+    ]
+
+
+def _rules(entries: Iterable[PermissionRule]) -> list[Rule]:
+    return [Rule(e.tool, e.pattern, Decision(e.decision), e.scope) for e in entries]

@@ -12,20 +12,16 @@ from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
-from shepherd.server.connection import ClientDisconnectedError
-from shepherd.server.context import ServerContext
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
-from shepherd.server.json_response import JsonResponse
 from shepherd.server.keys import KeyStore
-from shepherd.server.routes.health import health_router
-from shepherd.server.routes.models import models_router
-from shepherd.server.routes.openai_chat import chat_router
-from shepherd.server.routes.stats import stats_router
-from shepherd.server.routes.tools import tools_router
-from shepherd.server.settings import ServerSettings
+from shepherd.server.openai.routes import chat_router, models_router
+from shepherd.server.responses import ClientDisconnectedError, JsonResponse
+from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import cli_router
+from shepherd.server.status import health_router, stats_router
+from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 

@@ -1,9 +1,10 @@
 """Reads a request's body into a model, with limits on its size and on the work that it is."""
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -11,8 +12,13 @@ from starlette.requests import Request
 
 from shepherd.errors import BusyError
 from shepherd.server.errors import ApiError, invalid_body
-from shepherd.server.shape import check_finite, check_shape
 
+MAX_VALUES = 50_000
+"""Values in one body, nested ones counted: parsing more takes long enough to be felt by others."""
+
+MAX_ESCAPES = 1_000_000
+_SLICE = 64 * 1024
+_ESCAPED = re.compile(rb"\\[\s\S]")
 M = TypeVar("M", bound=BaseModel)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +29,6 @@ SMALL_BYTES = 16 * 1024
 _DRAIN_FACTOR = 4
 _BUFFER_FACTOR = 16
 _PARSERS = 2
-
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -128,3 +133,40 @@ def _without_lone_surrogates(body: bytes) -> bytes:
 
 def _repaired(escape: re.Match[bytes]) -> bytes:
     return rb"\ufffd" if escape[1] else escape[0]
+
+
+def check_shape(body: bytes) -> None:
+    """Raise ApiError for a body that takes too long to parse.
+
+    Works in slices, so that other threads go on in between.
+    """
+    if body.count(b"\\") > MAX_ESCAPES:
+        raise _too_much(f"more than {MAX_ESCAPES:,} backslashes")
+    values, carry, in_string = 1, b"", False
+    for start in range(0, len(body), _SLICE):
+        piece = _ESCAPED.sub(b"", carry + body[start : start + _SLICE])
+        carry = piece[-1:] if piece.endswith(b"\\") else b""
+        parts = piece.split(b'"')
+        outside = b"".join(parts[in_string::2])
+        in_string ^= len(parts) % 2 == 0
+        values += sum(map(outside.count, (b",", b"{", b"[")))
+        if values > MAX_VALUES:
+            raise _too_much(f"more than {MAX_VALUES:,} values")
+
+
+def check_finite(value: object) -> None:
+    """Raise ApiError for a number that is too large for a float, which JSON reads as infinite."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += cast(dict[str, Any], item).values()
+        elif isinstance(item, list):
+            pending += cast(list[Any], item)
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise ApiError(400, "The body has a number that is too large.", "invalid_json")
+
+
+def _too_much(what: str) -> ApiError:
+    message = f"The request has {what}: send less at once."
+    return ApiError(400, message, "invalid_value")

@@ -1,14 +1,21 @@
-"""What is made the same of every request before it is looked at: HEAD, a slash at the end, CORS."""
+"""Middleware around every request: HEAD, a slash at the end, CORS, the access log."""
 
+import logging
+import secrets
+import time
 from http import HTTPStatus
+from typing import cast
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.server.errors import ApiError
-from shepherd.server.json_response import JsonResponse
+from shepherd.server.responses import JsonResponse
+
+logger = logging.getLogger(__name__)
+HUNG_UP = 499
 
 
 class UniformRequests:
@@ -65,3 +72,41 @@ class JsonCors(CORSMiddleware):
             if name not in ("content-length", "content-type")
         }
         return JsonResponse(error.body(), error.status, headers)
+
+
+class AccessLog:
+    """Middleware that logs client, method, path, status, seconds and the id it gave out.
+
+    Status 499 means that the client hung up before it was answered.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = f"req_{secrets.token_hex(8)}"
+        status = HUNG_UP
+        started = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            logger.info(
+                "%s %s %s %d %.3fs %s",
+                cast(tuple[str, int], scope.get("client") or ("-", 0))[0],
+                scope["method"],
+                cast(bytes, scope.get("raw_path", b"")).decode("ascii", "replace"),
+                status,
+                time.perf_counter() - started,
+                request_id,
+            )

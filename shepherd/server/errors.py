@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from shepherd.backends.api.http.relay import FAILED, relay_code
-from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
+from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError
 from shepherd.errors import (
     BackendError,
     BusyError,
@@ -37,8 +37,6 @@ _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
         "This path does not take that method; the Allow header names those it takes.",
     ),
 }
-
-
 _REFUSAL_STATUS = {
     RefusalCode.REQUEST_ENDED: 409,
     RefusalCode.REQUEST_NOT_FOUND: 404,

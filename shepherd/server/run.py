@@ -17,8 +17,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shepherd.backends.base import Backend
-from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
+from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, start_listening, url_of
 from shepherd.server.settings import ServerSettings
@@ -32,8 +32,6 @@ logger = logging.getLogger("shepherd.server")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOGGERS = ("shepherd", "uvicorn")
 _KEEP_ALIVE_SECONDS = 65
-
-
 TOOLS_ARE_OPEN = (
     "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
     "use --auth-mode json"

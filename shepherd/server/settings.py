@@ -1,11 +1,13 @@
-"""What the server is told when it starts."""
+"""The settings of a server, and the parts that its routes share."""
 
 from dataclasses import dataclass
+
+from shepherd.backends.base import Backend
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens and its limits; whoever has the keys decides who comes in.
+    """Where the server listens and its limits; the key store decides who may connect.
 
     `thinking` and `max_tokens` are for requests that don't say whether the model is to reason and
     how much it may generate (0: as many tokens as fit).
@@ -30,3 +32,12 @@ class ServerSettings:
     write_timeout: float = 60.0
     max_connections: int = 512
     max_connections_per_address: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """The parts that requests are served with; `started` is a Unix time."""
+
+    backend: Backend
+    settings: ServerSettings
+    started: int

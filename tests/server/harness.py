@@ -17,8 +17,8 @@ from shepherd.backends.base import Backend, Generation, GenerationStats, ModelIn
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
-from shepherd.server.access import AccessLog
 from shepherd.server.app import create_app
+from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer

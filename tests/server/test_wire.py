@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.json_text import to_json
-from shepherd.server.json_response import JsonResponse
-from shepherd.server.sse import frame
+from shepherd.server.responses import JsonResponse, frame
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, ask, scripted, stream
 

@@ -16,7 +16,7 @@ from shepherd.config.paths import Paths, project_file
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config
-from shepherd.conversation.policy import build_policy
+from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model

@@ -10,8 +10,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener
-from shepherd.conversation.policy import build_policy, build_sandbox
-from shepherd.conversation.toolbox import build_registry, tool_context
+from shepherd.conversation.toolbox import build_policy, build_registry, build_sandbox, tool_context
 from shepherd.server.keys import KeyStore
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings

@@ -4,10 +4,9 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
-from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.presence import Presence
-from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError, UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.messages import JsonObject
 from shepherd.tasks import end_tasks

@@ -4,6 +4,7 @@ import json
 from enum import StrEnum
 from typing import TypeAlias, cast
 
+from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import JsonObject
 
@@ -127,3 +128,22 @@ def _end_event(kind: UpdateKind, data: JsonObject) -> Event:
             return CallbackEvent.STOP, str(data["finish_reason"]), "", ""
         case _:
             return CallbackEvent.ERROR, str(data["message"]), str(data["error"]), ""
+
+
+class RefusalCode(StrEnum):
+    """Why; a part of the protocol."""
+
+    REQUEST_ENDED = "request_ended"
+    REQUEST_NOT_FOUND = "request_not_found"
+    CONVERSATION_BUSY = "conversation_busy"
+    APPROVAL_NOT_FOUND = "approval_not_found"
+    NOT_YOUR_REQUEST = "not_your_request"
+    INVALID_DECISION = "invalid_value"
+
+
+class SharedSessionError(ShepherdError):
+    """The session can't do what a client wants now, or not for this client."""
+
+    def __init__(self, code: RefusalCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code

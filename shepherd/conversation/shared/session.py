@@ -8,11 +8,14 @@ from typing import Any, Self, TypeAlias, cast
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.conversation.shared.approvals import ClientApprover
-from shepherd.conversation.shared.errors import RefusalCode, SharedSessionError
-from shepherd.conversation.shared.journal import SharedJournal
-from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.log import SharedJournal, UpdateLog
 from shepherd.conversation.shared.presence import Clock, Presence
-from shepherd.conversation.shared.protocol import UpdateKind, from_event
+from shepherd.conversation.shared.protocol import (
+    RefusalCode,
+    SharedSessionError,
+    UpdateKind,
+    from_event,
+)
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
 from shepherd.errors import BusyError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
-from shepherd.logprobs import TokenLogprob
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.server.openai.logprobs import wire_logprobs
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.session import Session
+
+_IMPOSSIBLE = -9999.0
+"""OpenAI's word for what has no probability, since JSON has no infinity."""
 
 _FINISH_REASONS = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}
 
@@ -162,3 +164,20 @@ def usage(*generations: Generation) -> JsonObject:
 def _wire_call(call: ToolCall) -> JsonObject:
     function = {"name": call.name, "arguments": call.arguments_json}
     return {"id": call.id, "type": "function", "function": function}
+
+
+def wire_logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
+    """The `logprobs` object of a choice."""
+    return {"content": [_token(token) for token in tokens], "refusal": None}
+
+
+def _token(token: TokenLogprob) -> JsonObject:
+    return _chance(token) | {"top_logprobs": [_chance(chance) for chance in token.top]}
+
+
+def _chance(chance: TokenProbability) -> JsonObject:
+    return {
+        "token": chance.text,
+        "logprob": max(chance.logprob, _IMPOSSIBLE),
+        "bytes": list(chance.piece),
+    }

@@ -13,8 +13,7 @@ from pydantic import (
 )
 
 from shepherd.messages import JsonObject
-from shepherd.server.openai.arguments import arguments_object
-from shepherd.server.openai.content import Content, content_of
+from shepherd.server.openai.content import Content, arguments_object, content_of
 from shepherd.server.openai.sampling import SamplingFields
 
 MAX_MESSAGES = 10_000

@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import cast
 
+from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.server.errors import ApiError, unsupported
-from shepherd.server.openai.formats import output_format
 from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
 from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.structure import OutputFormat, ToolChoice
 
 MAX_TOKENS = 2**31 - 1
 """Larger limits mean this one."""
 
 _INSTRUCTIONS = ("system", "developer")
+_SHOWING = ("user", "tool", "function")
+_ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
@@ -136,3 +138,53 @@ def _spec(wire: WireTool) -> ToolSpec:
     function = wire.function
     empty: JsonObject = {"type": "object", "properties": {}}
     return ToolSpec(function.name, function.description or "", function.parameters or empty)
+
+
+def check_images(request: ChatRequest, model: ModelInfo) -> None:
+    """Raise ApiError for an image that the model can't see, or that nobody could have sent."""
+    for index, message in enumerate(request.messages):
+        if not message.content.images:
+            continue
+        param = f"messages.{index}.content"
+        if model.vision is False:
+            text = f"images are not supported: {model.id} reads text only; leave them out"
+            raise ApiError(400, f"{param}: {text}", "invalid_value", param)
+        if message.role not in _SHOWING:
+            text = "images go with messages of the user and of tools"
+            raise ApiError(400, f"{param}: {text}", "invalid_value", param)
+
+
+def output_format(request: ChatRequest) -> OutputFormat | None:
+    """What the answer must look like, None if that is free; raises ApiError."""
+    wanted = request.response_format
+    fields = cast(JsonObject, wanted) if isinstance(wanted, dict) else {"type": wanted}
+    kind = fields.get("type")
+    if request.grammar:
+        if kind not in (None, "text"):
+            raise ApiError(400, "grammar: not with a response_format", "invalid_value", "grammar")
+        return OutputFormat(grammar=request.grammar)
+    if kind in (None, "text"):
+        return None
+    if kind == "json_object":
+        return OutputFormat(_schema(fields.get("schema") or _ANY_OBJECT))
+    if kind == "json_schema":
+        return _json_schema(fields.get("json_schema"))
+    raise _bad("its type must be text, json_object or json_schema")
+
+
+def _json_schema(value: object) -> OutputFormat:
+    if not isinstance(value, dict):
+        raise _bad("json_schema must be an object with a schema")
+    fields = cast(JsonObject, value)
+    return OutputFormat(_schema(fields.get("schema")), strict=fields.get("strict") is True)
+
+
+def _schema(value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise _bad("the schema must be an object")
+    return cast(JsonObject, value)
+
+
+def _bad(reason: str) -> ApiError:
+    where = "response_format"
+    return ApiError(400, f"{where}: {reason}", "invalid_value", where)

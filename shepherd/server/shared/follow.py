@@ -6,7 +6,7 @@ from shepherd.conversation.shared.log import Update, UpdateLog, frame
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
-from shepherd.server.sse import Frames
+from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
 BATCH = 64

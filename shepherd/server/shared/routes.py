@@ -24,13 +24,11 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.server.body import BodyReader
-from shepherd.server.connection import while_connected
 from shepherd.server.errors import ApiError, to_api_error
-from shepherd.server.json_response import JsonResponse
 from shepherd.server.openai.requests import Wire
+from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.follow import watch, watch_request
-from shepherd.server.sse import EventStreamResponse, Frames
 from shepherd.tools.permissions.approval import Approval, Choice
 
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")

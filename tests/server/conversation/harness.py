@@ -14,8 +14,8 @@ from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SharedSession
-from shepherd.server.access import AccessLog
 from shepherd.server.app import create_conversation_app
+from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`."""
+"""`POST /v1/chat/completions` and `GET /v1/models`."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -9,17 +9,26 @@ from starlette.responses import Response
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
+from shepherd.messages import JsonObject
 from shepherd.server.body import BodyReader
-from shepherd.server.connection import while_connected
-from shepherd.server.context import ServerContext
-from shepherd.server.errors import answer_cut, log_failure, to_api_error
+from shepherd.server.errors import ApiError, answer_cut, log_failure, to_api_error
 from shepherd.server.generation import Choices, open_choices
-from shepherd.server.json_response import JsonResponse
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.sight import check_images
-from shepherd.server.openai.to_session import choice_count, session_from_request, token_limit
-from shepherd.server.sse import EventStreamResponse, Frames, frame
+from shepherd.server.openai.to_session import (
+    check_images,
+    choice_count,
+    session_from_request,
+    token_limit,
+)
+from shepherd.server.responses import (
+    EventStreamResponse,
+    Frames,
+    JsonResponse,
+    frame,
+    while_connected,
+)
+from shepherd.server.settings import ServerContext
 
 MANY_MESSAGES = 500
 """More are translated beside the event loop."""
@@ -107,3 +116,37 @@ async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
     if usage is not None:
         yield frame(usage)
     yield frame("[DONE]")
+
+
+def models_router(context: ServerContext) -> APIRouter:
+    """The routes that tell which model answers."""
+    router = APIRouter(prefix="/v1/models")
+
+    @router.get("")
+    async def list_models() -> JsonResponse:
+        """The model that is loaded, as a list of one."""
+        return JsonResponse({"object": "list", "data": [_model(context)]})
+
+    @router.get("/{model_id:path}")
+    async def get_model(model_id: str) -> JsonResponse:
+        """The model of that id; 404 `model_not_found` for any other."""
+        model = _model(context)
+        if model_id != model["id"]:
+            message = f"The model '{model_id}' does not exist; this server has '{model['id']}'."
+            raise ApiError(404, message, "model_not_found", "model")
+        return JsonResponse(model)
+
+    return router
+
+
+def _model(context: ServerContext) -> JsonObject:
+    info = context.backend.info
+    seen = ["text", "image"] if info.vision else ["text"]
+    return {
+        "id": info.id,
+        "object": "model",
+        "created": context.started,
+        "owned_by": info.owned_by,
+        "max_model_len": info.context_size or None,
+        **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
+    }

@@ -10,9 +10,8 @@ from starlette.requests import Request
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import BodyReader
-from shepherd.server.connection import while_connected
-from shepherd.server.json_response import JsonResponse
 from shepherd.server.openai.requests import Wire
+from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
 

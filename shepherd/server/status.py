@@ -1,13 +1,16 @@
-"""`GET /health`: whether the server can answer."""
+"""`GET /health` and `GET /stats`: whether the server can answer, and what its caches saved."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from fastapi import APIRouter
 
 from shepherd.backends.base import Backend
-from shepherd.server.json_response import JsonResponse
+from shepherd.server.responses import JsonResponse
+from shepherd.server.settings import ServerContext
 
 PATH = "/health"
+STATS_PATH = "/stats"
 
 
 def health_router(backend: Callable[[], Backend]) -> APIRouter:
@@ -30,5 +33,23 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
             "model": info.id,
         }
         return JsonResponse(body, 200 if connected else 503)
+
+    return router
+
+
+def stats_router(context: ServerContext) -> APIRouter:
+    """The statistics route."""
+    router = APIRouter()
+
+    @router.get(STATS_PATH)
+    async def stats() -> JsonResponse:
+        """Where prompts are kept: per tier entries, bytes, hits, tokens saved, evictions.
+
+        503 with the same body when `/health` is 503.
+        """
+        tiers = [asdict(tier) for tier in context.backend.cache_tiers]
+        well = await context.backend.reachable()
+        body = {"model": context.backend.info.id, "cache": tiers}
+        return JsonResponse(body, 200 if well else 503)
 
     return router

@@ -1,21 +1,29 @@
-"""Server-sent events: frames, keep-alive, errors before and after the headers, hang-ups."""
+"""What is sent back: JSON and server-sent events, for as long as the client is connected."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
-from shepherd.server.connection import ClientDisconnectedError, while_connected
 from shepherd.tasks import end_tasks
 
-KEEPALIVE = ": keep-alive\n\n"
+T = TypeVar("T")
+
+
+class JsonResponse(JSONResponse):
+    """A response with a body of `to_json`."""
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode()
+
 
 Frames: TypeAlias = AsyncIterator[str]
+KEEPALIVE = ": keep-alive\n\n"
 
 
 def frame(data: JsonObject | str) -> str:
@@ -96,3 +104,28 @@ class EventStreamResponse(Response):
 
 async def _next(frames: Frames) -> str | None:
     return await anext(frames, None)
+
+
+class ClientDisconnectedError(Exception):
+    """The client hung up; nobody is left to be told anything."""
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`, cancelling it when the client hangs up (ClientDisconnectedError).
+
+    The request's body must have been read. However this ends, `work` has ended too.
+    """
+    task = asyncio.create_task(work)
+    watch = asyncio.create_task(_hung_up(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return await task
+        raise ClientDisconnectedError
+    finally:
+        await end_tasks(task, watch)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
