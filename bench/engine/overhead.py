@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _inside(model: Path) -> tuple[float, float]:
     """Seconds per token of llama.cpp alone, and with the scheduler around it."""
-    from shepherd.backends.base import Parallel
+    from shepherd.backends.base import Concurrency
     from shepherd.backends.llamacpp.engine import Engine
     from shepherd.backends.llamacpp.native.context import Span
     from shepherd.backends.llamacpp.scheduling.job import Job
@@ -51,7 +51,7 @@ def _inside(model: Path) -> tuple[float, float]:
     from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
     settings = LlamaCppSection(threads=1, context_size=CONTEXT, speculation="off")
-    engine = Engine.load(model, settings, Parallel(), _ignore)
+    engine = Engine.load(model, settings, Concurrency(), _ignore)
     prompt = list(range(50, 60))
     engine.context.decode([Span(0, 0, prompt, wants_logits=True)])
     started = process_time()

@@ -85,17 +85,17 @@ class CacheTier:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
-    """How many requests share a model's context: `first` of them, up to `most` when they come.
+class Concurrency:
+    """How many requests share a model's context: `initial` of them, and up to `maximum` on demand.
 
-    Where each needs memory for a state of its own (recurrent models) it stays at `first`.
+    A recurrent model needs memory for each request's state, so its context stays at `initial`.
     """
 
-    first: int = 1
-    most: int = 1
+    initial: int = 1
+    maximum: int = 1
 
 
-ONE = Parallel()
+ONE = Concurrency()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.backends.base import ONE, Backend, Parallel
+from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model
@@ -17,7 +17,7 @@ SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
 
 
-async def open_local(config: Config, *, parallel: Parallel = ONE) -> Backend:
+async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     """Load the model that the settings name; `parallel` is for settings that leave it open.
 
     Raises ModelLoadError when the model can't be found or loaded, ConfigError for a bad setting.

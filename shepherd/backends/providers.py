@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from shepherd.backends.base import ONE, Backend, Parallel
+from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config, LayerName
@@ -16,7 +16,7 @@ class ThinkingBackend(Protocol):
 
 
 async def open_provider(
-    provider: Provider, book: ProviderBook, config: Config, *, parallel: Parallel = ONE
+    provider: Provider, book: ProviderBook, config: Config, *, parallel: Concurrency = ONE
 ) -> Backend:
     """Connect to the provider, or load its model.
 

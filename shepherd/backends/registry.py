@@ -3,13 +3,13 @@
 import os
 from functools import partial
 
-from shepherd.backends.base import ONE, Backend, Parallel
+from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 
 
 async def open_backend(
-    config: Config, *, parallel: Parallel = ONE, providers: ProviderBook | None = None
+    config: Config, *, parallel: Concurrency = ONE, providers: ProviderBook | None = None
 ) -> Backend:
     """Load the configured model, or connect to the configured provider.
 

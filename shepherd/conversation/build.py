@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Backend, Parallel
+from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -23,7 +23,7 @@ from shepherd.conversation.toolbox import (
 )
 from shepherd.memory import Place
 
-CONVERSATION = Parallel(1, most=8)
+CONVERSATION = Concurrency(1, maximum=8)
 """One conversation, which may ask its model something beside."""
 
 
@@ -45,7 +45,7 @@ async def open_conversation(
         await conversation.aclose()
 
 
-def backend_opener(providers: ProviderBook, parallel: Parallel = CONVERSATION) -> BackendOpener:
+def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION) -> BackendOpener:
     """Opens the backend that settings name; `parallel` is how many conversations it serves."""
 
     async def open_backend(config: Config) -> Backend:

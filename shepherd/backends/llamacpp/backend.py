@@ -8,9 +8,9 @@ from pathlib import Path
 from shepherd.backends.base import (
     Backend,
     CacheTier,
+    Concurrency,
     Generation,
     ModelInfo,
-    Parallel,
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
@@ -78,7 +78,7 @@ class LlamaCppBackend(Backend):
         settings: LlamaCppSection,
         sampling: Sampling | None = None,
         *,
-        parallel: int | Parallel = 1,
+        parallel: int | Concurrency = 1,
         name: str = "",
         cache: Path | None = None,
     ) -> "LlamaCppBackend":
@@ -90,7 +90,7 @@ class LlamaCppBackend(Backend):
         """
         wanted = sampling or Sampling()
         check_sampling(wanted.over(DEFAULT_SAMPLING))
-        shared = parallel if isinstance(parallel, Parallel) else Parallel(max(1, parallel))
+        shared = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
         worker = Worker(lambda post: Engine.load(path, settings, shared, post, cache))
         text = TextThread()
         try:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
@@ -42,7 +42,7 @@ class Engine:
         cls,
         path: Path,
         settings: LlamaCppSection,
-        parallel: Parallel,
+        parallel: Concurrency,
         post: Post,
         cache: Path | None = None,
     ) -> "Engine":
@@ -58,14 +58,16 @@ class Engine:
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
-            most = parallel.first if model.keeps_state else max(parallel.first, parallel.most)
-            params = context_params(settings, most, model.bytes)
+            sequences = parallel.initial
+            if not model.keeps_state:
+                sequences = max(parallel.initial, parallel.maximum)
+            params = context_params(settings, sequences, model.bytes)
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context)
             disk = open_disk_cache(cache, settings, path, params)
             pool = _sequence_pool(model, context, settings, disk)
-            pool.begin_with(parallel.first)
+            pool.begin_with(parallel.initial)
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
             if speculator is not None:
                 resources.callback(speculator.close)

@@ -5,7 +5,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -17,7 +17,7 @@ from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.runner import ToolRunner
 
-PARALLEL = Parallel(4)
+PARALLEL = Concurrency(4)
 """Requests at once where the settings leave it open."""
 
 

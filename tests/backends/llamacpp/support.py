@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.base import Generation, Parallel
+from shepherd.backends.base import Concurrency, Generation
 from shepherd.backends.inprocess.grammar.compiling import compile_grammar, tokenizer_for
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constraint
 from shepherd.backends.inprocess.grammar.lark import Rules
@@ -68,7 +68,11 @@ def held_to(grammar: str, vocab: Vocab) -> CompiledConstraint:
 
 @asynccontextmanager
 async def loaded(
-    path: Path = PUP, *, parallel: int | Parallel = 1, cache: Path | None = None, **values: object
+    path: Path = PUP,
+    *,
+    parallel: int | Concurrency = 1,
+    cache: Path | None = None,
+    **values: object,
 ) -> AsyncGenerator[LlamaCppBackend]:
     """A backend that is closed behind the block; it saves conversations in `cache`."""
     own = settings(**values)

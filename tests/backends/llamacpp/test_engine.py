@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.bindings import bindings
 from tests.backends.llamacpp.support import settings
@@ -72,7 +72,9 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def load(path: Path) -> Engine:
-    return Engine.load(path, settings(draft_model=str(path)), Parallel(2), lambda job, update: None)
+    return Engine.load(
+        path, settings(draft_model=str(path)), Concurrency(2), lambda job, update: None
+    )
 
 
 @pytest.mark.parametrize("step", LATER_STEPS)

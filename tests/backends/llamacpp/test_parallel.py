@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp import LlamaCppBackend
 from tests.backends.llamacpp.support import PUP, Recorder, ask, conversation, loaded
 from tests.backends.llamacpp.tiny import write_mamba
@@ -25,7 +25,7 @@ async def hold(backend: LlamaCppBackend, count: int) -> None:
 
 
 async def test_a_conversation_alone_has_one_sequence() -> None:
-    async with loaded(PUP, parallel=Parallel(1, most=3)) as backend:
+    async with loaded(PUP, parallel=Concurrency(1, maximum=3)) as backend:
         session = conversation()
         for question in ("Hello", "Who are you?", "thanks"):
             await ask(backend, session, question)
@@ -33,13 +33,13 @@ async def test_a_conversation_alone_has_one_sequence() -> None:
 
 
 async def test_requests_beside_it_open_more() -> None:
-    async with loaded(PUP, parallel=Parallel(1, most=3)) as backend:
+    async with loaded(PUP, parallel=Concurrency(1, maximum=3)) as backend:
         await asyncio.wait_for(hold(backend, 3), 60)
         assert sequences(backend) == 3
 
 
 async def test_beyond_the_most_requests_wait() -> None:
-    async with loaded(PUP, parallel=Parallel(1, most=2)) as backend:
+    async with loaded(PUP, parallel=Concurrency(1, maximum=2)) as backend:
         session = conversation("Hello")
         async with await backend.prefill_session(session, Recorder()):
             async with await backend.prefill_session(session, Recorder()):
@@ -51,7 +51,7 @@ async def test_beyond_the_most_requests_wait() -> None:
 
 
 async def test_answers_beside_each_other_are_those_alone() -> None:
-    async with loaded(PUP, parallel=Parallel(1, most=4)) as backend:
+    async with loaded(PUP, parallel=Concurrency(1, maximum=4)) as backend:
         alone = [await ask(backend, conversation(), q) for q in ("Hello", "Who are you?")]
         both = await asyncio.gather(
             *(ask(backend, conversation(), q) for q in ("Hello", "Who are you?"))
@@ -62,7 +62,7 @@ async def test_answers_beside_each_other_are_those_alone() -> None:
 async def test_memory_with_a_state_per_sequence_does_not_grow(tmp_path: Path) -> None:
     model = tmp_path / "mamba.gguf"
     write_mamba(model)
-    async with loaded(model, parallel=Parallel(1, most=4), context_size=512) as backend:
+    async with loaded(model, parallel=Concurrency(1, maximum=4), context_size=512) as backend:
         session = conversation("Hello")
         async with await backend.prefill_session(session, Recorder()):
             waiting = asyncio.ensure_future(backend.prefill_session(session, Recorder()))

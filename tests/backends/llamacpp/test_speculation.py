@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
@@ -267,7 +267,7 @@ def test_memory_that_cannot_forget_is_left_alone(kind: str, request: pytest.Fixt
     one.answer(job, max_tokens=60)
     assert job.drafted == 0
     one.close()
-    engine = Engine.load(path, EXACT, Parallel(), lambda job, update: None)
+    engine = Engine.load(path, EXACT, Concurrency(), lambda job, update: None)
     assert engine.speculator is None
     engine.close()
     with pytest.raises(ModelLoadError, match="can't draft"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.engine import Engine
 from tests.backends.llamacpp.support import PUP, ask, conversation, loaded, settings
@@ -18,7 +18,7 @@ def engine_of(backend: LlamaCppBackend) -> Engine:
 @pytest.mark.parametrize("kind", ["llama", "moe", "gemma", "mamba", "hybrid"])
 def test_warming_up_leaves_nothing_behind(kind: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(kind)
-    engine = Engine.load(path, settings(), Parallel(2), lambda job, update: None)
+    engine = Engine.load(path, settings(), Concurrency(2), lambda job, update: None)
     for _ in engine.warm_up():
         assert all(engine.context.last_position(sequence) == -1 for sequence in range(2))
     assert engine.context.decoded_tokens == 0

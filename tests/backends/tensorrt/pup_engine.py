@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 
-from shepherd.backends.base import Parallel
+from shepherd.backends.base import Concurrency
 from shepherd.backends.inprocess.prompt.fragments import Tail
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
@@ -41,7 +41,7 @@ class PupEngine:
     ) -> "PupEngine":
         own = settings(speculation="off", **values)
         worker = Worker(
-            lambda post: Engine.load(builtin_model(), own, Parallel(parallel), post, None)
+            lambda post: Engine.load(builtin_model(), own, Concurrency(parallel), post, None)
         )
         return cls(worker, await asyncio.wrap_future(worker.loaded), lacks)
 
