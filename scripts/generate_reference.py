@@ -3,10 +3,16 @@
 import sys
 from pathlib import Path
 
-from scripts import generate_commands, generate_endpoints, generate_events, generate_settings
+from scripts import (
+    generate_commands,
+    generate_endpoints,
+    generate_events,
+    generate_rooms,
+    generate_settings,
+)
 
 ROOT = Path(__file__).parents[1]
-PAGES = (generate_commands, generate_endpoints, generate_events, generate_settings)
+PAGES = (generate_commands, generate_endpoints, generate_events, generate_rooms, generate_settings)
 
 
 def generated() -> dict[Path, str]:

@@ -12,7 +12,7 @@ from shepherd.config.fields import aliases, expected, section_class
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
 from shepherd.config.show import show_value
-from shepherd.config.trust import FREE
+from shepherd.config.trust import FREE, STRICTNESS
 from shepherd.sampling import DEFAULT_SAMPLING
 
 PAGE = "settings.md"
@@ -32,7 +32,6 @@ _TIGHTEN = {
     "memory.enabled": "off only",
     "model.name": "names only",
     "model.tools": "off only",
-    "permissions.approve": "stricter only",
     "permissions.rules": "ask and deny only",
     "terminal.save_sessions": "off only",
     "tools.allow_private_hosts": "off only",
@@ -70,13 +69,16 @@ def _table(name: str, section: type[BaseModel]) -> Iterator[str]:
     for key, field in section.model_fields.items():
         cells = [f"`{key}`", expected(field), _default(key, field), field.description or ""]
         if name:
-            cells.append(_project(f"{name}.{key}"))
+            cells.append(may_be_set_by_projects(f"{name}.{key}"))
         yield "| " + " | ".join(cells) + " |"
 
 
-def _project(key: str) -> str:
+def may_be_set_by_projects(key: str) -> str:
+    """Whether a project's file may set `key`, as the page says it."""
     if key in FREE or key.startswith("sampling."):
         return "yes"
+    if key in STRICTNESS:
+        return "stricter only"
     return _TIGHTEN.get(key, "no")
 
 

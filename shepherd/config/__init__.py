@@ -1,0 +1,1 @@
+"""Settings: sections with their ranges, layers of files, providers, keys, and paths."""

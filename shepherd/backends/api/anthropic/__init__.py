@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: `AnthropicWire` in `wire.py`."""
+"""Anthropic's Messages API."""

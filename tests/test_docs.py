@@ -1,0 +1,160 @@
+"""The pages say what is true: links, names of files, codes, topics, and what projects may set."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.generate_settings import may_be_set_by_projects
+from scripts.sentences import ROOT, sentences, written_pages
+from shepherd.backends.api.http import relay
+from shepherd.config.fields import all_fields
+from shepherd.config.layers import Layer
+from shepherd.config.settings import LayerName, Source
+from shepherd.config.trust import FREE, admit
+from shepherd.conversation.shared.errors import RefusalCode
+from shepherd.events import Topic
+
+PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
+EXAMPLES = frozenset({"setup.py", "src/main.py", "a.py"})
+CODE = re.compile(r"[a-z]+(?:_[a-z]+)+")
+
+page_by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text("utf-8")), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text("utf-8"))):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            yield target
+
+
+@page_by_page
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+def test_a_broken_link_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`\n[a](#one-two) [b](#two) [c](page.md#one-two) [d](none.md)\n")
+    assert list(broken_links(page)) == ["#two", "none.md"]
+
+
+@page_by_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":  # tells of files as they were
+        return
+    known = [path.relative_to(ROOT).as_posix() for path in files()]
+    named = set(re.findall(r"`((?:[\w.-]+/)*[\w-]+\.py)`", page.read_text("utf-8"))) - EXAMPLES
+    assert [n for n in sorted(named) if not any(f"/{k}".endswith(f"/{n}") for k in known)] == []
+
+
+def files() -> Iterator[Path]:
+    for folder in ("shepherd", "tests", "scripts", "bench", "training"):
+        yield from (ROOT / folder).rglob("*.py")
+
+
+def error_codes() -> set[str]:
+    """What may stand in `code` of an error object."""
+    passed_on = {getattr(relay, name) for name in ("ACCESS", "REFUSED", "UNREACHABLE", "BUSY")}
+    codes = {relay.FAILED, *passed_on, *(str(code) for code in RefusalCode)}
+    for path in (ROOT / "shepherd" / "server").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ApiError":
+                given = [k.value for k in node.keywords if k.arg == "code"] or node.args[2:3]
+                codes.update(*(constants(code, tree, set()) for code in given))
+    return codes
+
+
+def constants(node: ast.AST, tree: ast.Module, seen: set[str]) -> set[str]:
+    """The codes in an expression, and in what is assigned to its names."""
+    codes = set[str]()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            codes |= {part.value} if CODE.fullmatch(part.value) else set()
+        elif isinstance(part, ast.Name) and part.id not in seen:
+            for value in assigned(part.id, tree):
+                codes |= constants(value, tree, seen | {part.id})
+    return codes
+
+
+def assigned(name: str, tree: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        names = (part for target in targets for part in ast.walk(target))
+        if any(isinstance(part, ast.Name) and part.id == name for part in names):
+            value = getattr(node, "value", None)
+            if isinstance(value, ast.expr):
+                yield value
+
+
+def test_the_tables_of_errors_have_all_codes_and_no_others() -> None:
+    rows = (
+        line
+        for name in ("server.md", "cliserver.md")
+        for line in (ROOT / "docs" / name).read_text("utf-8").splitlines()
+        if re.match(r"\| [45]\d\d", line)
+    )
+    named = {code for row in rows for code in re.findall(r"`([a-z_]+)`", row.split("|")[2])}
+    assert named == error_codes()
+
+
+def test_json_lines_name_all_topics() -> None:
+    (row,) = re.findall(
+        r"^\| `system` \|.*$", (ROOT / "docs" / "cli.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert set(re.findall(r"`([a-z]+)`", row)) - {"system", "topic", "content"} == {
+        str(topic) for topic in Topic if topic is not Topic.PREFILL
+    }
+
+
+def test_the_settings_page_says_what_a_project_may_set() -> None:
+    values = {key: field.default for key, field in all_fields().items()}
+    source = Source(LayerName.PROJECT)
+    layer = Layer(LayerName.PROJECT, values, dict.fromkeys(values, source))
+    refused = [
+        re.search(r"(\S+) ignored: a project's file may not set it", warning)
+        for warning in admit(layer, values)[1]
+    ]
+    assert {match[1] for match in refused if match} == {
+        key for key in values if may_be_set_by_projects(key) == "no"
+    }
+
+
+def test_the_page_on_configuration_names_all_that_a_project_may_set() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    table = text.partition("## What a project's file may do")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_]+\.[a-z_*]+)`", table))
+    allowed = {key for key in all_fields() if may_be_set_by_projects(key) != "no"}
+    exact = {key for key in allowed if not key.startswith(("sampling.", "llamacpp.cache_type_"))}
+    assert allowed >= FREE
+    assert named - {"llamacpp.cache_type_*"} == exact
+
+
+def test_sentences_are_told_apart() -> None:
+    text = (
+        "# A title\n\nOne `a. B` two. Three\nfour! (Five)\n\n```\nnot. This\n```\n- six\n- seven\n"
+    )
+    counts = [(s.line, s.words) for s in sentences(text)]
+    assert counts == [(1, 2), (3, 3), (3, 2), (3, 1), (9, 1), (10, 1)]
