@@ -14,7 +14,7 @@ from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import FREE, admit
-from shepherd.conversation.shared.errors import RefusalCode
+from shepherd.conversation.shared.protocol import RefusalCode
 from shepherd.events import Topic
 
 PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
