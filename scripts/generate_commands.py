@@ -1,12 +1,13 @@
 """Writes docs/reference/commands.md from the command line's own definition."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 from shepherd.cli.options import app
+from shepherd.config.fields import allowed_words
 
 PAGE = "commands.md"
 
@@ -57,8 +58,8 @@ def _row(option: TyperOption) -> str:
 
 def _type_name(option: TyperOption) -> str:
     kind: object = option.type_descriptor.annotation
-    if get_origin(kind) is Literal:
-        return r"\|".join(get_args(kind))
+    if words := allowed_words(kind):
+        return r"\|".join(words)
     return kind.__name__.upper() if isinstance(kind, type) else "TEXT"
 
 

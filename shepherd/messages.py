@@ -13,6 +13,9 @@ JsonObject: TypeAlias = dict[str, Any]
 HINT_NAME = "shepherd"
 """The `name` of a user message that no user wrote."""
 
+INTERRUPTED = "Error: interrupted by the user"
+"""The result of a call that did not run to its end, wherever it was stopped."""
+
 
 class Role(StrEnum):
     """Who a message is from."""

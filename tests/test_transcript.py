@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from shepherd.errors import SessionError
 from shepherd.eviction import message_groups
-from shepherd.messages import Message, Role, ToolCall
+from shepherd.messages import INTERRUPTED, Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.transcript import SessionStore, Transcript
-from shepherd.transcript.repair import INTERRUPTED
 from shepherd.transcript.store import new_id
 
 CWD = Path("/somewhere")

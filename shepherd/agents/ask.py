@@ -12,7 +12,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
-from shepherd.messages import Role, ToolCall, ToolSpec
+from shepherd.messages import INTERRUPTED, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,
@@ -40,7 +40,6 @@ SYSTEM_MESSAGE = (
 )
 LAST_ROUND = "[No more calls: answer now with what you know.]"
 CUT = "\n[cut: the answer reached its limit of tokens]"
-INTERRUPTED = "Error: interrupted by the user"
 
 
 class AskArguments(Arguments):

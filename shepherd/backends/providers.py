@@ -3,6 +3,7 @@
 from typing import Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
+from shepherd.config.choices import Effort
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config, LayerName
@@ -42,7 +43,7 @@ async def open_provider(
 def _thinking(backend: Backend, provider: Provider) -> Backend:
     """The backend, reasoning as the provider's effort says; templates know only yes and no."""
     if provider.effort and isinstance(backend, ThinkingBackend):
-        backend.thinking = provider.effort != "none"
+        backend.thinking = provider.effort is not Effort.NONE
     return backend
 
 

@@ -17,9 +17,9 @@ from shepherd.cli.commands.providers.parsing import given_provider, model_overri
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.choices import ApproveMode, AuthMode, SandboxMode
 from shepherd.config.fields import first_name, parse_text
 from shepherd.config.layers import flag_layer
-from shepherd.config.sections import ApproveMode, AuthMode, SandboxMode
 from shepherd.conversation.model_choice import model_from_user
 from shepherd.errors import ConfigError
 from shepherd.version import __version__

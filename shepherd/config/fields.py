@@ -4,6 +4,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Iterable
+from enum import StrEnum
 from types import NoneType
 from typing import Literal, get_args, get_origin
 
@@ -56,6 +57,13 @@ def bare_type(field: FieldInfo) -> object:
     return present[0] if optional else field.annotation
 
 
+def allowed_words(kind: object) -> list[str]:
+    """The texts that a value of this type may be, [] where any value of it will do."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return [word.value for word in kind]
+    return [str(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
+
+
 def expected(field: FieldInfo) -> str:
     """What a value of this field must be: `a whole number from 0 to 65535`."""
     kind = bare_type(field)
@@ -68,8 +76,8 @@ def expected(field: FieldInfo) -> str:
 
 
 def _kind_in_words(kind: object) -> str:
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(json.dumps(choice) for choice in get_args(kind))
+    if words := allowed_words(kind):
+        return "one of " + ", ".join(json.dumps(word) for word in words)
     if get_origin(kind) is list:
         return "a list of texts" if get_args(kind)[0] is str else "an array of tables"
     return _PLAIN[kind] if isinstance(kind, type) and kind in _PLAIN else "a table"
@@ -85,7 +93,7 @@ def parse_text(key: str, text: str) -> object:
     if field is None:
         raise ConfigError(unknown_key(key))
     kind = bare_type(field)
-    if kind is str or get_origin(kind) is Literal:
+    if kind is str or allowed_words(kind):
         return text
     if kind is bool:
         return parse_bool(text)

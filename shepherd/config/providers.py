@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from shepherd.config.choices import Effort
 from shepherd.config.fields import expected, nearest
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
@@ -23,7 +24,6 @@ ProviderType = Literal[
 ]  # fmt: skip
 PROVIDER_TYPES: tuple[str, ...] = get_args(ProviderType)
 Dialect = Literal["", "strict", "extended"]
-Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
 
 LOCAL = "local"
 """Not a provider: the model that the settings name, in this process."""
@@ -86,10 +86,11 @@ class Provider(Section):
     effort: Annotated[
         Effort,
         Field(
+            strict=False,
             description="How much the model thinks; what it does not know becomes the nearest that "
-            'it does. "" = as `model.thinking` says.'
+            'it does. "" = as `model.thinking` says.',
         ),
-    ] = ""
+    ] = Effort.UNSET
     headers: Annotated[
         dict[str, str],
         Field(

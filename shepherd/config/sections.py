@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from shepherd.config.choices import ApproveMode, AuthMode, SandboxMode
+
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
-ApproveMode = Literal["ask", "edits", "auto", "all", "none"]
-SandboxMode = Literal["auto", "required", "off"]
-AuthMode = Literal["none", "json"]
 
 
 class Section(BaseModel):
@@ -243,11 +242,12 @@ class PermissionsSection(Section):
     approve: Annotated[
         ApproveMode,
         Field(
+            strict=False,
             description="Calls that need approval: `ask` asks, `edits` approves changes to files "
             "in the working directory, `auto` also commands in the sandbox, `all` approves "
-            "everything, `none` refuses."
+            "everything, `none` refuses.",
         ),
-    ] = "ask"
+    ] = ApproveMode.ASK
     rules: Annotated[
         list[PermissionRule],
         Field(
@@ -277,10 +277,11 @@ class ToolsSection(Section):
     sandbox: Annotated[
         SandboxMode,
         Field(
+            strict=False,
             description="Commands run in the strongest sandbox that works here: `auto` runs them "
-            "without where none does, `required` refuses them, `off` uses none."
+            "without where none does, `required` refuses them, `off` uses none.",
         ),
-    ] = "auto"
+    ] = SandboxMode.AUTO
     sandbox_writable: Annotated[
         list[str],
         Field(
@@ -334,8 +335,8 @@ class ServerSection(Section):
     port: Annotated[int, Field(ge=0, le=65_535, description="Port; 0 = any free one.")] = 8000
     auth_mode: Annotated[
         AuthMode,
-        Field(description="`none`, or `json`: keys made by `shepherd apikey add`."),
-    ] = "none"
+        Field(strict=False, description="`none`, or `json`: keys made by `shepherd apikey add`."),
+    ] = AuthMode.NONE
     tools: Annotated[
         bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
     ] = False

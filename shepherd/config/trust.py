@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 
@@ -38,8 +39,14 @@ ADDING_UP = frozenset({"tools.disabled"})
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
 
 STRICTNESS: Mapping[str, tuple[str, ...]] = {
-    "permissions.approve": ("all", "auto", "edits", "ask", "none"),
-    "tools.sandbox": ("off", "auto", "required"),
+    "permissions.approve": (
+        ApproveMode.ALL,
+        ApproveMode.AUTO,
+        ApproveMode.EDITS,
+        ApproveMode.ASK,
+        ApproveMode.NONE,
+    ),
+    "tools.sandbox": (SandboxMode.OFF, SandboxMode.AUTO, SandboxMode.REQUIRED),
 }
 """Settings that a project's file may only make stricter: their values, the strictest last."""
 

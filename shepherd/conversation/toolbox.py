@@ -17,11 +17,11 @@ from shepherd.messages import ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
+from shepherd.tools.sandbox.sandbox import Sandbox
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:
@@ -88,7 +88,7 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     """The policy of one conversation in `cwd`; raises ConfigError if the store is broken."""
     return PermissionPolicy(
         cwd,
-        ApproveMode(config.permissions.approve),
+        config.permissions.approve,
         user=[*_own_files(paths), *_rules(config.permissions.rules)],
         project=_rules(config.project_rules),
         store=PermissionStore(paths.permissions_file),
@@ -100,7 +100,7 @@ def build_sandbox(config: Config) -> Sandbox:
     """The sandbox for commands; nothing is tried before it is needed."""
     tools = config.tools
     return Sandbox(
-        SandboxMode(tools.sandbox),
+        tools.sandbox,
         writable=tuple(Path(path).expanduser() for path in tools.sandbox_writable),
         readable=tuple(Path(path).expanduser() for path in tools.sandbox_readable),
     )

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.files import TOOL
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy, Verdict
+from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.refusal import Refusal, Refused
-from shepherd.tools.sandbox.sandbox import Confinement, Sandbox, SandboxMode
+from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 from shepherd.tools.shell.programs.git_lines import changes_repository, is_git_line
 from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
 

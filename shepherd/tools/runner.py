@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from shepherd.config.choices import SandboxMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
@@ -36,7 +37,7 @@ from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.refusal import Refusal
-from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.text import cap_text, valid_json, valid_text
 from shepherd.tools.validation import argument_errors
 

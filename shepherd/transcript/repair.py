@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from shepherd.messages import Message, Role
-
-INTERRUPTED = "Error: interrupted"
+from shepherd.messages import INTERRUPTED, Message, Role
 
 
 def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, Message]]:

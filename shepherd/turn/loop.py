@@ -7,7 +7,7 @@ from typing import Protocol
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn.fitting import (
@@ -20,7 +20,6 @@ from shepherd.turn.fitting import (
 )
 from shepherd.turn.repetition import ASKED_AGAIN, GIVEN_UP, HintGuard, RepetitionGuard, hint
 
-INTERRUPTED = "Error: interrupted by the user"
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
 
 

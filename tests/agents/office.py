@@ -8,6 +8,7 @@ from pathlib import Path
 from shepherd.agents import Asking, AskProvider, DelegateBackends
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.choices import ApproveMode
 from shepherd.config.providers import make_provider
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
@@ -15,7 +16,6 @@ from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolResult
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.turn import TurnLimits
 from tests.tools.workshop import Workshop, open_workshop
 

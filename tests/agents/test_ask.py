@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.agents.ask import INTERRUPTED, LAST_ROUND, MAX_ROUNDS
+from shepherd.agents.ask import LAST_ROUND, MAX_ROUNDS
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.choices import ApproveMode
 from shepherd.errors import AccessError, UnreachableError
 from shepherd.events import CallbackEvent, Topic
-from shepherd.messages import Message, Role, ToolCall
+from shepherd.messages import INTERRUPTED, Message, Role, ToolCall
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.turn import TurnLimits, run_turn
 from tests.agents.office import Office, open_office
 from tests.patience import PATIENCE

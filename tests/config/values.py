@@ -1,11 +1,9 @@
 """A valid value, other than the default, for every setting."""
 
-from typing import Literal, get_args, get_origin
-
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from shepherd.config.fields import all_fields, bare_type
+from shepherd.config.fields import all_fields, allowed_words, bare_type
 
 RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
 
@@ -13,8 +11,8 @@ RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
 def other_value(field: FieldInfo) -> object:
     """A valid value that is not the field's default."""
     kind = bare_type(field)
-    if get_origin(kind) is Literal:
-        return next(choice for choice in get_args(kind) if choice != field.default)
+    if words := allowed_words(kind):
+        return next(word for word in words if word != field.default)
     if kind is bool:
         return not field.default
     if kind is int or kind is float:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.choices import ApproveMode
 from shepherd.config.sections import LlamaCppSection
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, Role
@@ -16,7 +17,7 @@ from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.runner import ToolRunner
 
 Event = tuple[CallbackEvent, str, str, str]

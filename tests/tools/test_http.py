@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.config.choices import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.addresses import is_public, resolve_host
 from shepherd.tools.web.urls import parse_url
 from tests.patience import POLL

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.config.choices import ApproveMode
 from shepherd.memory import KeptMessage, Memory, Place
 from shepherd.messages import Role
 from shepherd.tools.memory import memory_tools
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.registry import ToolRegistry
 from tests.tools.workshop import Workshop, open_workshop
 

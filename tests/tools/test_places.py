@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import shepherd.tools
+from shepherd.config.choices import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import open_directory, open_regular
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep
 from tests.tools.workshop import Workshop, open_workshop

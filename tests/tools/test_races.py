@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.permissions.policy import ApproveMode
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep
 from tests.tools.flipping import flipping

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -20,7 +21,6 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
-from shepherd.tools.permissions.policy import ApproveMode
 from shepherd.tools.web.body import Body
 from shepherd.tools.web.messages import Reply, Request
 from shepherd.tools.web.redirects import following

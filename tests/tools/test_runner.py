@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.builtin import default_registry
@@ -18,7 +19,7 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Lifetime
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import ToolRegistry

@@ -156,8 +156,8 @@ async def test_glob(workshop: Workshop, arguments: dict[str, str], expected: str
 
 
 async def test_glob_outside_is_seen_as_outside(tmp_path: Path) -> None:
+    from shepherd.config.choices import ApproveMode
     from shepherd.tools.permissions.approval import Choice
-    from shepherd.tools.permissions.policy import ApproveMode
 
     workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE, Choice.ONCE])
     (workshop.outside / "o.py").touch()

@@ -4,8 +4,8 @@ import re
 import time
 from pathlib import Path
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from tests.tools.workshop import Workshop, open_workshop
 
 

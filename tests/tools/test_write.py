@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.files.atomic import write_atomic
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from tests.tools.workshop import Workshop, open_workshop
 
 

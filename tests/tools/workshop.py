@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext, ToolResult
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner

@@ -160,7 +160,7 @@ class ModelTraits:
     output_setting: int = 0
     """The user's own output limit, which goes before the server's; 0 = none."""
     effort: str = ""
-    """How much it is to think, one of `effort.EFFORTS`; "" = as the session says."""
+    """How much it is to think, one of `Effort`; "" = as the session says."""
     tools: bool | None = None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from shepherd.backends.api.adapter import ModelTraits
+from shepherd.config.choices import Effort
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
@@ -34,9 +35,9 @@ def sampling_parameters(
     return found
 
 
-NONE = "none"
-EFFORTS = (NONE, "minimal", "low", "medium", "high", "xhigh")
-"""From none at all up; no API has all of them."""
+NONE = Effort.NONE
+EFFORTS = tuple(effort for effort in Effort if effort)
+"""The least first; no API has all of them."""
 
 BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 24_576, "xhigh": 32_000}
 """In tokens, for models that want a number."""

@@ -7,10 +7,9 @@ from typing import Any, BinaryIO, cast
 from shepherd.errors import ImageError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
 from shepherd.images import Image, check_count, decode_image
-from shepherd.messages import Message
+from shepherd.messages import INTERRUPTED, Message
 from shepherd.transcript.records import json_line
 
-INTERRUPTED = "Error: interrupted by the user"
 ECHOED_CHARACTERS = 200
 
 

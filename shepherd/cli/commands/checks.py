@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from shepherd.backends.local import SCRIPT_PREFIX
+from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.provider_book import ProviderBook
@@ -114,9 +115,9 @@ def _sandbox(config: Config) -> Check:
         for attempt in failed
     )
     if finding.box is None:
-        state = State.BROKEN if mode == "required" else State.NOTE
+        state = State.BROKEN if mode is SandboxMode.REQUIRED else State.NOTE
         return Check("sandbox", state, "none works: commands run without one", advice)
-    if mode == "off":
+    if mode is SandboxMode.OFF:
         text = f"{finding.box.name} would hold, but the settings switch it off (tools.sandbox)"
         return Check("sandbox", State.NOTE, text, advice)
     return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)

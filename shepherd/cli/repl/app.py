@@ -16,12 +16,12 @@ from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
-from shepherd.tools.permissions.policy import ApproveMode
 
 
 async def run_repl(conversation: Conversation) -> int:

@@ -7,9 +7,10 @@ from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.sandbox.sandbox import Sandbox
 
 FEEDBACK_LABEL = "tell the model: "

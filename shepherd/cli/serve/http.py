@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
+from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -30,7 +31,7 @@ async def serve_config(
         sys.stderr.write(f"shepherd: {warning}\n")
 
     open_backend = partial(backend_opener(providers, PARALLEL), config)
-    keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
+    keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None
     await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)
     return 0

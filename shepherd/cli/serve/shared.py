@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.cli.serve.http import server_settings
+from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -44,7 +45,7 @@ async def serve_conversation(
 
     opened = open_conversation(config, os.environ, cwd, start, providers)
     settings = server_settings(config, insecure=insecure)
-    keys = KeyStore(paths.keys_file) if config.server.auth_mode == "json" else None
+    keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
 
     async with opened as conversation:
         conversation.notices.listen(_note)

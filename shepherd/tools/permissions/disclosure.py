@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.policy import ApproveMode
 
 HELD_BACK = "the call has run, but its result holds a private key and is held back"
 _CAUSE = "the result holds a private key"

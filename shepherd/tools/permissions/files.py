@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.pathglob import expand_braces, glob_regex, has_magic
 from shepherd.tools.permissions.defaults import default_rules
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.permissions.secrets import original_names
 

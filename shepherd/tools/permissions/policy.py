@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.pathglob import escape_glob
 from shepherd.tools.permissions.content import is_key_file
@@ -30,16 +30,6 @@ _HELD_BY_SANDBOX = frozenset(
 )
 _DENY = Decision.DENY
 _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
-
-
-class ApproveMode(StrEnum):
-    """What `--approve` makes of the rules."""
-
-    ASK = "ask"
-    EDITS = "edits"
-    AUTO = "auto"
-    ALL = "all"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)

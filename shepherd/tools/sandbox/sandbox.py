@@ -4,24 +4,16 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from shepherd.config.choices import SandboxMode
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.find import Finding, find_box
 from shepherd.tools.sandbox.messages import read_refusal
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused
-
-
-class SandboxMode(StrEnum):
-    """The setting `tools.sandbox`."""
-
-    AUTO = "auto"
-    REQUIRED = "required"
-    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How much a model is to think, in each API's own words."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -9,7 +9,8 @@ from shepherd.backends.api.adapters import wire_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
-from shepherd.config.providers import Effort, make_provider
+from shepherd.config.choices import Effort
+from shepherd.config.providers import make_provider
 from shepherd.errors import ConfigError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session
@@ -42,7 +43,7 @@ def asked(
 
 
 def test_the_settings_are_those_that_apis_know() -> None:
-    assert set(EFFORTS) == set(get_args(Effort)) - {""}
+    assert {"", *EFFORTS} == set(Effort)
     assert [nearest(e, ("low", "high")) for e in EFFORTS] == ["low"] * 4 + ["high"] * 2
     with pytest.raises(ConfigError, match=r'x\.effort must be one of "", "none", "minimal", "low"'):
         make_provider("x", {"type": "openai", "effort": "huge"})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.config.choices import SandboxMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.builtin import default_registry
@@ -14,7 +15,7 @@ from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choic
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
 from shepherd.tools.runner import ToolRunner
-from shepherd.tools.sandbox.sandbox import Sandbox, SandboxMode
+from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shielding import NO_RIGHTS, Shielding
 
 SHELL = Access(AccessKind.SHELL, "make test")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
-from shepherd.tools.permissions.policy import ApproveMode
 from tests.tools.workshop import Workshop, open_workshop
 
 

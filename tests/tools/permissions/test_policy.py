@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import Access, AccessKind, Claim
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
 
 CWD = Path("/w")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.shell.accesses import line_accesses
 from tests.tools.workshop import open_workshop

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 from tests.tools.workshop import open_workshop
 

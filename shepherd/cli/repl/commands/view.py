@@ -7,7 +7,7 @@ from rich.text import Text
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.tools.permissions.policy import ApproveMode
+from shepherd.config.choices import ApproveMode
 from shepherd.tools.text import counted
 
 _KEYS = (
