@@ -1,9 +1,7 @@
 """What a setting expects, in words: for errors, the reference and parsing text from a shell."""
 
-import difflib
 import json
 import tomllib
-from collections.abc import Iterable
 from enum import StrEnum
 from types import NoneType
 from typing import Literal, get_args, get_origin
@@ -14,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.validation import nearest
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _TRUE = ("true", "yes", "on", "1")
@@ -123,8 +122,3 @@ def unknown_key(key: str) -> str:
     last = key.rpartition(".")[2]
     guess = by_last_part.get(last) or nearest(key, fields)
     return f"unknown setting {key}" + (f"; did you mean {guess}?" if guess else "")
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The word most like `word`, "" if none is like it."""
-    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)), "")

@@ -1,7 +1,7 @@
 """What is known of models by their names: context, output limit, vision, thinking, parameters."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
-from shepherd.config.fields import expected, nearest
+from shepherd.config.fields import expected
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
+from shepherd.validation import describe_problem, did_you_mean
 
 PACKAGED = "models.toml"
 LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_output_tokens"]
@@ -129,12 +131,12 @@ def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
         raise ConfigError(f"{where}: {_describe(problem)}") from error
 
 
-def _describe(problem: Mapping[str, Any]) -> str:
+def _describe(problem: ErrorDetails) -> str:
     key = str(next(iter(problem["loc"]), "model"))
-    if problem["type"] == "extra_forbidden":
-        guess = nearest(key, ModelEntry.model_fields)
-        return f"unknown key {key}" + (f"; did you mean {guess}?" if guess else "")
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    known = ModelEntry.model_fields.get(key)
-    return f"{key} must be {expected(known) if known else 'a table'}"
+    field = ModelEntry.model_fields.get(key)
+    return describe_problem(
+        problem,
+        key,
+        unknown=f"unknown key {key}{did_you_mean(key, ModelEntry.model_fields)}",
+        expected=expected(field) if field else "a table",
+    )

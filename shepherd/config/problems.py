@@ -1,31 +1,29 @@
 """What is wrong with a value, in a sentence."""
 
-import json
 from typing import get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from shepherd.config.fields import aliases, bare_type, expected, nearest, unknown_key
+from shepherd.config.fields import aliases, bare_type, expected, unknown_key
 from shepherd.config.settings import Config
+from shepherd.validation import describe_problem, key_of, nearest
 
 
 def describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with a Config."""
-    location = problem["loc"]
-    key = ".".join(str(part) for part in location)
-    if problem["type"] == "extra_forbidden":
-        return _unknown(location, problem["input"])
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    if problem["type"] in ("value_error", "string_pattern_mismatch"):
-        return f"{key}: " + problem["msg"].removeprefix("Value error, ")
-    if len(location) == 1:
+    location, key = problem["loc"], key_of(problem)
+    if len(location) == 1 and problem["type"] not in ("extra_forbidden", "value_error"):
         return f"{key} is a section: write [{key}]"
     field = _field_at(location)
-    wanted = expected(field) if field else problem["msg"].removeprefix("Input should be ")
-    return f"{key} must be {wanted}, got {_shown(problem['input'])}"
+    return describe_problem(
+        problem,
+        key,
+        unknown=_unknown(location, problem["input"]),
+        expected=expected(field) if field else "",
+        show_value=True,
+    )
 
 
 def _unknown(location: tuple[str | int, ...], value: object) -> str:
@@ -61,10 +59,3 @@ def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
     kind = bare_type(field)
     inner = next(iter(get_args(kind)), kind)
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-
-
-def _shown(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return repr(value)

@@ -11,12 +11,13 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from shepherd.config.choices import Effort
-from shepherd.config.fields import expected, nearest
+from shepherd.config.fields import expected
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
+from shepherd.validation import describe_problem, did_you_mean, key_of, nearest
 
 ProviderType = Literal[
     "openai", "openai-responses", "anthropic", "gemini", "ollama", "shepherd", "llamacpp",
@@ -164,7 +165,7 @@ def make_provider(name: str, values: Mapping[str, object]) -> Provider:
         return Provider.model_validate({**values, "name": name})
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        raise ConfigError("\n".join(describe_problem(name, p) for p in problems)) from None
+        raise ConfigError("\n".join(_describe(name, p) for p in problems)) from None
 
 
 def check_name(name: str) -> None:
@@ -178,19 +179,22 @@ def check_name(name: str) -> None:
         raise ConfigError(f"{name} is a word of the commands; name the provider otherwise.")
 
 
-def describe_problem(name: str, problem: ErrorDetails) -> str:
-    """One of pydantic's problems with a provider, in a sentence."""
-    key = ".".join(str(part) for part in problem["loc"])
-    field = Provider.model_fields.get(str(problem["loc"][0]))
-    if problem["type"] == "extra_forbidden":
-        guess = nearest(key, Provider.model_fields)
-        return f"unknown setting {name}.{key}" + (f"; did you mean {guess}?" if guess else "")
+def _describe(name: str, problem: ErrorDetails) -> str:
+    """One of pydantic's problems with a provider, in a sentence that shows no value."""
+    key = key_of(problem)
+    first = str(problem["loc"][0])
+    field = Provider.model_fields.get(first)
+    text = describe_problem(
+        problem,
+        f"{name}.{key}",
+        unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
+        expected="a table of texts" if first == "headers" else expected(field) if field else "",
+    )
+    if first != "type":
+        return text
     if problem["type"] == "missing":
-        return f"{name}.{key} is missing; it is one of {', '.join(PROVIDER_TYPES)}"
-    if problem["type"] == "value_error" or field is None:
-        return f"{name}.{key} " + problem["msg"].removeprefix("Value error, ")
-    wanted = "a table of texts" if key.startswith("headers") else expected(field)
-    return f"{name}.{key} must be {wanted}"
+        return f"{text}; it is one of {', '.join(PROVIDER_TYPES)}"
+    return text + did_you_mean(str(problem["input"]), PROVIDER_TYPES)
 
 
 class ProviderStore:

@@ -19,6 +19,7 @@ from shepherd.errors import (
     ShepherdError,
 )
 from shepherd.messages import JsonObject
+from shepherd.validation import describe_problem, key_of
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
@@ -134,10 +135,9 @@ def invalid_body(error: ValidationError) -> ApiError:
     if first["type"] == "json_invalid":
         problem = first["msg"].removeprefix("Invalid JSON: ")
         return ApiError(400, f"The body is not valid JSON: {problem}", "invalid_json")
-    param = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    param = key_of(first)
     code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
-    return ApiError(400, f"{param}: {message}" if param else message, code, param or None)
+    return ApiError(400, describe_problem(first, param), code, param or None)
 
 
 def _context_message(error: ContextFullError, context_size: int) -> str:

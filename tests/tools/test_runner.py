@@ -68,7 +68,11 @@ def odd(base: Path, **options: Any) -> Workshop:
     [
         ("nope", {}, "Error: unknown tool: nope"),
         ("read_file", {}, "Error: bad arguments for read_file: path is missing"),
-        ("read_file", {"path": None}, "Error: bad arguments for read_file: path: a valid string"),
+        (
+            "read_file",
+            {"path": None},
+            "Error: bad arguments for read_file: path must be a valid string",
+        ),
         (
             "read_file",
             {"file": "a", "path": "b"},
@@ -77,15 +81,15 @@ def odd(base: Path, **options: Any) -> Workshop:
         (
             "read_file",
             {"path": "a", "limit": -1},
-            "Error: bad arguments for read_file: limit: greater than or equal to 0",
+            "Error: bad arguments for read_file: limit must be greater than or equal to 0",
         ),
         (
             "http_request",
             {"method": "X", "url": "x", "headers": 3, "body": 4.5, "z": 1, "y": 2},
             (
-                "Error: bad arguments for http_request: method: 'GET', 'POST', 'PUT', 'PATCH', "
-                "'DELETE', 'HEAD' or 'OPTIONS'; headers: a valid dictionary; z is unknown; it "
-                "takes method, url, headers, body; 1 more"
+                "Error: bad arguments for http_request: method must be 'GET', 'POST', 'PUT', "
+                "'PATCH', 'DELETE', 'HEAD' or 'OPTIONS'; headers must be a valid dictionary; "
+                "z is unknown; it takes method, url, headers, body; 1 more"
             ),
         ),
         ("get_date", {"x": 1}, "Error: bad arguments for get_date: x is unknown; it takes nothing"),

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN, read_key
-from shepherd.config.fields import bare_type, nearest, parse_bool
+from shepherd.config.fields import bare_type, parse_bool
 from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.providers import LOCAL, Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
 from shepherd.errors import ConfigError
+from shepherd.validation import did_you_mean
 
 _PLACES = ("", "none", "file", "keyring")
 _HEADER = "headers."
@@ -102,8 +103,7 @@ def _parsed(key: str, value: str) -> object:
     field = Provider.model_fields.get(key)
     if field is None or key in ("name", "headers"):
         known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
-        guess = nearest(key.replace("_", "-"), known)
-        meant = f"; did you mean {guess}?" if guess else f"; there are {', '.join(known)}"
+        meant = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
         raise UsageError(f"a provider has no setting {key}{meant}")
     kind = bare_type(field)
     if kind is bool:

@@ -1,6 +1,5 @@
 """What a slash command is, and the table of them."""
 
-import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.approve import ApproveSwitch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.conversation.conversation import Conversation
+from shepherd.validation import nearest
 
 _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 
@@ -74,8 +74,7 @@ class CommandTable:
     def nearest(self, name: str) -> str:
         """The command that `name` may be meant to be, "" if none is like it."""
         starting = [n for n in self._commands if name and n.startswith(name)]
-        similar = difflib.get_close_matches(name, self._commands, n=1, cutoff=0.5)
-        return (starting + similar + [""])[0]
+        return (starting or [nearest(name, self._commands, cutoff=0.5)])[0]
 
 
 def parse_command(text: str) -> tuple[str, str] | None:

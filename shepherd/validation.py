@@ -1,0 +1,59 @@
+"""Sentences about data that is wrong: what pydantic found, and names that are not known."""
+
+import difflib
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_VALUE_ERROR, _EXPECTATION = "Value error, ", "Input should be "
+
+
+def key_of(problem: "ErrorDetails") -> str:
+    """The place of a problem in the data: `messages.0.role`; "" for the data as a whole."""
+    return ".".join(str(part) for part in problem["loc"])
+
+
+def describe_problem(
+    problem: "ErrorDetails",
+    key: str,
+    *,
+    unknown: str = "",
+    expected: str = "",
+    show_value: bool = False,
+) -> str:
+    """One of pydantic's problems in a sentence that begins with `key`.
+
+    `unknown` is the sentence for a key that is not known, `expected` the noun for a right value
+    where there is a better one than pydantic's. With `show_value` the value is part of the text.
+    """
+    message = problem["msg"].removeprefix(_VALUE_ERROR)
+    if problem["type"] == "extra_forbidden":
+        return unknown or f"{key} is unknown"
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    own_words = problem["type"] in ("value_error", "string_pattern_mismatch")
+    if own_words or not (expected or message.startswith(_EXPECTATION)):
+        return f"{key}: {message}" if key else message
+    value = f", got {_json_text(problem['input'])}" if show_value else ""
+    return f"{key} must be {expected or message.removeprefix(_EXPECTATION)}{value}".strip()
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+    """The word most like `word`, "" if none is like it; `cutoff` is difflib's, from 0 to 1."""
+    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`; did you mean WORD?` with the nearest of `words`, "" if none is like `word`."""
+    guess = nearest(word, words)
+    return f"; did you mean {guess}?" if guess else ""
+
+
+def _json_text(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
