@@ -7,12 +7,20 @@ from scripts import (
     generate_commands,
     generate_endpoints,
     generate_events,
+    generate_python,
     generate_rooms,
     generate_settings,
 )
 
 ROOT = Path(__file__).parents[1]
-PAGES = (generate_commands, generate_endpoints, generate_events, generate_rooms, generate_settings)
+PAGES = (
+    generate_commands,
+    generate_endpoints,
+    generate_events,
+    generate_python,
+    generate_rooms,
+    generate_settings,
+)
 
 
 def generated() -> dict[Path, str]:

@@ -1,1 +1,122 @@
-"""Shepherd: a terminal agent with an embedded OpenAI-compatible server."""
+"""Shepherd: a terminal agent with an embedded OpenAI-compatible server.
+
+The names below are the public surface for Python; each loads what it needs when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shepherd.version import __version__
+
+if TYPE_CHECKING:
+    from shepherd.errors import (
+        AccessError,
+        BackendError,
+        BusyError,
+        ConfigError,
+        ContextFullError,
+        ImageError,
+        InvalidRequestError,
+        ModelLoadError,
+        SessionError,
+        ShepherdError,
+        ToolError,
+        UnreachableError,
+    )
+    from shepherd.events import FinishReason
+    from shepherd.images import Image
+    from shepherd.messages import Message, ToolCall
+    from shepherd.sdk.approval import ApprovalCallback
+    from shepherd.sdk.chat import Chat
+    from shepherd.sdk.events import (
+        Answer,
+        CodeBlock,
+        End,
+        Event,
+        Notice,
+        Stats,
+        Text,
+        Thinking,
+        ToolResult,
+    )
+    from shepherd.sdk.opening import ask
+    from shepherd.sdk.opening import open_chat as open  # noqa: A004 - read as shepherd.open
+    from shepherd.sdk.turn import Turn
+    from shepherd.tools.base import Access, AccessKind, Tool, ToolContext
+    from shepherd.tools.function import tool
+    from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+
+__all__ = [
+    "Access",
+    "AccessError",
+    "AccessKind",
+    "Answer",
+    "Approval",
+    "ApprovalCallback",
+    "ApprovalRequest",
+    "BackendError",
+    "BusyError",
+    "Chat",
+    "Choice",
+    "CodeBlock",
+    "ConfigError",
+    "ContextFullError",
+    "End",
+    "Event",
+    "FinishReason",
+    "Image",
+    "ImageError",
+    "InvalidRequestError",
+    "Message",
+    "ModelLoadError",
+    "Notice",
+    "SessionError",
+    "ShepherdError",
+    "Stats",
+    "Text",
+    "Thinking",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "Turn",
+    "UnreachableError",
+    "__version__",
+    "ask",
+    "open",
+    "tool",
+]
+
+_MODULES = {
+    "errors": (
+        "AccessError BackendError BusyError ConfigError ContextFullError ImageError "
+        "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UnreachableError"
+    ),
+    "events": "FinishReason",
+    "images": "Image",
+    "messages": "Message ToolCall",
+    "sdk.approval": "ApprovalCallback",
+    "sdk.chat": "Chat",
+    "sdk.events": "Answer CodeBlock End Event Notice Stats Text Thinking ToolResult",
+    "sdk.opening": "ask",
+    "sdk.turn": "Turn",
+    "tools.base": "Access AccessKind Tool ToolContext",
+    "tools.function": "tool",
+    "tools.permissions.approval": "Approval ApprovalRequest Choice",
+}
+_PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
+_PLACES["open"] = ("sdk.opening", "open_chat")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    value = getattr(import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shepherd.errors import ImageError
@@ -68,6 +69,16 @@ def read_image(data: bytes, name: str = "") -> Image:
     if not all(image.size):
         raise ImageError(f"{shown} is damaged: its size in pixels can't be read; save it anew.")
     return image
+
+
+def load_image(path: Path, name: str) -> Image:
+    """The image in this file, called `name`; raises ImageError that calls it so too."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as error:
+        raise ImageError(f"{name} can't be read: {error.strerror}") from error
+    return read_image(data, name)
 
 
 def decode_image(text: str, name: str = "") -> Image:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import shepherd.images
 from shepherd.cli.repl.commands.conversation import as_json, as_markdown
-from shepherd.cli.terminal.attachments import load_image
 from shepherd.errors import ImageError
 from shepherd.images import (
     MAX_IMAGE_BYTES,
@@ -24,6 +23,7 @@ from shepherd.images import (
     check_count,
     decode_image,
     image_from_json,
+    load_image,
     read_image,
 )
 from shepherd.memory.text import kept_text

@@ -222,7 +222,7 @@ class PermissionRule(Section):
         Field(
             pattern=r"^[a-z0-9_*?]+$",
             description="Tool, glob of tools, or read, write, shell, shell_network, unsandboxed, "
-            "network, environment.",
+            "network, environment, tool.",
         ),
     ]
     pattern: Annotated[

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from shepherd.config.providers import LOCAL
 from shepherd.config.settings import Config, LayerName
 from shepherd.models import BUILTIN_NAME
 
@@ -15,6 +16,21 @@ def model_from_user(name: str, cwd: Path) -> str:
     path = Path(name).expanduser()
     is_path = path.suffix == ".gguf" or "/" in name
     return str((cwd / path).resolve()) if is_path and (cwd / path).is_file() else name
+
+
+def override_model(provider: str | None, model: str | None) -> dict[str, object]:
+    """The settings by which a user chooses a provider, a model, both or none.
+
+    `model` as `model_from_user` returns it.
+    """
+    if provider is None:
+        return {} if model is None else {"model.name": model}
+    name = "" if provider == LOCAL else provider
+    if model is None:
+        return {"model.provider": name}
+    if not name:
+        return {"model.provider": "", "model.name": model}
+    return {"model.provider": f"{name.partition('/')[0]}/{model}"}
 
 
 def with_model(config: Config, name: str) -> Config:

@@ -47,13 +47,13 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    Models that know the basic ones only can't ask others; with `memory.tools` on `auto` the
-    memory's are not for them either.
+    Models that know the basic ones only can't ask others and get no extensions; with
+    `memory.tools` on `auto` the memory's are not for them either.
     """
     if model is not None and not model.basic_tools_only:
         return [tool.spec() for tool in tools]
     remembers = config.memory.tools == "on"
-    basic = (tool for tool in tools if not tool.calls_models)
+    basic = (tool for tool in tools if not (tool.calls_models or tool.is_extension))
     return [tool.spec() for tool in basic if remembers or tool.name not in OWN_TOOLS]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shepherd.errors import ImageError
-from shepherd.images import MAX_IMAGE_BYTES, SUFFIXES, Image, check_count, read_image
+from shepherd.images import SUFFIXES, Image, check_count, load_image
 from shepherd.messages import Message, ToolCall
 from shepherd.turn import ToolExecutor
 
@@ -18,16 +18,6 @@ def load_images(paths: Sequence[Path]) -> tuple[Image, ...]:
     """The images in these files; raises ImageError naming the file that is none."""
     check_count(paths)
     return tuple(load_image(path, str(path)) for path in paths)
-
-
-def load_image(path: Path, name: str) -> Image:
-    """The image in this file, called `name`; raises ImageError that calls it so too."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_IMAGE_BYTES + 1)
-    except OSError as error:
-        raise ImageError(f"{name} can't be read: {error.strerror}") from error
-    return read_image(data, name)
 
 
 def described(image: Image) -> str:

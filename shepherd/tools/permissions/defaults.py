@@ -11,6 +11,7 @@ ask write /**
 ask shell *
 ask network *
 allow environment *
+ask tool *
 """
 _SECRET_VARIABLES = (
     "*KEY* *TOKEN* *SECRET* *PASSWORD* *CREDENTIAL* *PASSWD* *PASSPHRASE* *_PASS *AUTH* *COOKIE* "

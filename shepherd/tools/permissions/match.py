@@ -36,6 +36,8 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
             return host_matches(rule.pattern, access.target)
         case AccessKind.ENVIRONMENT:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
+        case AccessKind.TOOL:
+            return fnmatchcase(access.target, rule.pattern)
         case AccessKind.REPOSITORY | AccessKind.NONE:
             return True
 

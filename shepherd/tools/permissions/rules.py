@@ -37,8 +37,8 @@ class Rule:
     """One rule.
 
     `tool` is a tool's name or glob, or a kind of access (read, write, shell, shell_network,
-    unsandboxed, network, environment). `pattern` is read by the kind of access that it meets: a
-    path glob, a command, a host or a variable's name. `scope` is the directory in and below which
+    unsandboxed, network, environment, tool). `pattern` is read by the kind of access that it
+    meets: a path glob, a command, a host or a name. `scope` is the directory in and below which
     it holds; "" is everywhere.
     """
 

@@ -6,8 +6,9 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.fields import bare_type, parse_bool
 from shepherd.config.provider_book import Ephemeral, ProviderBook
-from shepherd.config.providers import LOCAL, Provider, make_provider
+from shepherd.config.providers import Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
+from shepherd.conversation.model_choice import override_model
 from shepherd.errors import ConfigError
 from shepherd.validation import did_you_mean
 
@@ -47,14 +48,7 @@ def model_overrides(
         if provider is not None:
             raise UsageError("--backend describes a provider; --provider names another one.")
         return {"model.provider": given.provider.name}
-    if provider is None:
-        return {} if model is None else {"model.name": model}
-    name = "" if provider == LOCAL else provider
-    if model is None:
-        return {"model.provider": name}
-    if not name:
-        return {"model.provider": "", "model.name": model}
-    return {"model.provider": f"{name.partition('/')[0]}/{model}"}
+    return override_model(provider, model)
 
 
 def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:

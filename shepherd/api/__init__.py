@@ -1,1 +1,0 @@
-"""Shepherd from Python: what `import shepherd` gives."""

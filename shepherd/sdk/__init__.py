@@ -1,0 +1,1 @@
+"""Shepherd from Python: what `import shepherd` offers stands here."""

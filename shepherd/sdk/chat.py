@@ -1,0 +1,123 @@
+"""A conversation as a program holds it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from shepherd.conversation.conversation import Conversation
+from shepherd.errors import ShepherdError
+from shepherd.events import EventCallback, Topic
+from shepherd.images import Image, check_count, load_image, read_image
+from shepherd.messages import Message
+from shepherd.sdk.events import Answer, End, Notice
+from shepherd.sdk.turn import Turn, TurnWork
+from shepherd.tools.permissions.approval import Approver
+from shepherd.turn import TurnOutcome, run_turn
+
+ImageSource: TypeAlias = str | Path | bytes | Image
+"""An image: its file, its bytes, or itself."""
+
+
+class Chat:
+    """An open conversation; made by `shepherd.open`. It answers one prompt at a time."""
+
+    def __init__(self, conversation: Conversation, approver: Approver) -> None:
+        self._conversation = conversation
+        self._tools = conversation.tool_runner(approver)
+        self._work: TurnWork | None = None
+        self._notices: list[Notice] = []
+        conversation.notices.listen(self._notice)
+
+    @property
+    def id(self) -> str:
+        """The id of the session, by which a saved one is opened again."""
+        return self._conversation.session.id
+
+    @property
+    def model(self) -> str:
+        """The model that answers, as its backend calls it."""
+        return self._conversation.slot.model_name
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that the model is offered."""
+        return [spec.name for spec in self._conversation.session.tools]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages until now."""
+        return list(self._conversation.session.messages)
+
+    def ask(self, prompt: str, images: Iterable[ImageSource] = ()) -> Turn:
+        """Answer a prompt, running tools until the model is done; iterate over the events.
+
+        Raises ImageError at once. Reading the events raises ShepherdError when the model can't
+        answer, or while another prompt is being answered.
+        """
+        sources = list(images)
+        check_count(sources)
+        message = Message.user(prompt, tuple(_image(source) for source in sources))
+
+        async def answer(callback: EventCallback) -> TurnOutcome:
+            conversation = self._conversation
+            backend = await conversation.backend()
+            return await run_turn(
+                conversation.session,
+                message,
+                backend,
+                self._tools,
+                callback,
+                conversation.limits,
+            )
+
+        return Turn(TurnWork(answer), self._begin)
+
+    async def answer(self, prompt: str, images: Iterable[ImageSource] = ()) -> Answer:
+        """The answer to a prompt, when it is complete; raises what `ask` raises."""
+        async with self.ask(prompt, images) as turn:
+            async for event in turn:
+                if isinstance(event, End):
+                    return event.answer
+        raise ShepherdError("The turn ended without an answer.")
+
+    def cancel(self) -> None:
+        """Stop the turn that runs, if there is one; it ends with the reason `cancelled`."""
+        if self._work is not None:
+            self._work.cancel()
+
+    async def aclose(self) -> None:
+        """Stop the turn that runs; `shepherd.open` does it and closes the rest."""
+        self.cancel()
+        if self._work is not None:
+            await self._work.wait()
+
+    async def _begin(self, work: TurnWork) -> None:
+        """Start a turn behind the one before, which must have ended or have lost its reader."""
+        before = self._work
+        if before is not None and before.running:
+            if not before.cancelled:
+                raise ShepherdError(
+                    "This conversation is answering another prompt; read that answer to its end "
+                    "or cancel it first."
+                )
+            await before.wait()
+        self._work = work
+        notices, self._notices = self._notices, []
+        for notice in notices:
+            work.emit(notice)
+        work.start()
+
+    def _notice(self, text: str) -> None:
+        notice = Notice(text, Topic.NOTICE)
+        if self._work is not None and self._work.running:
+            self._work.emit(notice)
+        else:
+            self._notices.append(notice)
+
+
+def _image(source: ImageSource) -> Image:
+    if isinstance(source, Image):
+        return source
+    if isinstance(source, bytes):
+        return read_image(source)
+    return load_image(Path(source), str(source))

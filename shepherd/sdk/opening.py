@@ -1,0 +1,171 @@
+"""Opening a conversation from Python."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from shepherd.config.fields import nearest
+from shepherd.config.load import load_config
+from shepherd.config.provider_book import Ephemeral, ProviderBook
+from shepherd.config.providers import make_provider
+from shepherd.conversation.build import open_conversation
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.model_choice import (
+    model_from_user,
+    model_of_flags,
+    override_model,
+)
+from shepherd.conversation.session_start import SessionStart
+from shepherd.errors import ConfigError, ShepherdError
+from shepherd.sdk.approval import ApprovalCallback, CallbackApprover
+from shepherd.sdk.chat import Chat
+from shepherd.sdk.events import Answer
+from shepherd.tools.base import AnyTool
+
+LATEST = "latest"
+"""The `session` that is the last one of the directory."""
+
+
+class Options(TypedDict, total=False):
+    """How a conversation is opened; everything may be left out.
+
+    `model` and `provider` are as `--model` and `--provider`; a provider may also be a table of its
+    settings as in providers.toml, with its `key` as it is. `tools` are names of Shepherd's tools
+    and tools of your own; without it, the settings decide. `approve` answers for the user; without
+    it, calls that need approval are denied. `session` is the id of a saved session, or `latest`;
+    `save` keeps a new one. `system_message` replaces Shepherd's own. `settings` are values by
+    `section.key`, and go before the settings files. `directory` is where tools work, by default
+    the working directory.
+    """
+
+    model: str
+    provider: str | Mapping[str, object]
+    tools: Iterable[str | AnyTool]
+    approve: ApprovalCallback
+    session: str
+    save: bool
+    system_message: str
+    settings: Mapping[str, object]
+    directory: str | os.PathLike[str]
+
+
+@asynccontextmanager
+async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
+    """An open conversation; see `Options` for what can be chosen.
+
+    Raises ConfigError, SessionError, and BackendError when the model can't be opened.
+    """
+    cwd, env = _directory(options), os.environ
+    tools = options.get("tools")
+    chosen = None if tools is None else list(tools)
+    ephemeral = _ephemeral(options)
+    config = model_of_flags(load_config(cwd, env, _overrides(options, chosen, ephemeral, cwd)))
+    book = ProviderBook.from_env(env, ephemeral)
+    session = options.get("session", "")
+    latest = session == LATEST
+    start = SessionStart(latest=latest, id="" if latest else session)
+    async with open_conversation(config, env, cwd, start, book) as conversation:
+        if chosen is not None:
+            _choose_tools(conversation, chosen)
+        backend = await conversation.backend()
+        chat = Chat(conversation, CallbackApprover(options.get("approve")))
+        if chosen and (dropped := _not_offered(conversation, chosen)):
+            conversation.notices.tell(
+                f"{backend.info.id} knows Shepherd's basic tools only; not offered: {dropped}"
+            )
+        try:
+            yield chat
+        finally:
+            await chat.aclose()
+
+
+def ask(prompt: str, **options: Unpack[Options]) -> Answer:
+    """The answer to one prompt, for programs without an event loop.
+
+    Takes the options of `shepherd.open` and raises what it raises.
+    """
+
+    async def answer() -> Answer:
+        async with open_chat(**options) as chat:
+            return await chat.answer(prompt)
+
+    if _in_event_loop():
+        raise ShepherdError(
+            "shepherd.ask can't run within an event loop; use `async with shepherd.open()` there."
+        )
+    return asyncio.run(answer())
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _directory(options: Options) -> Path:
+    directory = Path(options.get("directory", "")).absolute()
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a directory; tools could not work there.")
+    return directory
+
+
+def _ephemeral(options: Options) -> Ephemeral | None:
+    """The provider that the options describe, None if they name one."""
+    described = options.get("provider")
+    if described is None or isinstance(described, str):
+        return None
+    values = dict(described)
+    name, key = str(values.pop("name", values.get("type", ""))), str(values.pop("key", ""))
+    if "model" in options:
+        values["model"] = options["model"]
+    return Ephemeral(make_provider(name, values), key)
+
+
+def _overrides(
+    options: Options, tools: list[str | AnyTool] | None, ephemeral: Ephemeral | None, cwd: Path
+) -> Mapping[str, object]:
+    """The settings by which the options say what they say."""
+    provider, model = options.get("provider"), options.get("model")
+    overrides: dict[str, object] = {
+        "terminal.save_sessions": options.get("save", False) or "session" in options
+    }
+    if ephemeral is not None:
+        overrides["model.provider"] = ephemeral.provider.name
+    elif provider is None or isinstance(provider, str):
+        name = None if model is None else model_from_user(model, cwd)
+        overrides |= override_model(provider, name)
+    if tools is not None:
+        overrides |= {"model.tools": bool(tools), "tools.ask_providers": False}
+    if "system_message" in options:
+        overrides["model.system_message"] = options["system_message"]
+    return overrides | dict(options.get("settings", {}))
+
+
+def _choose_tools(conversation: Conversation, chosen: list[str | AnyTool]) -> None:
+    """Leave the tools that are chosen by name, and add the others; raises ConfigError."""
+    registry = conversation.registry
+    for name in (tool for tool in chosen if isinstance(tool, str)):
+        if registry.get(name) is None:
+            guess = nearest(name, registry.names)
+            meant = f"; did you mean {guess}?" if guess else f": {', '.join(registry.names)}"
+            raise ConfigError(f"There is no tool {name!r}{meant}")
+    for name in registry.names:
+        if name not in chosen:
+            registry.remove(name)
+    for tool in chosen:
+        if not isinstance(tool, str):
+            if registry.get(tool.name) is not None:
+                raise ConfigError(f"Two tools are named {tool.name}.")
+            registry.add(tool)
+
+
+def _not_offered(conversation: Conversation, chosen: list[str | AnyTool]) -> str:
+    """The chosen tools that the model is not offered."""
+    offered = {spec.name for spec in conversation.session.tools}
+    names = [tool if isinstance(tool, str) else tool.name for tool in chosen]
+    return ", ".join(name for name in names if name not in offered)

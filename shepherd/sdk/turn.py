@@ -1,0 +1,140 @@
+"""One turn of a conversation as an iterator of its events."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.sdk.events import AnswerBuilder, End, Event, to_event
+from shepherd.turn import TurnOutcome
+
+RunTurn: TypeAlias = Callable[[EventCallback], Coroutine[Any, Any, TurnOutcome]]
+
+
+class TurnWork:
+    """The task behind a turn, and the events that wait to be read."""
+
+    def __init__(self, run: RunTurn) -> None:
+        self._run_turn = run
+        self._builder = AnswerBuilder()
+        self._task: asyncio.Task[None] | None = None
+        self.cancelled = False
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(_retrieve)
+
+    def emit(self, event: Event) -> None:
+        """Send an event."""
+        self._builder.add(event)
+        self.events.put_nowait(event)
+
+    def cancel(self) -> None:
+        """Stop; the turn then ends as cancelled."""
+        self.cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """Stop soon: nobody can read the events any more. Any thread may call it."""
+        self.cancelled = True
+        task = self._task
+        if task is not None and not task.done() and not task.get_loop().is_closed():
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def wait(self) -> None:
+        """Return when the work has ended, however it ended."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the work, if one did."""
+        if self._task is not None:
+            self._task.result()
+
+    async def _run(self) -> None:
+        reason = FinishReason.CANCELLED
+        try:
+            if not self.cancelled:
+                reason = (await self._run_turn(self._receive)).finish_reason
+            self.emit(End(self._builder.answer(reason)))
+        except asyncio.CancelledError:
+            if not self.cancelled:
+                raise
+            self.emit(End(self._builder.answer(FinishReason.CANCELLED)))
+        finally:
+            self.events.put_nowait(None)
+
+    def _receive(self, kind: CallbackEvent, content: str, name: str, id: str) -> bool:
+        if kind is CallbackEvent.ERROR:
+            self._builder.problem = content
+        elif (event := to_event(kind, content, name, id)) is not None:
+            self.emit(event)
+        return not self.cancelled
+
+
+class Turn(AsyncIterator[Event]):
+    """The events of one turn, the last one an `End`; the turn begins with the first read.
+
+    A turn whose iterator is dropped, as after `break`, is cancelled. Reading raises ShepherdError
+    when the model can't answer.
+    """
+
+    def __init__(self, work: TurnWork, begin: Callable[[TurnWork], Awaitable[None]]) -> None:
+        self._work = work
+        self._begin: Callable[[TurnWork], Awaitable[None]] | None = begin
+        self._ended = False
+        weakref.finalize(self, work.abandon).atexit = False
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            if self._begin is not None:
+                begin, self._begin = self._begin, None
+                await begin(self._work)
+            event = await self._work.events.get()
+        except BaseException:
+            await self.aclose()
+            raise
+        if event is None:
+            self._ended = True
+            self._work.raise_failure()
+            raise StopAsyncIteration
+        return event
+
+    def cancel(self) -> None:
+        """Stop the turn; its last event is then an `End` with the reason `cancelled`."""
+        self._work.cancel()
+
+    async def aclose(self) -> None:
+        """Stop the turn and wait until it has ended; no more events come."""
+        self._ended = True
+        self._work.cancel()
+        await self._work.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Mark a failure as seen: the reader of the events gets it, if there is one."""
+    if not task.cancelled():
+        task.exception()

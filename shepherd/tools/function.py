@@ -1,0 +1,192 @@
+"""Tools made from functions with type hints."""
+
+import asyncio
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, get_type_hints, overload
+
+from pydantic import ConfigDict, Field, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_json
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
+from shepherd.tools.paths import resolve_path
+
+Function: TypeAlias = Callable[..., Any]
+Touches: TypeAlias = Iterable[Access] | Callable[..., Iterable[Access]]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SECTION = re.compile(r"\n\s*(?:Args|Arguments|Parameters):\s*\n(.*)", re.DOTALL)
+_PARAMETER = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s*(\S.*)")
+_PATHS = frozenset({AccessKind.READ, AccessKind.WRITE})
+
+
+class _FunctionArguments(Arguments):
+    model_config = ConfigDict(protected_namespaces=())
+
+
+class FunctionTool(Tool[Arguments]):
+    """A function as a tool; it can still be called as a function.
+
+    Raises TypeError if the function can't be a tool: its signature or its name.
+    """
+
+    is_extension = True
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str = "",
+        description: str = "",
+        touches: Touches | None = None,
+    ) -> None:
+        documentation = inspect.getdoc(function) or ""
+        self.name = check_tool_name(name or getattr(function, "__name__", ""))
+        self.description = description or _summary(documentation)
+        if not self.description:
+            raise TypeError(f"tool {self.name}: write a docstring that says what it does")
+        self._function = function
+        self._touches = touches
+        hints = _hints(function, self.name)
+        self._context_name = next((n for n, hint in hints.items() if hint is ToolContext), "")
+        self.arguments = _arguments_model(function, self.name, hints, _documented(documentation))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
+        """What was declared; else the tool itself, about which the user is asked."""
+        if self._touches is None:
+            return [Access(AccessKind.TOOL, self.name)]
+        values = dict(arguments)
+        declared = self._touches(**values) if callable(self._touches) else self._touches
+        return [_resolved(access, context) for access in declared]
+
+    async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        values = dict(arguments)
+        if self._context_name:
+            values[self._context_name] = context
+        if inspect.iscoroutinefunction(self._function):
+            result = await self._function(**values)
+        else:
+            result = await asyncio.to_thread(self._function, **values)
+            if inspect.isawaitable(result):
+                result = await result
+        return result if isinstance(result, ToolResult) else ToolResult(_text(self.name, result))
+
+
+@overload
+def tool(function: Function, /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *, name: str = "", description: str = "", touches: Touches | None = None
+) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    touches: Touches | None = None,
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Make a tool from a function: its arguments from the type hints, its text from the docstring.
+
+    `touches` declares what a call touches: accesses, or a function of the same arguments that
+    returns them. Without it each call needs the user's approval. An empty `touches` says that the
+    tool touches nothing, and it then runs without a question. Raises TypeError.
+    """
+
+    def make(function: Function) -> FunctionTool:
+        return FunctionTool(function, name=name, description=description, touches=touches)
+
+    return make if function is None else make(function)
+
+
+def check_tool_name(name: str) -> str:
+    """The name; raises TypeError unless a model can call a tool so and no rule mistakes it.
+
+    Rules name tools and kinds of access alike.
+    """
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"{name!r} can't be a tool's name: use up to 64 of a-z, 0-9 and _")
+    if name in {kind.value for kind in AccessKind}:
+        raise TypeError(f"{name!r} can't be a tool's name: permission rules use this word")
+    return name
+
+
+def _hints(function: Function, name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"tool {name}: a type hint can't be resolved: {error}") from error
+
+
+def _arguments_model(
+    function: Function, name: str, hints: Mapping[str, Any], documented: Mapping[str, str]
+) -> type[Arguments]:
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"tool {name}: {parameter} can't be given by name")
+        if parameter.name not in hints:
+            raise TypeError(f"tool {name}: the parameter {parameter.name} has no type hint")
+        hint = hints[parameter.name]
+        if hint is ToolContext:
+            continue
+        fields[parameter.name] = (hint, _field(parameter, documented.get(parameter.name)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a parameter may be called json or copy
+            model = create_model(f"{name}_arguments", __base__=_FunctionArguments, **fields)
+        model.model_json_schema()
+    except (PydanticUserError, PydanticSchemaGenerationError, NameError) as error:
+        raise TypeError(f"tool {name}: {error}") from error
+    return model
+
+
+def _field(parameter: inspect.Parameter, description: str | None) -> FieldInfo:
+    default = ... if parameter.default is parameter.empty else parameter.default
+    if description:
+        return Field(default, description=description)
+    return Field(default)
+
+
+def _resolved(access: Access, context: ToolContext) -> Access:
+    """The access as rules read it; raises ValueError for an unknown kind, ToolError for a path."""
+    kind, target = AccessKind(access.kind), access.target
+    if kind in _PATHS:
+        target = str(resolve_path(target, context.cwd))
+    return Access(kind, target, Claim(access.claim), access.named)
+
+
+def _text(name: str, result: object) -> str:
+    if result is None:
+        return "done"
+    if isinstance(result, str):
+        return result
+    try:
+        return to_json(result).decode()
+    except PydanticSerializationError as error:
+        raise ToolError(f"{name} returned {type(result).__name__}, which is not JSON") from error
+
+
+def _summary(documentation: str) -> str:
+    """What stands before the section of arguments, in one line."""
+    return " ".join(_SECTION.sub("", f"\n{documentation}").split())
+
+
+def _documented(documentation: str) -> dict[str, str]:
+    """The arguments that a docstring's `Args:` section describes."""
+    section = _SECTION.search(f"\n{documentation}")
+    lines = section[1].splitlines() if section else []
+    found = (_PARAMETER.fullmatch(line) for line in lines)
+    return {match[1]: match[2].strip() for match in found if match}
