@@ -13,6 +13,10 @@ from shepherd.messages import Message
 from shepherd.sampling import choice_seed
 from shepherd.session import Session
 
+MIN_SPEED_TOKENS = 4
+MIN_SPEED_SECONDS = 0.05
+"""The least that a speed is computed from."""
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
@@ -40,7 +44,12 @@ class GenerationStats:
 
     @property
     def decode_speed(self) -> float:
-        """Generated tokens per second."""
+        """Generated tokens per second; 0.0 where too little was measured to mean anything.
+
+        An answer that comes in one piece, or of a few tokens, has no speed.
+        """
+        if self.completion_tokens < MIN_SPEED_TOKENS or self.decode_seconds < MIN_SPEED_SECONDS:
+            return 0.0
         return _rate(self.completion_tokens, self.decode_seconds)
 
     def to_json(self) -> str:

@@ -10,25 +10,34 @@ from shepherd.backends.api.http.client import ApiClient, ClientOptions
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.rate import RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy
-from shepherd.backends.api.window import Window, list_models
+from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
-from shepherd.errors import ConfigError, InvalidRequestError
+from shepherd.errors import AccessError, ConfigError, InvalidRequestError
+from shepherd.events import unheard
+from shepherd.messages import Message
+from shepherd.session import Session
+
+QUESTION = "Say OK."
+QUESTION_TOKENS = 256
+"""What a model is asked where there is no list of models, and the longest answer to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
     """What a provider says of itself.
 
-    `problem` says why there is no `model`, "" if there is one.
+    `problem` says why there is no `model`, "" if there is one. If the server is not `listing` its
+    models, the model was asked a question, and it has answered.
     """
 
     models: Sequence[str]
     model: str = ""
     window: Window = field(default_factory=Window)
     problem: str = ""
+    listing: bool = True
 
 
 async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
@@ -43,23 +52,37 @@ async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
 async def examine(provider: Provider, book: ProviderBook) -> Examination:
     """Ask the provider for its models and its context size, once and without trying again.
 
-    Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
+    The model of a server that has no list of models is asked a short question instead. Raises
+    ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
-    options = ClientOptions(retry=RetryPolicy(tries=1))
+    options = ClientOptions(retry=RetryPolicy(tries=1), is_test=True)
     models = await _models(provider, book, options)
     try:
         backend = await _connect(provider, book, options)
     except InvalidRequestError as error:
-        return Examination(models, problem=str(error))
-    await backend.aclose()
-    return Examination(models, backend.info.id, backend.window)
+        return Examination(models or (), problem=str(error), listing=models is not None)
+    try:
+        if models is None:
+            await backend.generate_from_session(
+                Session(messages=[Message.user(QUESTION)]), unheard, QUESTION_TOKENS
+            )
+    finally:
+        await backend.aclose()
+    return Examination(models or (), backend.info.id, backend.window, listing=models is not None)
 
 
-async def _models(provider: Provider, book: ProviderBook, options: ClientOptions) -> Sequence[str]:
+async def _models(
+    provider: Provider, book: ProviderBook, options: ClientOptions
+) -> Sequence[str] | None:
+    """The models that the provider lists; None where it has no list for us."""
     wire = _wire(provider)
     client = ApiClient(endpoint_of(provider, book), wire, options)
     try:
         return sorted(entry.id for entry in await list_models(client, wire))
+    except (InvalidRequestError, AccessError) as error:
+        if not lacks_list(error):
+            raise
+        return None
     finally:
         await client.aclose()
 

@@ -194,7 +194,32 @@ def _describe(name: str, problem: ErrorDetails) -> str:
         return text
     if problem["type"] == "missing":
         return f"{text}; it is one of {', '.join(PROVIDER_TYPES)}"
-    return text + did_you_mean(str(problem["input"]), PROVIDER_TYPES)
+    return text + _type_meant(problem["input"])
+
+
+_TYPES_BY_OTHER_NAMES = {
+    "claude": "anthropic",
+    "google": "gemini",
+    "gguf": "llamacpp",
+    "llama.cpp": "llamacpp",
+    "llama-cpp": "llamacpp",
+    "tensorrt-llm": "tensorrt",
+    "trtllm": "tensorrt",
+    "responses": "openai-responses",
+    **dict.fromkeys(
+        ("azure", "chatgpt", "deepseek", "gpt", "grok", "groq", "litellm", "lm-studio", "lmstudio",
+         "mistral", "openrouter", "sglang", "together", "vllm", "xai"),
+        "openai",
+    ),
+}  # fmt: skip
+"""What users call the API of a vendor or a server."""
+
+
+def _type_meant(value: object) -> str:
+    """A guess at the type that was meant, as the end of a sentence; "" without one."""
+    name = str(value).strip().lower().replace("_", "-")
+    known = _TYPES_BY_OTHER_NAMES.get(name)
+    return f"; did you mean {known}?" if known else did_you_mean(name, PROVIDER_TYPES)
 
 
 class ProviderStore:

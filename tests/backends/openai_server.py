@@ -13,12 +13,12 @@ def openai_server(*answers: str, model: str = "small", context: int = 4096) -> U
         if request.path != "/v1/chat/completions":
             return Reply({"error": {"message": "not found"}}, status=404)
         text = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-        return Reply.sse([_chunk(text, None), _chunk("", "stop")])
+        return Reply.sse([chunk(text, None), chunk("", "stop")])
 
     return Upstream(reply)
 
 
-def _chunk(text: str, finish: str | None) -> dict[str, object]:
+def chunk(text: str, finish: str | None) -> dict[str, object]:
     delta = {"role": "assistant", "content": text}
     return {
         "id": "c",

@@ -11,7 +11,7 @@ import pytest
 from shepherd.backends.api.adapters import base_url_for, wire_for
 from shepherd.backends.api.http.failures import Asked, refused, unreachable
 from shepherd.backends.base import Backend, Generation, Prefilled
-from shepherd.backends.connect import endpoint_of
+from shepherd.backends.connect import endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
 from shepherd.backends.registry import open_backend
@@ -27,7 +27,7 @@ from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.llamacpp.tiny import write_llama
-from tests.backends.openai_server import openai_server
+from tests.backends.openai_server import chunk, openai_server
 
 Heard = list[tuple[CallbackEvent, str, str]]
 
@@ -303,10 +303,81 @@ def test_every_type_has_a_wire_and_an_address(type: str) -> None:
         ("ollama", "http://host:11434/api", "http://host:11434"),
         ("openai", "https://x.openai.azure.com/openai/v1?api-version=1",
          "https://x.openai.azure.com/openai/v1"),
+        ("openai", "http://host:1/v1/chat/completions/", "http://host:1/v1"),
+        ("openai", "http://host:1/chat/completions", "http://host:1/v1"),
+        ("openai", "http://host:1/v1/chat", "http://host:1/v1"),
+        ("openai", "http://host:1/v1/models", "http://host:1/v1"),
+        ("openai", "http://host:1/v1/completions", "http://host:1/v1"),
+        ("openai", "https://openrouter.ai/api/v1/Chat/Completions",
+         "https://openrouter.ai/api/v1"),
+        ("openai", "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=1",
+         "https://x.openai.azure.com/openai/deployments/d"),
+        ("openai", "http://host:1/llm/chat", "http://host:1/llm/chat"),
+        ("openai-responses", "https://api.openai.com/v1/responses", "https://api.openai.com/v1"),
+        ("shepherd", "http://host:8000/v1/chat/completions", "http://host:8000/v1"),
+        ("anthropic", "https://api.anthropic.com/v1/messages", "https://api.anthropic.com"),
+        ("anthropic", "http://host:1/anthropic/v1/messages", "http://host:1/anthropic"),
+        ("gemini", "https://h/v1beta/models/gemini-2.5-flash:generateContent", "https://h"),
+        ("gemini", "https://h/v1beta/models", "https://h"),
+        ("ollama", "http://host:11434/api/chat", "http://host:11434"),
     ],
 )  # fmt: skip
 def test_addresses_as_users_write_them(type: str, given: str, used: str) -> None:
     assert base_url_for(type, given, wire_for(type, given)) == used
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "owner"),
+    [
+        ("openai", "http://host:1/v1/messages", "anthropic"),
+        ("anthropic", "http://host:1/v1/chat/completions", "openai"),
+        ("gemini", "http://host:1/v1/responses", "openai"),
+        ("openai", "http://host:11434/api/chat", "ollama"),
+        ("openai", "https://h/v1beta/models/gemini-2.5-flash:generateContent", "gemini"),
+    ],
+)
+def test_an_endpoint_of_another_api_is_said_to_be_one(type: str, given: str, owner: str) -> None:
+    with pytest.raises(ConfigError, match=f"an endpoint of type {owner}.* of type {type}"):
+        base_url_for(type, given, wire_for(type, given))
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+async def test_a_server_without_a_list_of_models_is_asked_a_question(
+    tmp_path: Path, status: int
+) -> None:
+    def reply(request: Received) -> Reply:
+        if request.path != "/v1/chat/completions":
+            return Reply("no such page", status)
+        return Reply.sse([chunk("OK", None), chunk("", "stop")])
+
+    async with Upstream(reply) as up:
+        work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
+        told = await examine(work, book(tmp_path))
+        assert (told.models, told.model, told.listing, told.problem) == ((), "m", False, "")
+        named = await examine(work.model_copy(update={"model": ""}), book(tmp_path))
+        assert "model NAME" in named.problem
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_advice_never_names_the_command_that_failed(tmp_path: Path, status: int) -> None:
+    async with Upstream(lambda _: Reply("no", status)) as up:
+        work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
+        providers = book(tmp_path, work=work.model_dump(exclude_defaults=True))
+        with pytest.raises(BackendError) as raised:
+            await examine(work, providers)
+    assert "provider test" not in str(raised.value)
+    assert status != 404 or "provider set work base-url URL" in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_without_a_key_says_that_none_was_sent(tmp_path: Path, status: int) -> None:
+    async with Upstream(lambda _: Reply("who are you?", status)) as up:
+        values = {"type": "openai", "base_url": up.url, "model": "m"}
+        for headers, sent in (({}, False), ({"X-Api-Key": "k"}, True), ({"X-Team": "a"}, False)):
+            providers = book(tmp_path, work={**values, "headers": headers})
+            told = await trouble(settings(tmp_path, provider="work"), providers)
+            assert ("No API key was sent." in told) is not sent
+            assert ("api-key -" in told) is not (sent and status == 403)
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,22 @@
 Each lesson takes from the request what was refused, so that none is learned of it twice.
 """
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
 from shepherd.backends.api.adapter import ModelTraits, Wire
+from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.history.prompted_tools import (
     REFUSING,
     fields_of,
+    forbids,
     refuses_field,
     says_toolless,
 )
 from shepherd.backends.api.history.vision import says_blind
 from shepherd.backends.api.http.failures import Failure, Refusal
+from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
 from shepherd.backends.api.prefilled import Prompt
 from shepherd.errors import InvalidRequestError
 
@@ -39,7 +43,39 @@ def learned(error: InvalidRequestError, refused: Prompt, known: Known) -> Known 
         return Known(wire, replace(traits, tools=False))
     if _is_strict(refusal, refused):
         return Known(refused.wire.plain() if wire is refused.wire else wire, traits)
-    return None
+    fields = _refused_parameters(refusal, refused, traits)
+    return Known(wire, replace(traits, refused=traits.refused | fields)) if fields else None
+
+
+_ONLY_DEFAULT = re.compile(
+    r"only the default|does not support \S+ with this model|deprecated for this model"
+    r"|can(?:no|')t both be specified|only one of",
+    re.IGNORECASE,
+)
+
+
+def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) -> frozenset[str]:
+    """The parameters that the model does not take, or only with their default value.
+
+    The output limit may go under its other name; the others may be left out.
+    """
+    if refusal.status not in REFUSING:
+        return frozenset()
+    body = refused.request.body or {}
+    sent = {*body, *(name for value in body.values() for name in as_object(value))}
+    limit = next((name for name in LIMIT_PARAMETERS if name in sent), "")
+    if limit and not traits.refused.issuperset({*LIMIT_PARAMETERS} - {limit}):
+        mentioned = [name for name in LIMIT_PARAMETERS if _mentions(refusal.said, name)]
+        if limit in mentioned and forbids(refusal.said):
+            return frozenset({limit})
+    if not (forbids(refusal.said) or _ONLY_DEFAULT.search(refusal.said)):
+        return frozenset()
+    named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(refusal.said, name)]
+    return frozenset(named[1:] if "both" in refusal.said and len(named) > 1 else named)
+
+
+def _mentions(said: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said) is not None
 
 
 def _is_strict(refusal: Refusal, refused: Prompt) -> bool:

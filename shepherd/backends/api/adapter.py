@@ -162,6 +162,8 @@ class ModelTraits:
     effort: str = ""
     """How much it is to think, one of `Effort`; "" = as the session says."""
     tools: bool | None = None
+    refused: frozenset[str] = frozenset()
+    """Fields of requests that the provider has refused for this model."""
 
 
 class Wire(ABC):

@@ -1,5 +1,6 @@
 """Which wire speaks to a provider; each is loaded when it is chosen."""
 
+import re
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from shepherd.backends.api.adapter import Wire
@@ -35,8 +36,9 @@ def wire_for(type: str, base_url: str = "", dialect: str = "", model: str = "") 
 def base_url_for(type: str, given: str, wire: Wire) -> str:
     """The address to which the wire's paths belong, from what the user gave ("" = the usual one).
 
-    `/v1` is added or taken away as the type needs it; a query, which is Azure's, goes. Raises
-    ConfigError where only the user knows the address.
+    `/v1` is added or taken away as the type needs it; a query, which is Azure's, is dropped, and so
+    is the path of one of the type's own endpoints. Raises ConfigError for an endpoint of another
+    type, and where only the user knows the address.
     """
     if type in ("shepherd", "tensorrt") and not given:
         raise ConfigError(
@@ -44,12 +46,40 @@ def base_url_for(type: str, given: str, wire: Wire) -> str:
             + ("http://HOST:8000/v1" if type == "shepherd" else _TENSORRT)
         )
     parts = urlsplit(given or wire.default_base_url)
-    path = parts.path.rstrip("/")
+    path = _without_endpoint(type, parts.path.rstrip("/"), given)
     if type in _OPENAI_TYPES:
         path = path or "/v1"
     for suffix in _VERSIONS.get(type, ()):
         path = path.removesuffix(suffix)
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+_ENDPOINTS = {
+    "anthropic": re.compile(r"(?:/v\d+)?/messages(?:/count_tokens)?$", re.IGNORECASE),
+    "gemini": re.compile(r"/(?:tuned)?models/[^/]+:\w+$", re.IGNORECASE),
+    "ollama": re.compile(r"/api/(?:chat|generate|tags|show|ps|pull|version|embed)$", re.IGNORECASE),
+    "openai": re.compile(r"/(?:chat/completions|responses|embeddings)$", re.IGNORECASE),
+}
+"""Paths of requests, which documentation shows where a base URL is meant."""
+
+_SHARED_ENDPOINTS = re.compile(r"(/v1(?:beta)?)/(?:chat|completions|models)$", re.IGNORECASE)
+"""Paths that several APIs have, or that are part of an endpoint's."""
+
+
+def _without_endpoint(type: str, path: str, url: str) -> str:
+    """The path without that of an endpoint; raises ConfigError for another type's endpoint."""
+    own = "openai" if type in _OPENAI_TYPES else type
+    for owner, endpoint in _ENDPOINTS.items():
+        match = endpoint.search(path)
+        if match is None:
+            continue
+        if owner == own:
+            return path[: match.start()]
+        raise ConfigError(
+            f"{url} is an endpoint of type {owner}, and the provider is of type {type}: correct "
+            f"the type, or give the base URL that a server of type {type} has."
+        )
+    return _SHARED_ENDPOINTS.sub(r"\1", path)
 
 
 _TENSORRT = "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`)"

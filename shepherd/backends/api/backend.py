@@ -21,6 +21,7 @@ from shepherd.backends.api.http.contact import Contact
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import Failure, refused, unreachable
 from shepherd.backends.api.overflow import Overflow
+from shepherd.backends.api.parameters import without_refused
 from shepherd.backends.api.prefilled import ApiPrefilled, Prompt
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.gate import Gate
@@ -156,6 +157,7 @@ class ApiBackend(Backend):
         limit = self._limit(prefilled.prompt_tokens, max_tokens)
         if limit:
             request = prompt.wire.chat(prompt.sent, self._traits, limit)
+            prefilled.prompt = replace(prompt, request=request)
         try:
             return await self._generate(prefilled, request, gate)
         except ContextFullError as full:
@@ -271,6 +273,9 @@ class ApiBackend(Backend):
         see what it is shown now."""
         check_shown(session.messages, self._traits, self.wire.image_types)
         session = self._visible(session)
+        sampling = without_refused(session.sampling, self._traits.refused)
+        if sampling is not session.sampling:
+            session = replace(session, sampling=sampling)
         sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
         request = self.wire.chat(sent, self._traits, 0)
         return Prompt(session, sent, counted, self.wire, request)

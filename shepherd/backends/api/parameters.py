@@ -1,6 +1,7 @@
 """Sampling parameters under the names that an API has for them."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.config.choices import Effort
@@ -33,6 +34,32 @@ def sampling_parameters(
         if value is not None and value != ():
             found[theirs] = [*value] if ours == "stop" else value
     return found
+
+
+LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens")
+"""What chat completions call the output limit."""
+
+_OPTIONAL = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "topP": "top_p",
+    "top_k": "top_k",
+    "topK": "top_k",
+    "frequency_penalty": "penalty_freq",
+    "frequencyPenalty": "penalty_freq",
+    "presence_penalty": "penalty_present",
+    "presencePenalty": "penalty_present",
+}
+"""Parameters without which an answer is still the one that was asked for, by their fields."""
+
+OPTIONAL_FIELDS = tuple(_OPTIONAL)
+"""Their fields; of two that exclude each other, the first one stays."""
+
+
+def without_refused(sampling: Sampling, refused: Collection[str]) -> Sampling:
+    """The parameters without those that the provider has refused."""
+    names = {_OPTIONAL[field] for field in refused if field in _OPTIONAL}
+    return replace(sampling, **dict.fromkeys(names)) if names else sampling
 
 
 NONE = Effort.NONE

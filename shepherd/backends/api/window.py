@@ -1,10 +1,12 @@
 """How large a model's context is, and who says so."""
 
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 
 from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire
 from shepherd.backends.api.http.client import ApiClient
-from shepherd.errors import BackendError, InvalidRequestError
+from shepherd.backends.api.http.failures import Failure
+from shepherd.errors import AccessError, BackendError, InvalidRequestError
 
 LEAST = 256
 """A smaller context in tokens is nobody's: the number means something else."""
@@ -32,17 +34,28 @@ async def list_models(client: ApiClient, wire: Wire) -> list[ModelEntry]:
     return wire.parse_models(await client.fetch(wire.models()))
 
 
+def lacks_list(error: BackendError) -> bool:
+    """Whether a failure means that there is no list of models, or none for this key."""
+    failure = error.__cause__
+    refusal = failure.refusal if isinstance(failure, Failure) else None
+    forbidden = refusal is not None and refusal.status == HTTPStatus.FORBIDDEN
+    return isinstance(error, InvalidRequestError) or forbidden
+
+
 async def ask_window(
     client: ApiClient, wire: Wire, traits: ModelTraits, setting: int, traits_source: str
 ) -> tuple[ModelTraits, Window]:
     """The model and its window: `setting`, else what the server says, else the model's traits.
 
-    A server without a list of models is believed to have the one that `traits` names. Raises
+    A server without a list of models is believed to have the one that `traits` names, and so is
+    one that keeps its list from this key. Raises
     AccessError, UnreachableError and, if the model must be chosen, InvalidRequestError.
     """
     try:
         models = await list_models(client, wire)
-    except InvalidRequestError:
+    except (InvalidRequestError, AccessError) as error:
+        if not lacks_list(error):
+            raise
         models = []
     model = traits.id or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.base import GenerationStats
 from shepherd.errors import (
     AccessError,
     BusyError,
@@ -295,3 +296,118 @@ async def test_nobody_listens() -> None:
         await backend.generate_from_session(asking(), Events())
     await backend.aclose()
     assert not backend.alive
+
+
+LASTING = [
+    (429, "Rate limit reached on requests per day (RPD): Limit 200, Used 200, Requested 1."),
+    (429, "Rate limit exceeded: free-models-per-day"),
+    (429, "you've reached your weekly usage limit, upgrade for higher limits"),
+    (429, "You have exceeded your monthly included credits quota"),
+    (429, "Quota exceeded for metric: free_tier_requests, limit: 0, model: gemini-2.5-pro"),
+    (503, "hourly usage limit reached"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "text"), LASTING)
+async def test_limits_that_a_pause_does_not_cure_are_told_at_once(status: int, text: str) -> None:
+    async with Upstream([Reply({"error": {"message": text}}, status), HELLO]) as up:
+        backend = backend_at(up)
+        with pytest.raises(BusyError, match="lasts for an hour or longer"):
+            await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+    assert len(up.requests) == 1
+
+
+async def test_geminis_daily_quota_is_known_by_its_name() -> None:
+    detail = {
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}],
+    }
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
+    error = {"code": 429, "message": "You exceeded your quota.", "details": [detail, retry]}
+    async with Upstream([Reply({"error": error}, 429), HELLO]) as up:
+        backend = backend_at(up)
+        with pytest.raises(BusyError, match="lasts for an hour or longer"):
+            await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.",
+        "This request would exceed your rate limit of 40,000 input tokens per minute.",
+        "Too many requests, slow down",
+    ],
+)
+async def test_limits_of_a_minute_are_waited_for(text: str) -> None:
+    async with Upstream([Reply({"error": {"message": text}}, 429), HELLO]) as up:
+        backend = backend_at(up)
+        assert (await backend.generate_from_session(asking(), Events())).message.content
+        await backend.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 34000"),
+        (413, "Request too large: tokens per minute (TPM): Limit 6000, Requested 10000"),
+    ],
+)  # fmt: skip
+async def test_a_request_of_more_tokens_than_a_minute_has_must_become_smaller(
+    status: int, text: str
+) -> None:
+    body = {"error": {"message": text, "code": "rate_limit_exceeded"}}
+    async with Upstream([Reply(body, status), HELLO]) as up:
+        backend = backend_at(up, context_size=128_000)
+        with pytest.raises(ContextFullError) as caught:
+            await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+    assert len(up.requests) == 1
+    assert caught.value.tokens_over == 4000
+    assert backend.info.context_size in (30_000, 6000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model requires more system memory (5.6 GiB) than is available (3.2 GiB)",
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "llama runner process has terminated: failed to allocate buffer",
+    ],
+)
+async def test_a_server_without_memory_is_not_asked_again(text: str) -> None:
+    async with Upstream([Reply({"error": text}, 500), HELLO]) as up:
+        backend = backend_at(up)
+        with pytest.raises(UnreachableError, match="not enough memory"):
+            await backend.generate_from_session(asking(), Events())
+        await backend.aclose()
+    assert len(up.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("detail", "says"),
+    [
+        ([{"loc": ["body", "messages", 0, "role"], "msg": "Field required"}],
+         "messages.0.role: Field required"),
+        ([{"loc": ["query", "k"], "msg": "Too long"}, {"loc": ["body"], "msg": "Not JSON"}],
+         "query.k: Too long: Not JSON"),
+    ],
+)  # fmt: skip
+async def test_the_fields_of_pydantics_errors_are_shown(detail: object, says: str) -> None:
+    for body in ({"detail": detail}, {"object": "error", "message": {"detail": detail}}):
+        async with Upstream([Reply(body, 422)]) as up:
+            backend = backend_at(up)
+            with pytest.raises(InvalidRequestError, match=says):
+                await backend.generate_from_session(asking(), Events())
+            await backend.aclose()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "speed"), [(300, 0.001, 0), (2, 1.0, 0), (300, 3.0, 100), (4, 0.1, 40)]
+)
+def test_a_speed_is_told_where_it_means_something(
+    tokens: int, seconds: float, speed: float
+) -> None:
+    stats = GenerationStats(completion_tokens=tokens, decode_seconds=seconds)
+    assert stats.decode_speed == pytest.approx(speed)

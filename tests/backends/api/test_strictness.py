@@ -55,7 +55,8 @@ REFUSALS[-1] = Reply(REFUSALS[-1].body, 400)
 OTHERS = [
     refusal("top_k must be at least 1"),
     refusal("Unrecognized request argument supplied: banana"),
-    refusal("Unsupported parameter: 'temperature' is not supported with this model."),
+    refusal("Unsupported parameter: 'seed' is not supported with this model."),
+    refusal("temperature must be at most 1"),
     refusal("Unknown parameter: 'top_k'.", 404),
     refusal("chat_template_kwargs: Input should be a valid dictionary"),
 ]
@@ -108,6 +109,86 @@ async def test_other_errors_are_told_at_once(refused: Reply) -> None:
             await backend.generate_from_session(asked_by_a_user(), Events())
         await backend.aclose()
     assert len(up.requests) == 1
+
+
+FIXED = [
+    "Unsupported parameter: 'temperature' is not supported with this model.",
+    "'temperature' does not support 0.5 with this model. Only the default (1) is supported.",
+    "`temperature` is deprecated for this model.",
+]
+
+
+@pytest.mark.parametrize("text", FIXED)
+@pytest.mark.parametrize("type", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+async def test_a_parameter_that_can_not_be_chosen_is_left_out_from_then_on(
+    text: str, type: str
+) -> None:
+    refused = refusal(text)
+    async with Upstream([refused] + [refusal("wrong") for _ in range(2)]) as up:
+        wire = wire_for(type, up.url, "strict")
+        traits = ModelTraits("m1", 4096)
+        backend = ApiBackend(Endpoint(up.url, name="acme"), wire, traits, options=options())
+        for _ in range(2):
+            with pytest.raises(InvalidRequestError, match="wrong"):
+                await backend.generate_from_session(chosen(), Events())
+        await backend.aclose()
+    sent = ['"temperature"' in request.body.decode() for request in up.requests]
+    assert sent == [True, False, False]
+    assert all('"top_p"' in r.body.decode() or '"topP"' in r.body.decode() for r in up.requests)
+
+
+def chosen() -> Session:
+    session = asking()
+    session.sampling = Sampling(temperature=0.5, top_p=0.9)
+    return session
+
+
+async def test_of_two_parameters_that_exclude_each_other_one_stays() -> None:
+    text = "`temperature` and `top_p` cannot both be specified for this model."
+    async with Upstream([refusal(text), ANSWER]) as up:
+        backend = backend_at(up)
+        await backend.generate_from_session(chosen(), Events())
+        await backend.aclose()
+    assert up.requests[1].json["temperature"] == 0.5
+    assert "top_p" not in up.requests[1].json
+
+
+LIMITS = {
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. "
+    "Use 'max_completion_tokens' instead.",
+    "max_completion_tokens": "Unrecognized request argument supplied: max_completion_tokens",
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_the_output_limit_goes_under_its_other_name_from_then_on(name: str) -> None:
+    [other] = set(LIMITS) - {name}
+    async with Upstream([refusal(LIMITS[name]), ANSWER, ANSWER]) as up:
+        backend = ApiBackend(
+            Endpoint(up.url, name="acme"),
+            wire_for("openai", up.url, "strict"),
+            ModelTraits("m1", 4096, limit_parameter=name),
+            options=options(),
+        )
+        for _ in range(2):
+            await backend.generate_from_session(asking(), Events(), 77)
+        await backend.aclose()
+    sent = [request.json.get(name, 0) for request in up.requests]
+    assert sent == [77, 0, 0]
+    assert [request.json.get(other, 0) for request in up.requests] == [0, 77, 77]
+
+
+@pytest.mark.parametrize("insane", [False, True])
+async def test_an_output_limit_that_is_refused_under_both_names_is_the_error(
+    insane: bool,  # noqa: FBT001 - a case
+) -> None:
+    texts = [*LIMITS.values()] if not insane else [LIMITS["max_tokens"]] * 2
+    async with Upstream(lambda _: refusal(texts[min(1, len(up.requests) - 1)])) as up:
+        backend = backend_at(up, "strict")
+        with pytest.raises(InvalidRequestError, match="max_"):
+            await backend.generate_from_session(asking(), Events(), 77)
+        await backend.aclose()
+    assert len(up.requests) == 2
 
 
 async def test_a_second_refusal_is_the_error() -> None:

@@ -12,6 +12,7 @@ from shepherd.backends.api.anthropic.replay import WIRE
 from shepherd.backends.api.anthropic.request import chat_body
 from shepherd.backends.api.anthropic.thinking import BINDING_BETA
 from shepherd.backends.api.coerce import as_count, as_flag, as_object, as_objects, as_text
+from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
@@ -21,7 +22,6 @@ SAMPLING_VERSION = "2023-06-01"
 
 _PROPS = "/props"  # llama.cpp's server
 
-_SOURCE = "the provider's model list"
 _SERVER_SOURCE = "the server's /props"
 
 
@@ -79,8 +79,7 @@ def _get(path: str) -> WireRequest:
 
 
 def _entry(model: JsonObject) -> ModelEntry:
-    size = as_count(model.get("max_input_tokens")) or 0
-    limit = as_count(model.get("max_tokens")) or 0
     image_input = as_object(as_object(model.get("capabilities")).get("image_input"))
     vision = as_flag(image_input.get("supported"))
-    return ModelEntry(as_text(model.get("id")), size, limit, _SOURCE if size else "", vision)
+    fields = ("max_tokens", *OUTPUT_FIELDS)
+    return listed_model(as_text(model.get("id")), model, vision=vision, output_fields=fields)

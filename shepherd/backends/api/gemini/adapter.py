@@ -12,15 +12,15 @@ from shepherd.backends.api.adapter import (
     WireDecoder,
     WireRequest,
 )
-from shepherd.backends.api.coerce import as_count, as_objects, as_text, as_texts
+from shepherd.backends.api.coerce import as_objects, as_text, as_texts
 from shepherd.backends.api.gemini.decoder import GeminiDecoder
 from shepherd.backends.api.gemini.request import chat_body
 from shepherd.backends.api.gemini.traits import model_path
+from shepherd.backends.api.model_list import listed_model
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
 _VERSION = "/v1beta"
-_SOURCE = "inputTokenLimit, as Gemini lists the model"
 
 
 class GeminiWire(Wire):
@@ -67,6 +67,4 @@ def _entry(item: JsonObject) -> ModelEntry | None:
     name, methods = as_text(item.get("name")), as_texts(item.get("supportedGenerationMethods"))
     if not name or (methods and "generateContent" not in methods):
         return None
-    context = as_count(item.get("inputTokenLimit")) or 0
-    output = as_count(item.get("outputTokenLimit")) or 0
-    return ModelEntry(name.removeprefix("models/"), context, output, _SOURCE if context else "")
+    return listed_model(name.removeprefix("models/"), item)

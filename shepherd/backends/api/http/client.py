@@ -38,11 +38,12 @@ _SHORTEST_SECRET = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How patient a client is and how much it may ask."""
+    """How patient a client is, and how much it may ask; `is_test` as in `Asked`."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     limits: RateLimits = field(default_factory=RateLimits)
     timing: Timing = field(default_factory=Timing)
+    is_test: bool = False
 
 
 def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
@@ -106,7 +107,15 @@ class ApiClient:
         values = (self._endpoint.api_key, *self._endpoint.headers.values())
         secrets = tuple(v for v in values if len(v) >= _SHORTEST_SECRET)
         endpoint = self._endpoint
-        return Asked(endpoint.label, model, endpoint.base_url, secrets, stored=endpoint.stored)
+        return Asked(
+            endpoint.label,
+            model,
+            endpoint.base_url,
+            secrets,
+            stored=endpoint.stored,
+            has_key=endpoint.has_key,
+            is_test=self._options.is_test,
+        )
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], tell: TellPause = lambda _why, _seconds: True

@@ -1,11 +1,14 @@
 """Where a provider is, and how we come in."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
 from shepherd.backends.api.adapter import WireRequest
+
+_CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ class Endpoint:
     def label(self) -> str:
         """What the user calls it, or its host."""
         return self.name or urlsplit(self.base_url).netloc
+
+    @property
+    def has_key(self) -> bool:
+        """Whether requests carry credentials, as a key or in a header of the user's."""
+        return bool(self.api_key) or any(_CREDENTIALS.search(name) for name in self.headers)
 
     @property
     def is_near(self) -> bool:

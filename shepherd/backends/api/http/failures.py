@@ -8,7 +8,15 @@ from shepherd.backends.api.history.prompted_tools import says_toolless
 from shepherd.backends.api.history.sanitize import whole_letters
 from shepherd.backends.api.history.vision import says_blind
 from shepherd.backends.api.http.relay import is_final, relayed
-from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
+from shepherd.backends.api.overflow import (
+    Overflow,
+    error_text,
+    is_lasting_limit,
+    is_out_of_memory,
+    is_rate_limit,
+    parse_overflow,
+    parse_request_limit,
+)
 from shepherd.backends.api.overflow.body import accused, searchable
 from shepherd.errors import (
     AccessError,
@@ -21,7 +29,7 @@ from shepherd.errors import (
 
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
-TEXT_MOST = 600
+MAX_TEXT = 600
 """Characters of a provider's own words that the user is shown."""
 
 TOO_LONG = "The conversation is too long for"
@@ -52,7 +60,7 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
     """An attempt that gave nothing; its text says why, in a sentence.
 
     `error` is what the user is told if it is not made again, which may help if it is `transient`.
-    `refusal` is there where the request itself was refused.
+    `refusal` is there where the request itself, or access, was refused.
     """
 
     def __init__(
@@ -78,8 +86,9 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
 class Asked:
     """Whom and what a request is for, in words; `model` is "" where it is for none.
 
-    `secrets` are taken out of what a provider says. What is not `stored` was described on the
-    command line, where it has to be corrected too.
+    `secrets` are removed from the provider's messages. A provider that is not `stored` was
+    described on the command line, and has to be corrected there. `has_key`: credentials are sent.
+    `is_test`: `provider test` makes the request, so that no advice names that command.
     """
 
     provider: str
@@ -87,6 +96,8 @@ class Asked:
     url: str = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     stored: bool = True
+    has_key: bool = True
+    is_test: bool = False
 
     def __str__(self) -> str:
         return f"{self.provider} ({self.model})" if self.model else self.provider
@@ -108,11 +119,14 @@ class Asked:
         """What helps where it does not know model or address; the advice's whole sentence."""
         if not self.stored:
             return f"Correct {MODEL_FLAG} or `--api-base URL`."
+        if self.is_test:
+            change = f"`shepherd provider set {self.provider}"
+            return f"Correct them with {change} model NAME` or {change} base-url URL`."
         return f"`shepherd provider test {self.provider}` lists its models."
 
     def words(self, body: object) -> str:
         """The error's text, for the user."""
-        return self.without_secrets(whole_letters(error_text(body)))[:TEXT_MOST]
+        return self.without_secrets(whole_letters(error_text(body)))[:MAX_TEXT]
 
     def without_secrets(self, text: str) -> str:
         """The text, an ellipsis in the place of each secret."""
@@ -128,7 +142,9 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
     if told is not None:
         return Failure(told)
     said = f"{status}: {text}" if text else str(status)
-    overflow = None if status in (401, 403) else parse_overflow(body)
+    overflow = None
+    if status not in (401, 403):
+        overflow = parse_overflow(body) or parse_request_limit(body)
     if overflow is not None:
         why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {asked}: {text or status}"
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
@@ -136,12 +152,16 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
     words = searchable(body)
     if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
         status = 401 if _WRONG_KEY.search(words) else status
-        return Failure(_no_access(asked, status, said))
+        return Failure(_no_access(asked, status, said), refusal=Refusal(status, words))
     if is_rate_limit(status, body):
-        busy = BusyError(f"{asked} limits the rate of requests ({said}); try again later.")
-        busy.retry_after = busy.retry_after if retry_after is None else retry_after
-        why = f"{asked} limits the rate of requests ({said})."
-        return Failure(busy, why, transient=True, retry_after=retry_after)
+        return _limited(asked, said, retry_after, lasting=is_lasting_limit(body))
+    if is_out_of_memory(body):
+        return Failure(
+            UnreachableError(
+                f"{asked} has not enough memory for this request ({said}). Choose a smaller model "
+                "or a shorter context."
+            )
+        )
     lacking = says_blind(text) or says_toolless(words)
     if status in TRANSIENT or (status >= 500 and not lacking):
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
@@ -150,6 +170,17 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
         return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
     refusal = Refusal(status, "\n".join([words, *accused(body)]))
     return Failure(_invalid(asked, status, text), refusal=refusal)
+
+
+def _limited(asked: Asked, said: str, retry_after: float | None, *, lasting: bool) -> Failure:
+    if lasting:
+        text = f"{asked} has reached a limit that lasts for an hour or longer ({said})."
+    else:
+        text = f"{asked} limits the rate of requests ({said}); try again later."
+    busy = BusyError(text)
+    busy.retry_after = busy.retry_after if retry_after is None else retry_after
+    why = f"{asked} limits the rate of requests ({said})."
+    return Failure(busy, why, transient=not lasting, retry_after=retry_after)
 
 
 def unreachable(asked: Asked, why: str, *, transient: bool = True) -> Failure:
@@ -168,6 +199,9 @@ def no_api(asked: Asked) -> Failure:
 
 
 def _no_access(asked: Asked, status: int, said: str) -> AccessError:
+    if status in (401, 403) and not asked.has_key:
+        text = f"{asked} refuses the request ({said}). No API key was sent."
+        return AccessError(f"{text} {asked.how_to_give_key}")
     if status == 401:
         return AccessError(f"{asked} refuses the API key ({said}). {asked.how_to_give_key}")
     return AccessError(

@@ -14,6 +14,7 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.coerce import as_texts
 from shepherd.backends.api.history.schemas import PerToolList
+from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.backends.api.ollama.request import chat_body, tools_json
 from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
@@ -51,8 +52,8 @@ class OllamaWire(Wire):
         return WireRequest("/api/tags", method="GET", stream=False)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
-        names = (item.get("model") or item.get("name") for item in entries(body))
-        return [ModelEntry(name) for name in names if isinstance(name, str) and name]
+        listed = ((item.get("model") or item.get("name"), item) for item in entries(body))
+        return [listed_model(name, item) for name, item in listed if isinstance(name, str) and name]
 
     def probes(self, model: str) -> list[WireRequest]:
         """What is loaded is what is used; what is on disk says what could be."""

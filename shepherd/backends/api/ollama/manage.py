@@ -23,6 +23,8 @@ from shepherd.messages import JsonObject
 _QUICK = httpx.Timeout(30, connect=5)
 _PATIENT = httpx.Timeout(30, connect=5, read=None)  # the server is silent while it checks a sum
 
+_PULL = "/api/pull"
+
 _SHOWN = 300
 """Letters of what a server says that are repeated."""
 
@@ -68,7 +70,7 @@ class OllamaManager:
         """
         body = {"model": model, "stream": True}
         done = False
-        async with self._stream("POST", "/api/pull", body, _PATIENT) as response:
+        async with self._stream("POST", _PULL, body, _PATIENT) as response:
             async for line in response.aiter_lines():
                 step = _object(line)
                 if "error" in step:
@@ -103,7 +105,7 @@ class OllamaManager:
             async with sending as response:
                 if response.status_code >= 400:
                     text = (await response.aread()).decode("utf-8", "replace")
-                    raise self._refusal(response.status_code, text, body or {})
+                    raise self._refusal(response.status_code, text, body or {}, path)
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
             message = f"No Ollama server answers at {self._base_url}; start it with `ollama serve`"
@@ -114,11 +116,14 @@ class OllamaManager:
             message = f"Ollama at {self._base_url} broke off: {error or type(error).__name__}"
             raise UnreachableError(message) from error
 
-    def _refusal(self, status: int, text: str, body: JsonObject) -> BackendError:
+    def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
         said = as_text(_object(text).get("error")) or text.strip()[:_SHOWN]
         reason = " ".join(said.split()) or f"status {status}"
         if status in (401, 403):
-            return AccessError(f"Ollama at {self._base_url} refuses the key: {reason}")
+            what = "the key" if self._headers else "the request, and no key was sent"
+            return AccessError(f"Ollama at {self._base_url} refuses {what}: {reason}")
+        if status == 404 and path == _PULL:
+            return _no_pull(as_text(body["model"]), {"error": reason})
         if status == 404 and "model" in body:
             model = body["model"]
             hint = f"`shepherd model pull {model} --provider {self._name}` gets it"

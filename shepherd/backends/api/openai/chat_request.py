@@ -7,7 +7,7 @@ from shepherd.backends.api.history.normalise import normalise
 from shepherd.backends.api.openai.dialects import Dialect, Switch
 from shepherd.backends.api.openai.formats import asking_for_json, response_format, tool_choice
 from shepherd.backends.api.openai.models import chat_effort, reasons
-from shepherd.backends.api.parameters import sampling_parameters, thinks
+from shepherd.backends.api.parameters import LIMIT_PARAMETERS, sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
@@ -75,7 +75,7 @@ def chat_body(
     if dialect.usage_option:
         body["stream_options"] = {"include_usage": True}
     if max_tokens > 0:
-        body[model.limit_parameter or _limit_parameter(model.id)] = max_tokens
+        body[_limit_parameter(model)] = max_tokens
     if session.tools:
         body["tools"] = [_tool(spec) for spec in session.tools]
     body |= tool_choice(session, _named_choice(session))
@@ -84,8 +84,11 @@ def chat_body(
     return body | chat_sampling(session.sampling, model.id, dialect)
 
 
-def _limit_parameter(model: str) -> str:
-    return "max_completion_tokens" if reasons(model) else "max_tokens"
+def _limit_parameter(model: ModelTraits) -> str:
+    """The name of the output limit: the known one, unless the server has refused it."""
+    usual = "max_completion_tokens" if reasons(model.id) else "max_tokens"
+    names = (model.limit_parameter or usual, *LIMIT_PARAMETERS)
+    return next((name for name in names if name not in model.refused), names[0])
 
 
 def _messages(session: Session, dialect: Dialect, wire: str, *, thinking: bool) -> list[JsonObject]:

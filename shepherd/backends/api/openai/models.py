@@ -1,7 +1,6 @@
 """What OpenAI's models take, told by their names; and what lists of models tell."""
 
 import re
-from collections.abc import Iterable
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.coerce import (
@@ -12,6 +11,7 @@ from shepherd.backends.api.coerce import (
     as_text,
     as_texts,
 )
+from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
 from shepherd.messages import JsonObject
 
@@ -22,25 +22,6 @@ _ONLY_RESPONSES = re.compile(r"codex|deep-research|computer-use|-pro(?!\w)")
 _TOOLS_FORBID_EFFORT = (5, 2)
 _TOOLS_NEED_RESPONSES = (5, 4)
 _XHIGH_SINCE = (5, 2)
-
-CONTEXT_FIELDS = (
-    "loaded_context_length",  # LM Studio
-    "meta.n_ctx",  # llama.cpp: what is loaded
-    "max_model_len",  # vLLM, SGLang, Shepherd
-    "context_window",  # Groq
-    "top_provider.context_length",  # OpenRouter: what the provider gives of it
-    "context_length",
-    "max_context_length",  # Mistral
-    "meta.n_ctx_train",  # what the model was made for
-)
-"""Where a list of models may tell the context size, the most exact place first."""
-
-OUTPUT_FIELDS = (
-    "top_provider.max_completion_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-)
-"""Where it may tell how long an answer may be."""
 
 
 def reasons(model: str) -> bool:
@@ -125,10 +106,7 @@ def _own_name(model: str) -> str:
 
 
 def _entry(item: JsonObject) -> ModelEntry:
-    size, field = _first(item, CONTEXT_FIELDS)
-    limit, _ = _first(item, OUTPUT_FIELDS)
-    source = f"the list of models ({field})" if size else ""
-    return ModelEntry(as_text(item.get("id")), size, limit, source, _vision(item))
+    return listed_model(as_text(item.get("id")), item, vision=_vision(item))
 
 
 def _vision(item: JsonObject) -> bool | None:
@@ -138,15 +116,3 @@ def _vision(item: JsonObject) -> bool | None:
         return "image" in modalities
     told = as_flag(as_object(item.get("capabilities")).get("vision"))
     return {"vlm": True, "llm": False}.get(as_text(item.get("type"))) if told is None else told
-
-
-def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
-    """The first of the numbers that is there and not zero, and where; (0, "") if none is."""
-    for field in fields:
-        *way, last = field.split(".")
-        holder = item
-        for step in way:
-            holder = as_object(holder.get(step))
-        if value := as_count(holder.get(last)):
-            return value, field
-    return 0, ""

@@ -7,31 +7,31 @@ from typing import cast
 
 from shepherd.messages import JsonObject
 
-TEXT_MOST = 2_000
+MAX_TEXT = 2_000
 """An error text longer than this many characters is cut."""
 
-READ_MOST = 20_000
+MAX_READ = 20_000
 """So much of a text is searched, and decoded if it is JSON, in characters."""
 
-DEPTH_MOST = 20
+MAX_DEPTH = 20
 
-_INNER = ("message", "error", "detail", "errors", "metadata", "raw")
+_INNER = ("message", "error", "detail", "errors", "metadata", "raw", "details", "violations")
 _LEAVES = ("msg", "errorMessage", "Message")
-_CODES = ("code", "type", "status", "error_type", "error_code", "__type")
+_CODES = ("code", "type", "status", "error_type", "error_code", "__type", "quotaId")
 _TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
 
 
 def error_text(body: object) -> str:
     """What an error body says, for the user: one text, cut to a sane length; "" if nothing."""
-    texts = dict.fromkeys(t for t in _messages(_decoded(body), 0) if t)
+    texts = dict.fromkeys(t for t in _messages(_decoded(body), 0, fields=True) if t)
     text = ": ".join(texts) or _whole(body)
-    return text if len(text) <= TEXT_MOST else f"{text[:TEXT_MOST]}…"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def searchable(body: object) -> str:
     """All of the error's own words and codes; nothing that it echoes of the request."""
     value = _decoded(body)
-    return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:READ_MOST]
+    return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:MAX_READ]
 
 
 def accused(body: object) -> list[str]:
@@ -49,7 +49,7 @@ def _decoded(body: object) -> object:
     if not isinstance(body, str):
         return body
     text = body.strip()
-    if text[:1] not in ("{", "[", '"') or len(text) > READ_MOST:
+    if text[:1] not in ("{", "[", '"') or len(text) > MAX_READ:
         return body
     try:
         return cast(object, json.loads(text))
@@ -57,28 +57,42 @@ def _decoded(body: object) -> object:
         return body
 
 
-def _messages(value: object, depth: int) -> Iterator[str]:
-    """The texts in the places where errors have them, the outermost first."""
-    if depth > DEPTH_MOST:
+def _messages(value: object, depth: int, *, fields: bool = False) -> Iterator[str]:
+    """The texts in the places where errors have them, the outermost first.
+
+    `fields`: a problem of pydantic's comes with the name of its field.
+    """
+    if depth > MAX_DEPTH:
         return
     if isinstance(value, str):
         inner = _decoded(value)
         if inner is value:
             yield _plain(value)
         else:
-            yield from _messages(inner, depth + 1)
+            yield from _messages(inner, depth + 1, fields=fields)
     elif isinstance(value, list):
         for item in cast(list[object], value)[:20]:
-            yield from _messages(item, depth + 1)
+            yield from _messages(item, depth + 1, fields=fields)
     elif isinstance(value, dict):
-        known = cast(JsonObject, value)
+        error = cast(JsonObject, value)
         for key in _INNER:
-            yield from _messages(known.get(key), depth + 1)
-        yield from (_plain(t) for t in map(known.get, _LEAVES) if isinstance(t, str))
+            yield from _messages(error.get(key), depth + 1, fields=fields)
+        prefix = _field_name(error) if fields else ""
+        yield from (prefix + _plain(t) for t in map(error.get, _LEAVES) if isinstance(t, str))
+
+
+def _field_name(problem: JsonObject) -> str:
+    """The field that a problem of pydantic's is about, and a colon; "" for any other error."""
+    location = problem.get("loc")
+    if not isinstance(location, list):
+        return ""
+    steps = [str(step) for step in cast(list[object], location)]
+    name = ".".join(steps[1:] if steps[:1] == ["body"] else steps)
+    return f"{name}: " if name else ""
 
 
 def _codes(value: object, depth: int) -> Iterator[str]:
-    if depth > DEPTH_MOST:
+    if depth > MAX_DEPTH:
         return
     if isinstance(value, str):
         inner = _decoded(value)
@@ -97,7 +111,7 @@ def _codes(value: object, depth: int) -> Iterator[str]:
 def _accused(value: object, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         value = _decoded(value)
-    if depth > DEPTH_MOST:
+    if depth > MAX_DEPTH:
         return
     if isinstance(value, list):
         for item in cast(list[object], value)[:20]:
@@ -115,7 +129,7 @@ def _accused(value: object, depth: int) -> Iterator[str]:
 def _fields(value: object, name: str, depth: int) -> Iterator[int]:
     if isinstance(value, str):
         value = _decoded(value)
-    if isinstance(value, dict) and depth <= DEPTH_MOST:
+    if isinstance(value, dict) and depth <= MAX_DEPTH:
         known = cast(JsonObject, value)
         number: object = known.get(name)
         if isinstance(number, int) and not isinstance(number, bool) and number > 0:
@@ -127,7 +141,7 @@ def _fields(value: object, name: str, depth: int) -> Iterator[int]:
 def _plain(text: str) -> str:
     """The text, or the title of the page that a proxy sends in its place."""
     if re.match(r"\s*<(?:!doctype|html)", text, re.IGNORECASE):
-        title = _TITLE.search(text[:READ_MOST])
+        title = _TITLE.search(text[:MAX_READ])
         return title[1].strip() if title is not None else ""
     return text.strip()
 

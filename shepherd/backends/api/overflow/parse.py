@@ -58,6 +58,30 @@ def parse_overflow(body: object) -> Overflow | None:
     return _from_text(text) if texts.OVERFLOW.search(text) else None
 
 
+def parse_request_limit(body: object) -> Overflow | None:
+    """What the error says of a single request that is larger than a whole minute's or day's tokens.
+
+    None if it says nothing of the kind. Such a request can only be made smaller.
+    """
+    for pattern in texts.LIMIT_AND_REQUEST:
+        match = pattern.search(searchable(body))
+        if match is not None:
+            limit, requested = (texts.to_int(number) for number in match.groups())
+            if requested > limit > 0:
+                return Overflow(limit, stated_over=requested - limit)
+    return None
+
+
+def is_lasting_limit(body: object) -> bool:
+    """Whether a rate limit is one of an hour or more, which no pause between attempts cures."""
+    return texts.LASTING_LIMIT.search(searchable(body)) is not None
+
+
+def is_out_of_memory(body: object) -> bool:
+    """Whether the server says that it has not enough memory."""
+    return texts.OUT_OF_MEMORY.search(searchable(body)) is not None
+
+
 def is_rate_limit(status: int, body: object) -> bool:
     """Whether a failed answer means that too much was asked for too quickly, not too long."""
     return status == HTTPStatus.TOO_MANY_REQUESTS or _limits_rate(body, searchable(body))

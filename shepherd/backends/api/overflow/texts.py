@@ -35,6 +35,25 @@ RATE_LIMIT = _any(
     r"usage limit",
 )
 
+LASTING_LIMIT = _any(
+    r"per[ _-]?(?:hour|day|week|month)(?![a-z])",
+    r"per(?:Hour|Day|Week|Month)(?:[A-Z]|\b)",
+    r"\b(?:hourly|daily|weekly|monthly)\b.{0,30}(?:limit|quota|allowance|usage)",
+    r"\((?:rpd|tpd)\)",
+    r"\blimit: ?0\b",
+    r"\bspend(?:ing)? limit",
+    r"billing cycle",
+)
+"""Limits that are still there after a pause of seconds."""
+
+OUT_OF_MEMORY = _any(
+    r"requires more (?:system |gpu |video )?memory",
+    r"out[ _-]?of[ _-]?memory",
+    r"(?:not enough|insufficient) (?:\w+ )?memory",
+    r"(?:can(?:no|')t|unable to|failed to) allocate\b",
+    r"memory allocation (?:has )?failed",
+)
+
 OVERFLOW = _any(
     r"maximum (?:context|prompt) length",
     r"context[ _]?(?:length|window|size)[ _]?(?:limit )?(?:has been )?exceeded",
@@ -132,6 +151,9 @@ ASKED = _numbers(
     r"# `?max_new_tokens",
     r"requested # output tokens",
 )
+
+LIMIT_AND_REQUEST = _numbers(r"limit:? #,? (?:used:? [0-9,.]+,? )?requested:? #")
+"""What a minute or a day allows, and what one request wants."""
 
 OVER = _numbers(r"(?:exceeded|exceeded max(?:imum)? context length|full) by # tokens")
 

@@ -37,7 +37,8 @@ def _findings(provider: Provider, found: Examination) -> list[str]:
     if found.problem:
         return [*lines, found.problem]
     listed = found.model in found.models or not found.models
-    lines.append(f"model: {found.model}" + ("" if listed else " (not in the list)"))
+    note = "" if listed else " (not in the list)"
+    lines.append(f"model: {found.model}" + (note if found.listing else " (it answers)"))
     if not found.window.size:
         how = f"`shepherd provider set {provider.name} context-size TOKENS`"
         return [*lines, f"context: unknown; set it with {how}"]

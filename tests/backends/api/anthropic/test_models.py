@@ -20,7 +20,7 @@ OPUS: JsonObject = {
     "max_input_tokens": 1_000_000,
     "max_tokens": 128_000,
 }
-LISTED = "the provider's model list"
+LISTED = "the list of models (max_input_tokens)"
 
 
 def test_models_with_their_limits() -> None:
@@ -30,7 +30,7 @@ def test_models_with_their_limits() -> None:
     local = {"id": "local.gguf", "meta": {"n_ctx_train": 4096}}
     assert WIRE.parse_models({"data": [OPUS, local, {"name": "nameless"}, 3]}) == [
         ModelEntry("claude-opus-5", 1_000_000, 128_000, LISTED),
-        ModelEntry("local.gguf"),
+        ModelEntry("local.gguf", 4096, source="the list of models (meta.n_ctx_train)"),
     ]
 
 

@@ -151,7 +151,7 @@ def test_the_models_that_can_answer_are_listed() -> None:
         names = {"supported_actions": item.get("supportedGenerationMethods")}
         rest = {k: v for k, v in item.items() if k != "supportedGenerationMethods"}
         types.Model.model_validate(rest | names)
-    source = "inputTokenLimit, as Gemini lists the model"
+    source = "the list of models (inputTokenLimit)"
     flash = ModelEntry("gemini-2.5-flash", 1048576, 65536, source)
     assert WIRE.models() == WireRequest("/v1beta/models?pageSize=1000", None, "GET", stream=False)
     assert WIRE.parse_models({"models": listed}) == [flash, ModelEntry("unknown")]

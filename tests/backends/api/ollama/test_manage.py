@@ -153,6 +153,20 @@ async def test_refusals(reply: Reply, error: type[Exception], says: str) -> None
     assert up.url in str(told.value) or "x" in str(told.value)
 
 
+async def test_a_pull_that_fails_does_not_advise_to_pull() -> None:
+    async with managing(Reply({"error": "no such model"}, 404)) as (manager, _):
+        with pytest.raises(InvalidRequestError, match="can't pull qwen3:8b: no such") as told:
+            await pulled(manager)
+    assert "shepherd model pull" not in str(told.value)
+
+
+async def test_a_refusal_without_a_key_says_so() -> None:
+    for key, says in (("", "no key was sent"), ("k", "refuses the key")):
+        async with managing(Reply({"error": "unauthorized"}, 401), key=key) as (manager, _):
+            with pytest.raises(AccessError, match=says):
+                await manager.show("x")
+
+
 async def test_no_server_is_told_with_what_to_do() -> None:
     async with httpx.AsyncClient(timeout=PATIENCE) as client:
         with pytest.raises(UnreachableError, match="ollama serve"):

@@ -105,6 +105,9 @@ def test_servers_by_their_addresses(url: str, dialect: Dialect) -> None:
             50,
         ),
         ({"loaded_context_length": 4096, "max_context_length": 32768}, 4096, 0),
+        ({"max_input_tokens": 9000, "max_output_tokens": 900}, 9000, 900),
+        ({"model_info": {"max_input_tokens": 9000}}, 9000, 0),
+        ({"limits": {"max_input_tokens": 9000, "max_output_tokens": 900}}, 9000, 900),
     ],
 )
 def test_the_list_of_models_tells_sizes(told: JsonObject, size: int, limit: int) -> None:
@@ -180,3 +183,10 @@ def test_vendors_own_models_print_no_calls(type: str, url: str, model: str) -> N
 )
 def test_other_models_in_a_vendors_language_may(type: str, url: str, model: str) -> None:
     assert wire_for(type, url, "", model).prints_calls
+
+
+@pytest.mark.parametrize("type", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+def test_every_api_reads_max_input_tokens(type: str) -> None:
+    item = {"id": "m", "name": "m", "max_input_tokens": 9000, "max_output_tokens": 900}
+    [entry] = wire_for(type).parse_models({"data": [item], "models": [item]})
+    assert (entry.id, entry.context_size, entry.output_limit) == ("m", 9000, 900)
