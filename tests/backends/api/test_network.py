@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.http.network import MOST_UNREAD, Network, Transport, in_words
+from shepherd.backends.api.http.network import MOST_UNREAD, Network, in_words
+from shepherd.backends.api.http.transport import Transport
 from tests.backends.api.certificates import contexts
 
 PATIENCE = 30.0
@@ -309,3 +310,36 @@ async def test_http2_many_at_once_on_one_connection(tmp_path: Path) -> None:
         assert [a.text for a in answers] == [p.replace("-", "") for p in paths]
         assert {a.http_version for a in answers} == {"HTTP/2"}
         assert len({id(a.extensions["network_stream"]) for a in answers}) == 1
+
+
+ERRORS = [e for e in vars(httpcore).values() if isinstance(e, type) and issubclass(e, Exception)]
+NAMES = sorted(
+    error.__name__
+    for error in ERRORS
+    if not error.__subclasses__() and error is not httpcore.ConnectionNotAvailable
+)
+"""The errors that are raised; the others are families, or stay in the pool."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_error_becomes_httpxs_of_the_same_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise getattr(httpcore, name)("what happened")
+
+    monkeypatch.setattr(httpcore.AsyncConnectionPool, "handle_async_request", fail)
+    async with asking("http://127.0.0.1:9") as http:
+        with pytest.raises(getattr(httpx, name), match="what happened") as raised:
+            await http.get("/path")
+    assert str(raised.value.request.url) == "http://127.0.0.1:9/path"
+
+
+async def test_a_body_that_breaks_off_is_httpxs_error() -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+
+    async with serving(cut) as port, asking(f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await http.get("/")

@@ -14,9 +14,9 @@ import httpx
 from shepherd.backends.api.adapter import Wire, WireRequest
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import Asked, no_api, refused, unreachable
-from shepherd.backends.api.http.network import Transport
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
+from shepherd.backends.api.http.transport import Transport
 from shepherd.backends.api.stream.quick_json import write
 from shepherd.messages import JsonObject
 from shepherd.version import __version__

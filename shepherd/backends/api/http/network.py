@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import httpcore
-import httpx
 
 MOST_UNREAD = 256 * 1024
 """Bytes that are taken in before they are asked for; then the sender has to wait."""
@@ -25,29 +24,6 @@ NEXT_ADDRESS = 0.25
 """Seconds until a host's next address is tried beside the one that does not answer (RFC 8305)."""
 
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
-
-
-class Transport(httpx.AsyncHTTPTransport):
-    """httpx's own, without proxies, on these connections."""
-
-    def __init__(
-        self,
-        certificates: ssl.SSLContext,
-        limits: httpx.Limits,
-        *,
-        http2: bool = False,
-        socket_options: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        super().__init__(verify=certificates, limits=limits, http2=http2)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=certificates,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            http2=http2,
-            network_backend=Network(),
-            socket_options=list(socket_options),
-        )
 
 
 class Network(httpcore.AsyncNetworkBackend):

@@ -1,0 +1,107 @@
+"""httpx's transport on connections of our own."""
+
+import ssl
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import httpcore
+import httpx
+
+from shepherd.backends.api.http.network import Network
+
+
+class Transport(httpx.AsyncBaseTransport):
+    """httpcore's connection pool behind httpx's public interface, on these connections.
+
+    httpx's own transport does not let its network be chosen. A client of a server that sends 3000
+    pieces one by one takes 0.44 s of CPU time here, and 0.68 s with httpx's own.
+    """
+
+    def __init__(
+        self,
+        certificates: ssl.SSLContext,
+        limits: httpx.Limits,
+        *,
+        http2: bool = False,
+        socket_options: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=certificates,
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            http2=http2,
+            network_backend=Network(),
+            socket_options=list(socket_options),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The answer to a request, its body not read; raises httpx's errors."""
+        url = httpcore.URL(
+            scheme=request.url.raw_scheme,
+            host=request.url.raw_host,
+            port=request.url.port,
+            target=request.url.raw_path,
+        )
+        with _httpx_errors(request):
+            response = await self._pool.handle_async_request(
+                httpcore.Request(
+                    method=request.method,
+                    url=url,
+                    headers=request.headers.raw,
+                    content=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+        return httpx.Response(
+            status_code=response.status,
+            headers=response.headers,
+            stream=_Body(response, request),
+            extensions=cast(Any, response).extensions,  # partly untyped
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    """The body of a response as httpx reads it."""
+
+    def __init__(self, response: httpcore.Response, request: httpx.Request) -> None:
+        self._response = response
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _httpx_errors(self._request):
+            async for piece in self._response.aiter_stream():
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+_ERRORS: Mapping[type[Exception], type[httpx.TransportError]] = {
+    httpcore.ConnectTimeout: httpx.ConnectTimeout,
+    httpcore.ReadTimeout: httpx.ReadTimeout,
+    httpcore.WriteTimeout: httpx.WriteTimeout,
+    httpcore.PoolTimeout: httpx.PoolTimeout,
+    httpcore.ConnectError: httpx.ConnectError,
+    httpcore.ReadError: httpx.ReadError,
+    httpcore.WriteError: httpx.WriteError,
+    httpcore.ProxyError: httpx.ProxyError,
+    httpcore.UnsupportedProtocol: httpx.UnsupportedProtocol,
+    httpcore.LocalProtocolError: httpx.LocalProtocolError,
+    httpcore.RemoteProtocolError: httpx.RemoteProtocolError,
+}
+"""httpx's errors by httpcore's of the same name."""
+
+
+@contextmanager
+def _httpx_errors(request: httpx.Request) -> Generator[None]:
+    """Raises httpx's error for httpcore's."""
+    try:
+        yield
+    except tuple(_ERRORS) as error:
+        raise _ERRORS[type(error)](str(error), request=request) from error
