@@ -16,7 +16,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError
-from shepherd.events import unheard
+from shepherd.events import ignore_events
 from shepherd.messages import Message
 from shepherd.session import Session
 
@@ -64,7 +64,7 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     try:
         if models is None:
             await backend.generate_from_session(
-                Session(messages=[Message.user(QUESTION)]), unheard, QUESTION_TOKENS
+                Session(messages=[Message.user(QUESTION)]), ignore_events, QUESTION_TOKENS
             )
     finally:
         await backend.aclose()
