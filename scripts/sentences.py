@@ -17,7 +17,7 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _BLOCK_START = re.compile(r"^\s*([-*+]|\d+\.)\s+|^#+\s+|^\[\^?[^\]]+\]:\s")
 _CODE = re.compile(r"(`+)(?!`).*?\1")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_]*[A-Z0-9])")
+_END = re.compile(r"(?<=[\w)\]\"'*%][.!?])[\"')*_]*\s+")
 _WORD = re.compile(r"\w")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.generate_settings import may_be_set_by_projects
-from scripts.sentences import ROOT, sentences, written_pages
+from scripts.sentences import ROOT, sentences, too_long, written_pages
 from shepherd.backends.api.http import relay
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
@@ -150,6 +150,17 @@ def test_the_page_on_configuration_names_all_that_a_project_may_set() -> None:
     exact = {key for key in allowed if not key.startswith(("sampling.", "llamacpp.cache_type_"))}
     assert allowed >= FREE
     assert named - {"llamacpp.cache_type_*"} == exact
+
+
+@pytest.mark.parametrize("page", written_pages(), ids=lambda page: page.name)
+def test_sentences_are_short(page: Path) -> None:
+    assert [f"{page.name}:{s.line}: {s.text}" for s in too_long(page)] == []
+
+
+def test_each_folder_of_tests_is_on_the_map() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
+    assert {name for name in folders if f"](tests/{name})" not in text} == set()
 
 
 def test_sentences_are_told_apart() -> None:
