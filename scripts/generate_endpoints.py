@@ -9,8 +9,7 @@ from pydantic.fields import FieldInfo
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject
-from shepherd.server.app import create_app, create_conversation_app
-from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.app import APIS, create_app, create_conversation_app
 from shepherd.server.shared.routes import DecisionBody, PromptBody
 from shepherd.server.tools import ExecuteRequest
 from shepherd.session import Session
@@ -23,7 +22,7 @@ from shepherd.tools.runner import ToolRunner
 PAGE = "endpoints.md"
 
 _BODIES: dict[str, type[BaseModel]] = {
-    "/v1/chat/completions": ChatRequest,
+    **{path: body for api in APIS for path, body in api.bodies.items()},
     "/v1/tools/execute": ExecuteRequest,
     "/request": PromptBody,
     "/approvals/{id}": DecisionBody,

@@ -1,4 +1,4 @@
-"""JSON as it leaves Shepherd: compact, valid UTF-8, one line however it is split."""
+"""JSON as it leaves Shepherd: compact, valid UTF-8, one line however it is split; events of it."""
 
 import json
 
@@ -12,3 +12,9 @@ def to_json(data: object) -> str:
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
+
+
+def frame(data: object, event: str = "", id: str = "") -> str:
+    """One server-sent event, with its name and id if there are any; a string is sent as it is."""
+    head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
+    return f"{head}data: {data if isinstance(data, str) else to_json(data)}\n\n"

@@ -1,7 +1,7 @@
-"""Puts the server together from its parts."""
+"""Puts the server together from its parts; `APIS` lists the APIs that it serves."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -12,18 +12,21 @@ from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
+from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
-from shepherd.server.openai.routes import chat_router, models_router
-from shepherd.server.responses import ClientDisconnectedError, JsonResponse
+from shepherd.server.openai.routes import OPENAI
+from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.shared.routes import cli_router
+from shepherd.server.shared.routes import SharedSessionErrors, cli_router
 from shepherd.server.status import health_router, stats_router
 from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
+
+APIS: Sequence[Api] = (OPENAI,)
 
 
 def create_app(
@@ -31,22 +34,24 @@ def create_app(
     settings: ServerSettings | None = None,
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
+    apis: Sequence[Api] = APIS,
 ) -> FastAPI:
     """The HTTP API over `backend`, which stays the caller's to close.
 
-    `keys` None lets everybody in. `tools` None leaves the tool endpoints out; its approver must
-    never ask.
+    Without `keys` anyone may connect. Without `tools` there are no tool endpoints; the approver of
+    `tools` must never ask.
     """
     settings = settings or ServerSettings()
     context = ServerContext(backend, settings, int(time.time()))
     app = _bare_app()
     app.include_router(health_router(lambda: backend))
-    app.include_router(models_router(context))
-    app.include_router(chat_router(context))
+    for api in apis:
+        for router in api.routers(context):
+            app.include_router(router)
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
-    _finish(app, lambda: backend, settings, keys)
+    _finish(app, lambda: backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
     return app
 
 
@@ -60,7 +65,8 @@ def create_conversation_app(
     app = _bare_app()
     app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
-    _finish(app, lambda: conversation.backend, settings, keys)
+    errors = ErrorShapes(SharedSessionErrors())
+    _finish(app, lambda: conversation.backend, errors, settings, keys)
     return app
 
 
@@ -76,9 +82,14 @@ def _bare_app() -> FastAPI:
 
 
 def _finish(
-    app: FastAPI, backend: Callable[[], Backend], settings: ServerSettings, keys: KeyStore | None
+    app: FastAPI,
+    backend: Callable[[], Backend],
+    errors: ErrorShapes,
+    settings: ServerSettings,
+    keys: KeyStore | None,
 ) -> None:
-    """Add what all APIs have in common: errors, who may come in, CORS."""
+    """Add the parts that all APIs share: errors, the guard, CORS."""
+    app.state.errors = errors
     _handle_errors(app, backend)
     app.add_middleware(Guard, settings=settings, keys=keys)
     if settings.cors_origins:
@@ -89,15 +100,15 @@ def _finish(
             allow_headers=["*"],
             expose_headers=[CLIENT_HEADER, REQUEST_HEADER],
         )
-    app.add_middleware(UniformRequests)
+    app.add_middleware(UniformRequests, errors=errors)
 
 
 def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> None:
     async def answer(_request: Request, error: Exception) -> Response:
-        told = to_api_error(error, backend().info.context_size)
+        reported = to_api_error(error, backend().info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects
-            log_failure(error, told)
-        return JsonResponse(told.body(), told.status, told.headers)
+            log_failure(error, reported)
+        return ErrorResponse(reported)
 
     async def forget(_request: Request, _error: Exception) -> Response:
         return Response(status_code=499)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
@@ -36,6 +36,12 @@ _ESCAPE = re.compile(
 )
 _JSON_TYPE = re.compile(r"application/[^\s;]+\+json")
 _BOM = b"\xef\xbb\xbf"
+
+
+class RequestModel(BaseModel):
+    """The base of request bodies: immutable, fields that it does not know are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
 
 class BodyReader:

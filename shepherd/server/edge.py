@@ -11,23 +11,29 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shepherd.server.api import ErrorShapes
 from shepherd.server.errors import ApiError
-from shepherd.server.responses import JsonResponse
+from shepherd.server.responses import ErrorResponse
 
 logger = logging.getLogger(__name__)
 HUNG_UP = 499
 
 
 class UniformRequests:
-    """Middleware: one slash at the end of a path counts for nothing, HEAD is GET without a body."""
+    """Middleware: a slash at the end of a path is ignored, HEAD is GET without a body.
 
-    def __init__(self, app: ASGIApp) -> None:
+    It also notes in the scope which API the request is for, see `error_shape`.
+    """
+
+    def __init__(self, app: ASGIApp, errors: ErrorShapes) -> None:
         self._app = app
+        self._errors = errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._errors.attach(scope)
         path = scope["path"]
         if len(path) > 1 and path.endswith("/"):
             scope = {**scope, "path": path[:-1]}
@@ -65,13 +71,14 @@ class JsonCors(CORSMiddleware):
         if response.status_code < HTTPStatus.BAD_REQUEST:
             return response
         message = "This page may not send such a request; see server.cors_origins."
-        error = ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed")
         headers = {
             name: value
             for name, value in response.headers.items()
             if name not in ("content-length", "content-type")
         }
-        return JsonResponse(error.body(), error.status, headers)
+        return ErrorResponse(
+            ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed", headers=headers)
+        )
 
 
 class AccessLog:

@@ -1,4 +1,4 @@
-"""Every failure as an HTTP status and OpenAI's error object."""
+"""Every failure as an HTTP status, a message and a code; `ErrorShape` makes each API's body."""
 
 import logging
 import math
@@ -18,11 +18,8 @@ from shepherd.errors import (
     ModelLoadError,
     ShepherdError,
 )
-from shepherd.messages import JsonObject
 from shepherd.validation import describe_problem, key_of
 
-INVALID_REQUEST = "invalid_request_error"
-SERVER_ERROR = "server_error"
 INTERNAL_ERROR = "internal_error"
 ANSWER_CUT = "answer_cut"
 
@@ -50,30 +47,18 @@ _REFUSAL_STATUS = {
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A failure as the client is told it."""
+    """A failure as it is reported to the client, in any API's shape."""
 
     status: int
     message: str
     code: str | None = None
     param: str | None = None
-    type: str = INVALID_REQUEST
     headers: dict[str, str] = field(default_factory=dict[str, str])
-
-    def body(self) -> JsonObject:
-        """OpenAI's error object."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.type,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
 
 
 def answer_cut(why: str) -> ApiError:
     """What is told in place of the end of an answer that broke off."""
-    return ApiError(502, why or "The answer broke off.", ANSWER_CUT, type=SERVER_ERROR)
+    return ApiError(502, why or "The answer broke off.", ANSWER_CUT)
 
 
 def unsupported(param: str, message: str) -> ApiError:
@@ -101,7 +86,7 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
             return _http_error(error)
         case _:
             message = "The server failed to answer this request; its log says why."
-            return ApiError(500, message, INTERNAL_ERROR, type=SERVER_ERROR)
+            return ApiError(500, message, INTERNAL_ERROR)
 
 
 def _shepherd_error(error: ShepherdError) -> ApiError:
@@ -112,13 +97,13 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
         case BusyError():
             headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
             code = code or "server_busy"
-            return ApiError(503, str(error), code, type=SERVER_ERROR, headers=headers)
+            return ApiError(503, str(error), code, headers=headers)
         case ModelLoadError():
-            return ApiError(503, str(error), "model_not_loaded", type=SERVER_ERROR)
+            return ApiError(503, str(error), "model_not_loaded")
         case _:
             status = 502 if code else 500
             code = code or FAILED
-            return ApiError(status, str(error), code, type=SERVER_ERROR, headers=dict(_NO_RETRY))
+            return ApiError(status, str(error), code, headers=dict(_NO_RETRY))
 
 
 def log_failure(error: BaseException, told: ApiError) -> None:

@@ -9,9 +9,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.api import error_shape
+from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
-from shepherd.server.responses import JsonResponse, frame
+from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
 from shepherd.tasks import end_tasks
 
@@ -44,8 +45,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         refusal = self._refusal(headers, path)
         if refusal is not None:
-            response = JsonResponse(refusal.body(), refusal.status, refusal.headers)
-            await response(scope, receive, send)
+            await ErrorResponse(refusal)(scope, receive, send)
         elif self._keys is None or path in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
@@ -78,7 +78,7 @@ def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
     except ConfigError as error:
         logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message says it all
         message = "API keys can't be checked at the moment; the server's log says why."
-        return ApiError(503, message, "keys_unavailable", type=SERVER_ERROR)
+        return ApiError(503, message, "keys_unavailable")
     return None if name is not None else _unauthorized("The API key is not valid.")
 
 
@@ -91,7 +91,7 @@ def _given_key(headers: Headers) -> str:
 
 def _unauthorized(message: str) -> ApiError:
     headers = {"WWW-Authenticate": "Bearer"}
-    return ApiError(401, message, "invalid_api_key", type="authentication_error", headers=headers)
+    return ApiError(401, message, "invalid_api_key", headers=headers)
 
 
 def _origin_refusal(headers: Headers, settings: ServerSettings) -> ApiError | None:
@@ -161,10 +161,9 @@ class RevocableRequest:
             return
         error = key_removed()
         if not self._started:
-            response = JsonResponse(error.body(), error.status, error.headers)
-            await response(self._scope, self._receive, self._send)
+            await ErrorResponse(error)(self._scope, self._receive, self._send)
             return
-        last = frame(error.body()).encode() if self._streams else b""
+        last = error_shape(self._scope).event(error).encode() if self._streams else b""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 
@@ -172,7 +171,7 @@ def key_removed() -> ApiError:
     """What is told when the key goes while a request runs."""
     headers = {"WWW-Authenticate": "Bearer"}
     message = "The API key is not valid any more."
-    return ApiError(401, message, "invalid_api_key", type="authentication_error", headers=headers)
+    return ApiError(401, message, "invalid_api_key", headers=headers)
 
 
 def _is_valid(keys: KeyStore, key: str) -> bool:

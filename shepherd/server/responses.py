@@ -9,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.json_text import to_json
-from shepherd.messages import JsonObject
+from shepherd.server.api import error_shape
+from shepherd.server.errors import ApiError
 from shepherd.tasks import end_tasks
 
 T = TypeVar("T")
@@ -22,20 +23,28 @@ class JsonResponse(JSONResponse):
         return to_json(content).encode()
 
 
+class ErrorResponse(Response):
+    """An error in the shape of the API that the request is for."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(status_code=error.status)
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = error_shape(scope).reply(self._error)
+        response = JsonResponse(reply.body, reply.status, reply.headers)
+        await response(scope, receive, send)
+
+
 Frames: TypeAlias = AsyncIterator[str]
 KEEPALIVE = ": keep-alive\n\n"
-
-
-def frame(data: JsonObject | str) -> str:
-    """One event; an object is sent as compact JSON."""
-    return f"data: {data if isinstance(data, str) else to_json(data)}\n\n"
 
 
 class EventStreamResponse(Response):
     """Sends the frames that `open_frames` gives, as long as the client listens.
 
     The headers wait for the first frame, or for `keepalive` seconds: what fails before that is
-    an ordinary error response. What fails later is told in a last frame made by `error_frame`.
+    an ordinary error response. What fails later is the last event, in the shape of the API.
     Silence is filled with a comment every `keepalive` seconds.
     """
 
@@ -45,27 +54,27 @@ class EventStreamResponse(Response):
     def __init__(
         self,
         open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
-        error_frame: Callable[[BaseException], str],
+        to_error: Callable[[BaseException], ApiError],
         keepalive: float,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._open_frames = open_frames
-        self._error_frame = error_frame
+        self._to_error = to_error
         self._keepalive = keepalive
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnectedError):
-            await while_connected(receive, self._respond(send))
+            await while_connected(receive, self._respond(scope, send))
 
-    async def _respond(self, send: Send) -> None:
+    async def _respond(self, scope: Scope, send: Send) -> None:
         async with self._open_frames() as frames:
-            async for text in self._frames_or_error(frames):
+            async for text in self._frames_or_error(frames, scope):
                 await self._write(send, text)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _frames_or_error(self, frames: Frames) -> Frames:
+    async def _frames_or_error(self, frames: Frames, scope: Scope) -> Frames:
         """The frames, comments in between, and an error's frame if the headers are out."""
         while True:
             upcoming = asyncio.create_task(_next(frames))
@@ -77,17 +86,17 @@ class EventStreamResponse(Response):
                     await end_tasks(upcoming)
             error = upcoming.exception()
             if error is not None:
-                yield self._last_words(error)
+                yield self._error_event(error, scope)
                 return
             text = upcoming.result()
             if text is None:
                 return
             yield text
 
-    def _last_words(self, error: BaseException) -> str:
+    def _error_event(self, error: BaseException, scope: Scope) -> str:
         if not self._started:
             raise error
-        return self._error_frame(error)
+        return error_shape(scope).event(self._to_error(error))
 
     async def _write(self, send: Send, text: str) -> None:
         if not self._started:

@@ -14,9 +14,10 @@ from functools import partial
 from typing import cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from shepherd.backends.base import Backend
+from shepherd.server.api import ErrorShapes
 from shepherd.server.app import create_app
 from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
@@ -46,10 +47,10 @@ def _nothing() -> None:
 class Service:
     """What is served: an application, what it is called, and the path of its base URL.
 
-    `drain` is called at the first signal: what would never end by itself is to end now.
+    `drain` is called at the first signal: it ends the work that would never end by itself.
     """
 
-    app: ASGIApp
+    app: FastAPI
     name: str
     path: str = "/v1"
     drain: Callable[[], None] = _nothing
@@ -86,13 +87,13 @@ async def serve_service(
     keys: KeyStore | None,
     danger: str = "",
 ) -> None:
-    """`serve` for any application; `danger` is told to who serves it without keys."""
+    """`serve` for any application; `danger` is logged when it is served without keys."""
     with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
         _warn_or_refuse(settings, keys, danger)
         async with open_service() as service:
             url = url_of(settings.host, sock, service.path)
             server = DrainingServer(
-                AccessLog(service.app),
+                service.app,
                 f"Serving {service.name} at {url}",
                 service.drain,
                 settings=settings,
@@ -108,7 +109,7 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: FastAPI,
         announcement: str,
         drain: Callable[[], None] = _nothing,
         *,
@@ -117,10 +118,15 @@ class DrainingServer(uvicorn.Server):
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
         self._drain = drain
-        protocol = partial(HttpProtocol, settings=settings, table=ConnectionTable(settings))
+        protocol = partial(
+            HttpProtocol,
+            settings=settings,
+            table=ConnectionTable(settings),
+            errors=cast(ErrorShapes, app.state.errors),
+        )
         super().__init__(
             uvicorn.Config(
-                app,
+                AccessLog(app),
                 loop="asyncio",
                 http=cast(type[asyncio.Protocol], protocol),
                 ws="none",

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.server.body import BodyReader
-from shepherd.server.openai.requests import Wire
+from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
@@ -23,7 +22,7 @@ def _object(value: object) -> object:
     return {} if value is None else value
 
 
-class ExecuteRequest(Wire):
+class ExecuteRequest(RequestModel):
     """The body of `POST /v1/tools/execute`."""
 
     name: Annotated[str, Field(min_length=1, description="The tool's name.")]

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -17,8 +17,8 @@ from shepherd.backends.base import Backend, Generation, GenerationStats, ModelIn
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
-from shepherd.server.app import create_app
-from shepherd.server.edge import AccessLog
+from shepherd.server.api import Api
+from shepherd.server.app import APIS, create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer
@@ -54,14 +54,15 @@ class RunningServer(Generic[B]):
         keys: KeyStore | None = None,
         tools: ToolRunner | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        apis: Sequence[Api] = APIS,
     ) -> None:
         """`loop` is the one that the backend was loaded on, if it matters."""
         self.backend = backend
         self._settings = settings or ServerSettings(port=0)
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
-        app = create_app(backend, self._settings, keys, tools)
-        self._server = DrainingServer(AccessLog(app), "started", settings=self._settings)
+        app = create_app(backend, self._settings, keys, tools, apis)
+        self._server = DrainingServer(app, "started", settings=self._settings)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -18,7 +18,7 @@ from tests.server.harness import CHAT, HI, RunningServer, scripted
 
 Engine = RunningServer[LlamaCppBackend]
 SERVED = {"4 MB of spaces between values", "16 stops of 4 KB"}
-NEEDS_THE_MODEL = {"128 tools", "8 answers of 20 likeliest"}
+NEEDS_THE_MODEL = {"128 tools", "8 answers of 20 likeliest", "8 long answers"}
 """Much decoding, or refused by what the model is: not for each run of the tests."""
 
 

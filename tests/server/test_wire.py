@@ -7,8 +7,8 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.json_text import to_json
-from shepherd.server.responses import JsonResponse, frame
+from shepherd.json_text import frame, to_json
+from shepherd.server.responses import JsonResponse
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, ask, scripted, stream
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.conversation.shared.protocol import UpdateKind
-from shepherd.json_text import to_json
+from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, message_to_json
 from shepherd.session import Session, SessionJournal
 
@@ -73,7 +73,7 @@ class UpdateLog:
         self.last += 1
         if request:
             data = {"request": request, **data}
-        text = frame(kind, data, self.id_of(self.last))
+        text = frame(data, kind, self.id_of(self.last))
         update = Update(self.last, kind, text, request, author, addressee)
         self._kept.append(update)
         self._bytes += _size(text)
@@ -131,12 +131,6 @@ class UpdateLog:
 def _size(text: str) -> int:
     """Bytes that an update with this text takes at most: a string has one width for all of it."""
     return _OVERHEAD + len(text) * (1 if text.isascii() else 4)
-
-
-def frame(kind: UpdateKind, data: JsonObject, id: str = "") -> str:
-    """An update as a server-sent event."""
-    head = f"id: {id}\n" if id else ""
-    return f"{head}event: {kind}\ndata: {to_json(data)}\n\n"
 
 
 class HistoryListener(Protocol):

@@ -4,15 +4,14 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     model_validator,
 )
 
 from shepherd.messages import JsonObject
+from shepherd.server.body import RequestModel
 from shepherd.server.openai.content import Content, arguments_object, content_of
 from shepherd.server.openai.sampling import SamplingFields
 
@@ -25,12 +24,6 @@ def _few_messages(value: object) -> object:
     if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
         raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
     return cast(object, value)
-
-
-class Wire(BaseModel):
-    """Ignores what it does not know."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
 
 def _list_or_empty(value: object) -> object:
@@ -46,21 +39,23 @@ def _token_limit(value: int | None) -> int | None:
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
 
 
-class WireFunctionCall(Wire):
+class WireFunctionCall(RequestModel):
     """The function of a replayed call; its arguments come as JSON text or as an object."""
 
     name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = {}
+    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
+        default_factory=dict[str, Any]
+    )
 
 
-class WireToolCall(Wire):
+class WireToolCall(RequestModel):
     """A call in the history."""
 
     id: str | None = None
     function: WireFunctionCall
 
 
-class WireMessage(Wire):
+class WireMessage(RequestModel):
     """A message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -69,12 +64,12 @@ class WireMessage(Wire):
     reasoning: str | None = None
     tool_calls: Annotated[
         list[WireToolCall], Field(fail_fast=True), BeforeValidator(_list_or_empty)
-    ] = []
+    ] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
 
 
-class WireFunction(Wire):
+class WireFunction(RequestModel):
     """A function on offer; `parameters` is a JSON schema."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -82,7 +77,7 @@ class WireFunction(Wire):
     parameters: JsonObject | None = None
 
 
-class WireTool(Wire):
+class WireTool(RequestModel):
     """A tool on offer; the function's fields may also stand beside the type."""
 
     type: Literal["function"] = "function"
@@ -97,7 +92,7 @@ class WireTool(Wire):
         return cast(object, value)
 
 
-class StreamOptions(Wire):
+class StreamOptions(RequestModel):
     """What a stream carries beside the answer."""
 
     include_usage: Annotated[
@@ -105,13 +100,13 @@ class StreamOptions(Wire):
     ] = None
 
 
-class TemplateOptions(Wire):
+class TemplateOptions(RequestModel):
     """What is passed to the chat template."""
 
     enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
 
 
-class ChatRequest(Wire, SamplingFields):
+class ChatRequest(SamplingFields):
     """The body of `POST /v1/chat/completions`."""
 
     model: Annotated[
@@ -130,7 +125,7 @@ class ChatRequest(Wire, SamplingFields):
         list[WireTool],
         Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
         BeforeValidator(_list_or_empty),
-    ] = []
+    ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[
         Any,
         Field(

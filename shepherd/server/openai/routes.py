@@ -9,11 +9,14 @@ from starlette.responses import Response
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
+from shepherd.json_text import frame
 from shepherd.messages import JsonObject
+from shepherd.server.api import Api
 from shepherd.server.body import BodyReader
 from shepherd.server.errors import ApiError, answer_cut, log_failure, to_api_error
 from shepherd.server.generation import Choices, open_choices
 from shepherd.server.openai.answers import ChatAnswer
+from shepherd.server.openai.errors import OpenAiErrors
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import (
     check_images,
@@ -25,7 +28,6 @@ from shepherd.server.responses import (
     EventStreamResponse,
     Frames,
     JsonResponse,
-    frame,
     while_connected,
 )
 from shepherd.server.settings import ServerContext
@@ -40,7 +42,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     backend, settings = context.backend, context.settings
     bodies = BodyReader(settings.max_body_bytes)
 
-    @router.post("/v1/chat/completions")
+    @router.post(CHAT_PATH)
     async def create_chat_completion(request: Request) -> Response:
         """Continue a conversation, streaming or not.
 
@@ -59,7 +61,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         if asked.stream:
             return EventStreamResponse(
                 lambda: _open_frames(open_choices(backend, session, count, limit), answer),
-                lambda error: _error_frame(error, backend.info.context_size),
+                lambda error: _logged(error, backend.info.context_size),
                 settings.keepalive,
             )
         work = _generate(open_choices(backend, session, count, limit))
@@ -68,10 +70,10 @@ def chat_router(context: ServerContext) -> APIRouter:
     return router
 
 
-def _error_frame(error: BaseException, context_size: int) -> str:
-    told = to_api_error(error, context_size)
-    log_failure(error, told)
-    return frame(told.body())
+def _logged(error: BaseException, context_size: int) -> ApiError:
+    reported = to_api_error(error, context_size)
+    log_failure(error, reported)
+    return reported
 
 
 async def _generate(opening: AbstractAsyncContextManager[Choices]) -> list[Generation]:
@@ -150,3 +152,12 @@ def _model(context: ServerContext) -> JsonObject:
         "max_model_len": info.context_size or None,
         **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
     }
+
+
+CHAT_PATH = "/v1/chat/completions"
+OPENAI = Api(
+    paths=("/v1",),
+    errors=OpenAiErrors(),
+    routers=lambda context: (models_router(context), chat_router(context)),
+    bodies={CHAT_PATH: ChatRequest},
+)

@@ -7,12 +7,12 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
 
 from shepherd.sampling import MAX_BIASES, MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
+from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
@@ -125,10 +125,8 @@ def _bias(bias: object) -> float:
     return float(bias)
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(RequestModel):
     """What a request may say about sampling; silence leaves it to the settings."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
     top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-from shepherd.conversation.shared.log import Update, UpdateLog, frame
+from shepherd.conversation.shared.log import Update, UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
+from shepherd.json_text import frame
 from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
@@ -32,7 +33,7 @@ async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
         "update_id": log.id_of(resumed),
         "client": client.rpartition("\n")[2],
     }
-    yield frame(UpdateKind.CONNECTED, hello, log.id_of(resumed) if start is not None else "")
+    yield frame(hello, UpdateKind.CONNECTED, log.id_of(resumed) if start is not None else "")
     if start is None:
         yield _missed(log)
     async for updates, missed in _batches(log, resumed):
@@ -63,4 +64,4 @@ async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update],
 
 def _missed(log: UpdateLog) -> str:
     last = log.id_of(log.last)
-    return frame(UpdateKind.SNAPSHOT, {"update_id": last, "message": MISSED}, last)
+    return frame({"update_id": last, "message": MISSED}, UpdateKind.SNAPSHOT, last)

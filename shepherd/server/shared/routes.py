@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.conversation.shared.log import frame
 from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import (
     CLIENT_HEADER,
@@ -23,9 +22,10 @@ from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
-from shepherd.server.body import BodyReader
+from shepherd.json_text import frame
+from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, to_api_error
-from shepherd.server.openai.requests import Wire
+from shepherd.server.openai.errors import OpenAiErrors, error_body
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.follow import watch, watch_request
@@ -34,14 +34,14 @@ from shepherd.tools.permissions.approval import Approval, Choice
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-class ImageBody(Wire):
+class ImageBody(RequestModel):
     """An image that goes with a prompt."""
 
     data: Annotated[str, Field(description="Its bytes in base64, or a `data:` URL.")]
     name: Annotated[str, Field(description="What it is called.")] = ""
 
 
-class PromptBody(Wire):
+class PromptBody(RequestModel):
     """The body of `POST /request`."""
 
     model_config = ConfigDict(populate_by_name=False)
@@ -75,7 +75,7 @@ class PromptBody(Wire):
         return self
 
 
-class DecisionBody(Wire):
+class DecisionBody(RequestModel):
     """The body of `POST /approvals/{id}`."""
 
     decision: Annotated[
@@ -83,6 +83,13 @@ class DecisionBody(Wire):
         Field(description="`session` and `always` add the rules that the question names."),
     ]
     reason: Annotated[str, Field(description="A word to the model.")] = ""
+
+
+class SharedSessionErrors(OpenAiErrors):
+    """The `ErrorShape` of a shared session: responses are OpenAI's, a stream ends with `error`."""
+
+    def event(self, error: ApiError) -> str:
+        return frame({"error": error.code, "message": error.message}, UpdateKind.ERROR)
 
 
 def cli_router(conversation: SharedSession, settings: ServerSettings) -> APIRouter:
@@ -135,7 +142,8 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         given = conversation.find(id)
         body = given.to_json()
         if given.error is not None:
-            body |= to_api_error(given.error, conversation.backend.info.context_size).body()
+            error = to_api_error(given.error, conversation.backend.info.context_size)
+            body |= error_body(error)
         return JsonResponse({**body, "position": conversation.queue.position(given)})
 
     @router.delete("/request/{id}")
@@ -227,14 +235,9 @@ def _events(
     settings: ServerSettings,
     headers: dict[str, str],
 ) -> Response:
-    response = EventStreamResponse(open_frames, _error_frame, settings.keepalive)
+    response = EventStreamResponse(open_frames, to_api_error, settings.keepalive)
     response.headers.update(headers)
     return response
-
-
-def _error_frame(error: BaseException) -> str:
-    told = to_api_error(error)
-    return frame(UpdateKind.ERROR, {"error": told.code, "message": told.message})
 
 
 async def _ended(request: PromptRequest) -> None:

@@ -13,7 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from shepherd.json_text import to_json
-from shepherd.server.errors import SERVER_ERROR, ApiError
+from shepherd.server.api import ErrorShape, ErrorShapes
+from shepherd.server.errors import ApiError
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.framing import StrictConnection
 from shepherd.server.transport.table import ConnectionTable
@@ -53,12 +54,14 @@ class HttpProtocol(H11Protocol):
         *,
         settings: ServerSettings,
         table: ConnectionTable,
+        errors: ErrorShapes,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.conn = self._strict = StrictConnection()
         self.address = ""
         self._settings = settings
         self._table = table
+        self._errors = errors
         self._phase: object = None
         self._since = self._checked = self.loop.time()
         self._received = 0
@@ -84,8 +87,8 @@ class HttpProtocol(H11Protocol):
             return
         message = "There are too many connections; close some, or try again later."
         headers = {"Retry-After": "1"}
-        error = ApiError(503, message, "too_many_connections", type=SERVER_ERROR, headers=headers)
-        transport.write(raw_response(error))
+        error = ApiError(503, message, "too_many_connections", headers=headers)
+        transport.write(raw_response(error, self._errors.default))
         self._lingers_since = self.loop.time()
         transport.close()
 
@@ -207,29 +210,38 @@ class HttpProtocol(H11Protocol):
         self._unset_keepalive_if_required()
         self._lingers_since = self.loop.time()
         answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
-        cycle = self._cycle
+        cycle, shape = self._cycle, self._errors.default
         if cycle is not None and not cycle.response_complete:
+            shape = self._errors.of(cycle.scope["path"])
             cycle.disconnected = True
             cycle.message_event.set()
         if answered:
             self.transport.abort()
             return
-        self.transport.write(raw_response(error))
+        self.transport.write(raw_response(error, shape))
         try:
             self.transport.write_eof()
         except OSError:  # the client has hung up already
             self.transport.abort()
 
 
-def raw_response(error: ApiError) -> bytes:
-    """The bytes of an answer that ends its connection."""
-    body = to_json(error.body()).encode()
+def raw_response(error: ApiError, shape: ErrorShape) -> bytes:
+    """The bytes of an error that ends its connection."""
+    reply = shape.reply(error)
+    body = to_json(reply.body).encode()
     headers = {
         "content-type": "application/json",
         "content-length": str(len(body)),
         "connection": "close",
-        **error.headers,
+        **reply.headers,
     }
-    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
+    lines = [f"HTTP/1.1 {reply.status} {_phrase(reply.status)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:  # an API may have statuses of its own
+        return ""

@@ -12,6 +12,7 @@ from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, 
 from shepherd.backends.api.overflow.texts import OVERFLOW
 from shepherd.errors import ContextFullError
 from shepherd.server.errors import to_api_error
+from shepherd.server.openai.errors import error_body
 
 CORPUS = json.loads(Path(__file__).with_name("overflow_corpus.json").read_text("utf-8"))
 """What servers really say, from their sources, their documentation and their users' reports."""
@@ -68,12 +69,13 @@ def test_the_same_error_is_understood_through_any_wrapper(case: Case) -> None:
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
 def test_what_our_own_server_says_comes_back_as_it_was(size: int, over: int) -> None:
     told = to_api_error(ContextFullError("full", over, size + over), size)
-    assert parse_overflow(told.body()) == Overflow(size, size + over)
+    assert parse_overflow(error_body(told)) == Overflow(size, size + over)
 
 
 @given(st.one_of(st.none(), st.integers(1, 10**6)))
 def test_our_own_server_is_understood_without_numbers(over: int | None) -> None:
-    overflow = parse_overflow(to_api_error(ContextFullError("It does not fit", over)).body())
+    error = to_api_error(ContextFullError("It does not fit", over))
+    overflow = parse_overflow(error_body(error))
     assert overflow == Overflow()
 
 

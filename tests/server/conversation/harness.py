@@ -15,7 +15,6 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.server.app import create_conversation_app
-from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer
@@ -201,7 +200,7 @@ async def serving(
         clock=clock,
     )
     app = create_conversation_app(conversation, settings, keys)
-    server = DrainingServer(AccessLog(app), "started", conversation.drain, settings=settings)
+    server = DrainingServer(app, "started", conversation.drain, settings=settings)
     sock = bind(settings)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with AsyncExitStack() as stack:

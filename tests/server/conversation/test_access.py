@@ -100,3 +100,18 @@ async def test_the_session_survives_a_restart(work: Path) -> None:
 
 def _fail(text: str) -> None:
     raise AssertionError(text)
+
+
+async def test_a_removed_key_ends_the_updates_with_an_error(work: Path) -> None:
+    keys = KeyStore(work.parent / "keys.json")
+    headers = {"Authorization": f"Bearer {keys.add('laptop')}"}
+    async with (
+        serving("text: ok", work, keys=keys) as served,
+        served.http.stream("GET", "/updates", headers=headers) as response,
+    ):
+        lines = response.aiter_lines()
+        assert await anext(lines) != ""
+        keys.remove("laptop")
+        kind, data = [line async for line in lines if line and not line.startswith(":")][-2:]
+    assert kind == "event: error"
+    assert '"error":"invalid_api_key"' in data

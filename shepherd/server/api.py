@@ -1,0 +1,75 @@
+"""What an API of the server consists of: its routes, its paths, and the shape of its errors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.types import Scope
+
+from shepherd.messages import JsonObject
+from shepherd.server.errors import ApiError
+from shepherd.server.settings import ServerContext
+
+_STATE_KEY = "error_shape"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error as an HTTP response with a body in JSON."""
+
+    status: int
+    body: JsonObject
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class ErrorShape(Protocol):
+    """How one API reports errors to its clients."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        """The response for an error that comes before anything was sent."""
+        ...
+
+    def event(self, error: ApiError) -> str:
+        """The last server-sent event of a stream that the error ends (see `frame`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API; `shepherd.server.app.APIS` lists those that are served.
+
+    `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
+    errors. `bodies` are the models of request bodies by path, for the reference page.
+    """
+
+    paths: Sequence[str]
+    errors: ErrorShape
+    routers: Callable[[ServerContext], Sequence[APIRouter]]
+    bodies: Mapping[str, type[BaseModel]] = field(default_factory=dict[str, type[BaseModel]])
+
+
+class ErrorShapes:
+    """The error shapes of a server: each API's for its paths, `default` for all others."""
+
+    def __init__(self, default: ErrorShape, apis: Sequence[Api] = ()) -> None:
+        self.default = default
+        pairs = [(path.rstrip("/"), api.errors) for api in apis for path in api.paths]
+        self._pairs = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
+
+    def of(self, path: str) -> ErrorShape:
+        """The shape for a path: that of the longest path of an API above it."""
+        for prefix, shape in self._pairs:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return shape
+        return self.default
+
+    def attach(self, scope: Scope) -> None:
+        """Note the shape of a request in its scope, for `error_shape`."""
+        scope.setdefault("state", {})[_STATE_KEY] = self.of(scope["path"])
+
+
+def error_shape(scope: Scope) -> ErrorShape:
+    """The error shape of the API that a request is for."""
+    return cast(ErrorShape, scope["state"][_STATE_KEY])
