@@ -27,7 +27,7 @@ async def open_provider(
         size = config.llamacpp.context_size
         provider = provider.model_copy(update={"context_size": size})
     if provider.is_local and provider.type == "tensorrt":
-        from shepherd.backends.tensorrt.opening import open_tensorrt
+        from shepherd.backends.tensorrt.backend import open_tensorrt
 
         return _thinking(await open_tensorrt(provider, config), provider)
     if provider.is_local:

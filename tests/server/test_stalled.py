@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from shepherd.backends.inprocess.heartbeat import Heartbeat
+from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.models import builtin_model
@@ -24,7 +24,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
     loop = asyncio.new_event_loop()
     backend = loop.run_until_complete(load())
-    monkeypatch.setattr("shepherd.backends.inprocess.heartbeat.STALLED_AFTER", 0.3)
+    monkeypatch.setattr("shepherd.backends.inprocess.threads.STALLED_AFTER", 0.3)
     with RunningServer(backend, loop=loop) as running:
         yield running
 

@@ -1,13 +1,18 @@
-"""What the backend remembers about sessions beside their tokens."""
+"""Checks and memory of sessions, beside their tokens."""
 
 from collections import OrderedDict
 from dataclasses import replace
 from datetime import datetime
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.session import Session
 
 _MOST = 1024
+
+RESERVE_SHARE = 8
+RESERVE_MOST = 512
+"""Of a context that overflows, an eighth is to be freed for the answer, at most this much."""
 
 
 def thinking_as(session: Session, *, thinking: bool | None) -> Session:
@@ -46,3 +51,19 @@ class SessionMemory:
         if len(self._warned) > _MOST:
             self._warned.popitem(last=False)
         return not known
+
+
+def check_room(prompt: int, size: int) -> None:
+    """Raise ContextFullError unless a prompt of so many tokens leaves room for one more.
+
+    Raises InvalidRequestError when there is no prompt.
+    """
+    if prompt == 0:
+        raise InvalidRequestError("The conversation is empty; there is nothing to answer.")
+    if prompt + 1 > size:
+        reserve = max(1, min(size // RESERVE_SHARE, RESERVE_MOST))
+        raise ContextFullError(
+            f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",
+            prompt - (size - reserve),
+            prompt,
+        )

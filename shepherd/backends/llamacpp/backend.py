@@ -14,19 +14,16 @@ from shepherd.backends.base import (
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.grammar.compiling import TokenBytes
+from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
-from shepherd.backends.inprocess.grammar.workshop import GrammarWorkshop
+from shepherd.backends.inprocess.grammar.matcher import TokenBytes
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.room import check_room
-from shepherd.backends.inprocess.sessions import SessionMemory, thinking_as
-from shepherd.backends.inprocess.text_thread import TextThread
+from shepherd.backends.inprocess.sessions import SessionMemory, check_room, thinking_as
+from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.length import LengthLimit
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
-from shepherd.backends.llamacpp.sampling.bias import resolve_biases
-from shepherd.backends.llamacpp.sampling.recommended import recommended
+from shepherd.backends.llamacpp.prefilled import LengthLimit, LlamaPrefilled, Request
+from shepherd.backends.llamacpp.sampling.parameters import recommended, resolve_biases
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
@@ -64,7 +61,7 @@ class LlamaCppBackend(Backend):
         self._context_size = engine.context.size
         self._limit = LengthLimit(self._vocab, self._context_size)
         self._capacity = engine.context.sequences + engine.max_queue
-        self._grammars = GrammarWorkshop(lambda: text.run(_token_bytes, vocab))
+        self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._notices = engine.notices()

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
-from shepherd.backends.llamacpp.cache.cache_setup import open_disk_cache
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
-from shepherd.backends.llamacpp.cache.host_memory import cache_capacity
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, wanted_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
@@ -19,8 +18,7 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, gpu_notice, model_params
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
-from shepherd.backends.llamacpp.scheduling.speculation import open_speculator
-from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.backends.llamacpp.scheduling.speculator import Speculator, open_speculator
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from shepherd.backends.inprocess.heartbeat import Heartbeat
+from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.scheduling.delivery import Outbox
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
-from shepherd.backends.llamacpp.scheduling.outbox import Outbox
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)

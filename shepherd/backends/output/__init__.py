@@ -3,19 +3,20 @@
 Pure: text in, events out; knows nothing of models, sessions or callbacks.
 """
 
-from shepherd.backends.output.detect import STYLES, detect_style, with_separator
 from shepherd.backends.output.filter import OutputFilter, ParsedOutput, new_call_id
-from shepherd.backends.output.shown import ShownTokens
-from shepherd.backends.output.stop import StopMatcher
+from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.output.style import (
     ALL_FORMATS,
     GENERIC,
+    STYLES,
     AnswerMarkers,
     CallFormat,
     OutputStyle,
     ThinkMarkers,
+    detect_style,
+    with_separator,
 )
-from shepherd.backends.output.text import TextEvent
+from shepherd.backends.output.text import ShownTokens, TextEvent
 
 __all__ = [
     "ALL_FORMATS",

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from shepherd.backends.output.answers import answer_closing, answer_opening
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.table import (
     ORPHANS,
@@ -11,13 +10,12 @@ from shepherd.backends.output.calls.table import (
     call_markers,
     line_markers,
 )
-from shepherd.backends.output.candidate import Candidate
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.modes import Grammar, Lead, Machine, Mode, Opener
+from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.prose import Prose
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
-from shepherd.backends.output.thinking import Thinking
+from shepherd.backends.output.thinking import Thinking, answer_closing, answer_opening
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolSpec
 

@@ -3,12 +3,11 @@
 import re
 from typing import NamedTuple
 
+from shepherd.backends.output.calls.bare_json import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.catalog import ToolCatalog
-from shepherd.backends.output.calls.fenced import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.reader import Verdict
-from shepherd.backends.output.candidate import without_separator
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.modes import Lead, Machine, Mode
+from shepherd.backends.output.modes import Lead, Machine, Mode, without_separator
 from shepherd.backends.output.prose import ProseMarkers
 from shepherd.events import CallbackEvent
 

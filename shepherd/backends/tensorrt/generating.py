@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
 from shepherd.backends.inprocess.updates import Finished, Text, Update
 from shepherd.backends.output import StopMatcher
-from shepherd.backends.tensorrt.seam import Step, TokenRequest, TokenStream
+from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 from shepherd.logprobs import TokenLogprob, TokenProbability

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.compiling import BYTES, compile_grammar, tokenizer_for
 from shepherd.backends.inprocess.grammar.lark import Rules, json_value
+from shepherd.backends.inprocess.grammar.matcher import BYTES, compile_grammar, tokenizer_for
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.errors import InvalidRequestError
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.cache.cache_setup import (
+from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
+from shepherd.backends.llamacpp.cache.setup import (
     MOST_ON_DISK,
     disk_capacity,
     open_disk_cache,
 )
-from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.native.params import context_params
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import settings

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache import checkpoints as module
-from shepherd.backends.llamacpp.cache.checkpoints import (
+from shepherd.backends.llamacpp.cache import sequence as module
+from shepherd.backends.llamacpp.cache.sequence import (
     Checkpoint,
     Checkpoints,
     marks,

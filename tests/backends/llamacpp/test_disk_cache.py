@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.checkpoints import Checkpoint, Checkpoints
 from shepherd.backends.llamacpp.cache.disk_cache import LEAST_TOKENS, DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import file_bytes
 from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny

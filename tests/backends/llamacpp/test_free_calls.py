@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.sampling.call_watch import CallWatch
+from shepherd.backends.llamacpp.sampling.guard import CallDetector
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation, loaded
@@ -20,7 +20,7 @@ OFFERED = re.compile(r'^<tool_call>\n\{"name": "(write_file|now)"', re.MULTILINE
 
 
 def watched(pieces: list[bytes], *, reasoning: bool = False) -> str | None:
-    watch = CallWatch(MARKER, reasoning=reasoning)
+    watch = CallDetector(MARKER, reasoning=reasoning)
     for piece in pieces:
         rest = watch.feed(piece)
         if rest is not None:
@@ -67,7 +67,7 @@ def test_a_call_begins_at_the_start_of_a_line(text: str, found: bool, reasoning:
     ],
 )
 def test_the_tool_is_the_models_own_choice(said: str, text: str, strays: bool) -> None:  # noqa: FBT001 - parameters of the test
-    watch = CallWatch(MARKER, '\n{"name": "', ["write", "list"])
+    watch = CallDetector(MARKER, '\n{"name": "', ["write", "list"])
     watch.feed(MARKER.encode())
     watch.follow(said)
     assert watch.strays(text) is strays

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
-from shepherd.backends.llamacpp.cache.host_memory import MOST, available_memory, cache_capacity
 from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.setup import MOST, available_memory, cache_capacity
 from tests.backends.llamacpp.support import settings
 
 MIB = 1024 * 1024

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.speculation.lookup import NgramIndex
+from shepherd.backends.llamacpp.speculation.drafts import NgramIndex
 
 tokens = st.lists(st.integers(0, 3), max_size=60)
 

@@ -1,4 +1,4 @@
-from shepherd.backends.llamacpp.scheduling.pace import FIRST, LEAST, LEAST_BESIDE, PrefillPace
+from shepherd.backends.llamacpp.scheduling.shares import FIRST, LEAST, LEAST_BESIDE, PrefillPace
 
 BATCH = 512
 

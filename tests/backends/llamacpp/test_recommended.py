@@ -6,7 +6,7 @@ import gguf
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.sampling.recommended import KEYS, recommended
+from shepherd.backends.llamacpp.sampling.parameters import KEYS, recommended
 from shepherd.config.sections import LlamaCppSection
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation

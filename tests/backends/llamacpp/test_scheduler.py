@@ -11,8 +11,8 @@ from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Sp
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.pace import BESIDE_SHARE, LEAST_BESIDE, PrefillPace
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
+from shepherd.backends.llamacpp.scheduling.shares import BESIDE_SHARE, LEAST_BESIDE, PrefillPace
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason

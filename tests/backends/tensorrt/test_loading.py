@@ -10,7 +10,7 @@ import pytest
 from shepherd.backends.providers import open_provider
 from shepherd.backends.tensorrt.engine import load_engine
 from shepherd.backends.tensorrt.model_files import ModelFacts
-from shepherd.backends.tensorrt.seam import EngineSettings
+from shepherd.backends.tensorrt.protocol import EngineSettings
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import make_provider

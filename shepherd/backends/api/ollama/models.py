@@ -6,8 +6,7 @@ from typing import Any
 
 from shepherd.backends.api.coerce import as_count, as_object, as_text, as_texts
 from shepherd.backends.api.ollama.window import shown_window, trained_context
-from shepherd.backends.output.detect import detect_style
-from shepherd.backends.output.style import GENERIC
+from shepherd.backends.output.style import GENERIC, detect_style
 from shepherd.messages import JsonObject
 
 

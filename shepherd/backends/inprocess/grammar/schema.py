@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.inprocess.grammar.closing import Closing
+from shepherd.backends.inprocess.grammar.properties import Closing
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 

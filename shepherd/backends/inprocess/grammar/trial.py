@@ -5,7 +5,7 @@ It reads the grammar from its input and writes what is wrong with it, nothing if
 
 import sys
 
-from shepherd.backends.inprocess.grammar.compiling import (
+from shepherd.backends.inprocess.grammar.matcher import (
     BYTES,
     compile_grammar,
     tokenizer_for,

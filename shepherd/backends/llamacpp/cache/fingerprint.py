@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shepherd.backends.llamacpp.native.bindings import bindings
-from shepherd.backends.llamacpp.native.mapped_files import other_parts
+from shepherd.backends.llamacpp.native.model import other_parts
 
 _HEADER = 1024 * 1024
 _SAMPLES, _SAMPLE_BYTES = 32, 4096

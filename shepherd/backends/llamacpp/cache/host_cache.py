@@ -4,8 +4,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shepherd.backends.llamacpp.cache.checkpoints import Checkpoints
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
+from shepherd.backends.llamacpp.cache.sequence import Checkpoints
 
 FIRST_RATE = 1e9
 """Bytes per second that a restore is expected to bring before one was measured."""

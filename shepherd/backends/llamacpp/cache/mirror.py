@@ -3,11 +3,9 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 
-from shepherd.backends.llamacpp.cache.checkpoints import Checkpoint, marks
-from shepherd.backends.llamacpp.cache.gaps import Gap
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
-from shepherd.backends.llamacpp.cache.prefixes import common_prefix, reach
-from shepherd.backends.llamacpp.cache.sequence import Sequence
+from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, reach
+from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Sequence, marks
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.errors import BackendError
 

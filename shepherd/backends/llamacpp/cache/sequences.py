@@ -6,14 +6,12 @@ from collections.abc import Sequence as Tokens
 from time import monotonic, perf_counter, time
 
 from shepherd.backends.base import CacheTier
-from shepherd.backends.llamacpp.cache.cache_stats import CacheCounts, Held, cache_tiers
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
-from shepherd.backends.llamacpp.cache.gaps import Gap, find_gap
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
 from shepherd.backends.llamacpp.cache.mirror import Mirror
-from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed
+from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import Sequence
-from shepherd.backends.llamacpp.cache.tiers import Found, Tiers
+from shepherd.backends.llamacpp.cache.tiers import CacheCounts, Found, Held, Tiers, cache_tiers
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 
 REPLACEABLE = 32

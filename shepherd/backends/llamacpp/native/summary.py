@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.output.detect import detect_style
+from shepherd.backends.output.style import detect_style
 
 _QUANTS = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",

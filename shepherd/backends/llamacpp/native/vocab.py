@@ -4,7 +4,7 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
-from shepherd.backends.inprocess.grammar.compiling import TokenBytes
+from shepherd.backends.inprocess.grammar.matcher import TokenBytes
 from shepherd.backends.inprocess.prompt.vocabulary import (
     ATTR_CONTROL,
     ATTR_UNKNOWN,

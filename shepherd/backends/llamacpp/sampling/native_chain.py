@@ -6,7 +6,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.bias import token_biases
+from shepherd.backends.llamacpp.sampling.parameters import token_biases
 from shepherd.sampling import Sampling
 
 RANDOM_SEED = 0xFFFFFFFF

@@ -8,10 +8,8 @@ from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.call_watch import CallWatch
-from shepherd.backends.llamacpp.sampling.candidates import Candidates
-from shepherd.backends.llamacpp.sampling.guard import GrammarGuard
-from shepherd.backends.llamacpp.sampling.logprob_meter import LogprobMeter
+from shepherd.backends.llamacpp.sampling.candidates import Candidates, LogprobMeter
+from shepherd.backends.llamacpp.sampling.guard import CallDetector, GrammarGuard
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob
@@ -167,7 +165,7 @@ class SamplerChain:
                 raise
             self._drop_guard()
 
-    def _look_for_calls(self, watch: CallWatch, token: int) -> None:
+    def _look_for_calls(self, watch: CallDetector, token: int) -> None:
         piece = self._vocab.piece(token)
         if self._guard is None:
             rest = watch.feed(piece)
@@ -179,7 +177,7 @@ class SamplerChain:
             self._drop_guard()
             watch.behind_call()
 
-    def _begin_call(self, watch: CallWatch, constraint: CompiledConstraint, rest: str) -> None:
+    def _begin_call(self, watch: CallDetector, constraint: CompiledConstraint, rest: str) -> None:
         """The marker has come, with `rest` behind it in the same token."""
         guard = GrammarGuard(constraint.matcher, self._vocab)
         if guard.follow(rest):
@@ -196,9 +194,9 @@ class SamplerChain:
         self._guard = None
 
 
-def _watch(constraint: CompiledConstraint | None) -> CallWatch | None:
+def _watch(constraint: CompiledConstraint | None) -> CallDetector | None:
     """What waits for a call, if the constraint does."""
     if constraint is None or not constraint.constraint.trigger:
         return None
     wanted = constraint.constraint
-    return CallWatch(wanted.trigger, wanted.opening, wanted.names, reasoning=wanted.reasoning)
+    return CallDetector(wanted.trigger, wanted.opening, wanted.names, reasoning=wanted.reasoning)

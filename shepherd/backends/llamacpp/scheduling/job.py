@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.speculation.drafts import Drafting
-from shepherd.backends.output.stop import StopMatcher
+from shepherd.backends.output.markers import StopMatcher
 from shepherd.sampling import Sampling
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
-from shepherd.backends.llamacpp.scheduling.shares import shares
+from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
 

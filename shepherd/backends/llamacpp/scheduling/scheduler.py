@@ -9,9 +9,8 @@ from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
-from shepherd.backends.llamacpp.scheduling.pace import PrefillPace
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
-from shepherd.backends.llamacpp.scheduling.shares import next_job, surplus_job
+from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason

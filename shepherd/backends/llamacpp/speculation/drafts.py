@@ -1,14 +1,58 @@
-"""A request's drafts: tokens that may come next, to be computed together with the next one."""
+"""Drafts of a request: tokens that may come next, decoded together with the next one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from shepherd.backends.llamacpp.speculation.lookup import NgramIndex
 from shepherd.backends.llamacpp.speculation.payoff import Chance
+
+INDEXED_AT_ONCE = 8192
+"""Tokens that one look-up may add to the index, so that a long prompt holds nobody up."""
 
 MOST = 16
 """Tokens of one draft."""
+
+_IMAGINED = 8
+
+
+class NgramIndex:
+    """Where in a growing list of tokens its last `size` tokens stood before.
+
+    Each token is added once; nothing that was added may change.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._behind: dict[tuple[int, ...], int] = {}
+        self._next = size
+
+    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
+        """What may follow `tokens`, which begin with those of the call before.
+
+        A repetition that has not ended is taken to go on.
+        """
+        self._add(tokens)
+        start = self._behind.get(tuple(tokens[-self._size :]))
+        if start is None:
+            return []
+        found = list(tokens[start : start + most])
+        while len(found) < most:
+            found += found[: most - len(found)]
+        return found
+
+    def _add(self, tokens: Sequence[int]) -> None:
+        """Index what ends before the last token: the end itself is what is looked up."""
+        start = self._next
+        stop = min(len(tokens), start + INDEXED_AT_ONCE)
+        if stop <= start:
+            return
+        size = self._size
+        self._next = stop
+        if stop - start == 1:
+            self._behind[tuple(tokens[start - size : start])] = start
+            return
+        columns = (tokens[start - size + i : stop - size + i] for i in range(size))
+        self._behind.update(zip(zip(*columns, strict=True), range(start, stop), strict=True))
 
 
 class DraftKind(Enum):
@@ -24,8 +68,6 @@ MATCHES = {DraftKind.LONG: 6, DraftKind.SHORT: 3}
 
 UNKNOWN = {DraftKind.LONG: 0.8, DraftKind.SHORT: 0.4, DraftKind.MODEL: 0.6}
 """How likely a drafted token is taken to be right before anything was measured."""
-
-_IMAGINED = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""The bodies that may stand between the tags of a call."""
+"""Bodies between the tags of a call, and calls in Python's notation."""
 
+import ast
 import json
 import re
 from functools import lru_cache
+from typing import Any
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
 from shepherd.backends.output.calls.element import parse_element
-from shepherd.backends.output.calls.pythonic import parse_pythonic
-from shepherd.backends.output.calls.sections import CALL_TOKENS, parse_section
+from shepherd.backends.output.calls.sections import BEGIN, CALL_TOKENS, parse_section, parse_xtml
 from shepherd.backends.output.calls.xml import (
     FUNCTION,
     Scope,
@@ -15,8 +16,9 @@ from shepherd.backends.output.calls.xml import (
     parse_functions,
     skip_space,
 )
-from shepherd.backends.output.calls.xtml import BEGIN, parse_xtml
 from shepherd.backends.output.markers import MarkerSet
+
+_JSON_WORDS = {"true": True, "false": False, "null": None}
 
 _Calls = tuple[FoundCall, ...]
 
@@ -31,6 +33,42 @@ _NAME_STARTS = (
     '<|open|>call tool="{}"', '<invoke name="{}"', '<｜DSML｜invoke name="{}"',
     "function<｜tool▁sep｜>{}",
 )  # fmt: skip
+
+
+def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
+    """The calls in `text`; empty if it is anything but calls with literal keyword arguments."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        items = tree.elts if isinstance(tree, ast.List) else [tree]
+        calls = [_call(item, catalog) for item in items]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+    found = tuple(c for c in calls if c is not None)
+    return found if len(found) == len(calls) else ()
+
+
+def _call(node: ast.expr, catalog: ToolCatalog) -> FoundCall | None:
+    if not isinstance(node, ast.Call) or node.args:
+        return None
+    name = ast.unparse(node.func)
+    tool = catalog.known(name) or catalog.known(name.removesuffix(".call"))
+    if tool is None:
+        return None
+    arguments: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            return None
+        arguments[keyword.arg] = ast.literal_eval(_JsonWords().visit(keyword.value))
+    return next(iter(catalog.from_value({"name": tool, "arguments": arguments})), None)
+
+
+class _JsonWords(ast.NodeTransformer):
+    """Takes `true`, `false` and `null`, which LFM writes inside objects, for their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in _JSON_WORDS:
+            return ast.copy_location(ast.Constant(_JSON_WORDS[node.id]), node)
+        return node
 
 
 @lru_cache(maxsize=16)

@@ -4,8 +4,7 @@ import html
 import re
 
 from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
-from shepherd.backends.output.calls.closing import ClosingReader
-from shepherd.backends.output.calls.reader import Verdict
+from shepherd.backends.output.calls.reader import ClosingReader, Verdict
 from shepherd.backends.output.calls.xml import Scope, child_starts, parse_children, skip_space
 
 _ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")

@@ -1,9 +1,14 @@
-"""What every reader of a call is."""
+"""Base classes of the readers of calls."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.xml import Scope
+from shepherd.backends.output.markers import MarkerSet
+
+_MAX_HEAD = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,58 @@ class CallReader(ABC):
 
     def _reject(self, problem: str = "") -> Verdict:
         return Verdict(self._read, (), self._pending, problem)
+
+
+class ClosingReader(CallReader):
+    """Reads up to a `closing` tag with which the call is complete.
+
+    The first thing behind the opening tag must be one of `starts` or the closing tag.
+    """
+
+    def __init__(self, closing: str, starts: Iterable[str]) -> None:
+        super().__init__()
+        self._closing = MarkerSet.of(closing)
+        self._starts = MarkerSet.of(closing, *starts)
+        self._started = False
+        self._tried = Attempts()
+
+    @abstractmethod
+    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+        """The calls in what was read; empty if there are none, None if more text is needed."""
+
+    def _problem(self, text: str) -> str:
+        """What is wrong with `text`, which is no call."""
+        return ""
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        if not self._started:
+            start = len(self._pending) - len(self._pending.lstrip())
+            hit = self._starts.at(self._pending, start) if start < len(self._pending) else None
+            if start > _MAX_HEAD or (hit is None and start < len(self._pending)):
+                return self._reject()
+            if hit is None or hit.marker is None:
+                return None
+            self._started = True
+        return self._search()
+
+    def finish(self, *, truncated: bool) -> Verdict:
+        self._use(len(self._pending))
+        if truncated or not self._started:
+            return self._reject()
+        calls = self._parse(Scope(final=True))
+        return self._accept(calls) if calls else self._reject(self._problem(self._read))
+
+    def _search(self) -> Verdict | None:
+        while hit := self._closing.search(self._pending):
+            self._tried.see(self._pending[: hit.start])
+            if hit.marker is None:
+                self._use(hit.start)
+                return None
+            self._use(hit.start + len(hit.marker))
+            calls = self._parse(Scope()) if self._tried.worth_it() else None
+            if calls is not None:
+                return self._accept(calls) if calls else self._reject(self._problem(self._read))
+        self._tried.see(self._pending)
+        self._use(len(self._pending))
+        return None

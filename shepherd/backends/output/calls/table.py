@@ -1,16 +1,18 @@
-"""Which markers begin a candidate, and who reads it."""
+"""Which markers may begin a call, and which reader follows each."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from shepherd.backends.output.calls.bare_json import BareJsonReader
-from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.bodies import parse_body
+from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.element import ElementReader
-from shepherd.backends.output.calls.function import FunctionReader
 from shepherd.backends.output.calls.mistral import MistralReader
-from shepherd.backends.output.calls.reader import CallReader
+from shepherd.backends.output.calls.reader import CallReader, ClosingReader
 from shepherd.backends.output.calls.sections import CALL_TOKENS
 from shepherd.backends.output.calls.tagged import TaggedReader
+from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts
 from shepherd.backends.output.style import CallFormat
 
 ReaderFactory = Callable[[ToolCatalog, str], CallReader]
@@ -56,6 +58,25 @@ ORPHANS = frozenset(
 )
 """What means nothing behind a call: closing tags that some models write once too often, the
 semicolon between the bare calls of Llama, and the token with which Gemma 4 ends its turn."""
+
+
+class FunctionReader(ClosingReader):
+    """Reads behind `<function=name>` or `<invoke name="name">` that stands without a wrapper."""
+
+    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
+        found = FUNCTION.fullmatch(marker)
+        tag, name = (found["tag"], found["name"]) if found else ("function", "")
+        prefix = tag.removesuffix("function").removesuffix("invoke")
+        keys = catalog.argument_names(catalog.known(name) or name)
+        super().__init__(f"</{tag}>", child_starts(prefix, keys))
+        self._catalog = catalog
+        self._marker = marker
+
+    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+        return parse_body(self._marker + self._read, self._catalog, scope)
+
+    def _problem(self, text: str) -> str:
+        return problem_of(self._marker + text, self._catalog)
 
 
 @lru_cache(maxsize=32)

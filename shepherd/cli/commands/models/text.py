@@ -40,7 +40,7 @@ def file_line(found: "ModelSummary") -> str:
 
 def memory_text(found: "ModelSummary", context: int) -> str:
     """What a model file takes with so many tokens of context, and whether it is there."""
-    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+    from shepherd.backends.llamacpp.cache.setup import available_memory
 
     available = available_memory()
     needed = found.needs(context)
@@ -78,7 +78,7 @@ def tell(text: str) -> None:
 
 
 def _fits(found: "ModelSummary", context: int) -> str:
-    from shepherd.backends.llamacpp.cache.host_memory import available_memory
+    from shepherd.backends.llamacpp.cache.setup import available_memory
 
     return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.compiling import BYTES, TokenBytes
+from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.lark import Rules, json_value
+from shepherd.backends.inprocess.grammar.matcher import BYTES, TokenBytes
 from shepherd.backends.inprocess.grammar.schema import prepare
-from shepherd.backends.inprocess.grammar.workshop import GrammarWorkshop
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from tests.patience import PATIENCE
@@ -39,7 +39,7 @@ def children() -> list[str]:
 
 
 async def test_a_trial_that_takes_too_long_is_ended_and_says_why() -> None:
-    workshop = GrammarWorkshop(vocabulary)
+    workshop = GrammarCompiler(vocabulary)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(InvalidRequestError, match="too large: preparing it takes more than"):
             await workshop.matcher(written(ENDLESS))
@@ -48,7 +48,7 @@ async def test_a_trial_that_takes_too_long_is_ended_and_says_why() -> None:
 
 
 async def test_a_trial_ends_with_who_asked_for_it() -> None:
-    workshop = GrammarWorkshop(vocabulary)
+    workshop = GrammarCompiler(vocabulary)
     task = asyncio.ensure_future(workshop.matcher(written(ENDLESS)))
     async with asyncio.timeout(PATIENCE):
         while not children():
@@ -65,6 +65,6 @@ async def test_a_trial_runs_nothing_from_the_working_directory(
     for name in ("llguidance", "shepherd", "random", "json"):
         (tmp_path / f"{name}.py").write_text("open('pwned', 'w')")
     monkeypatch.chdir(tmp_path)
-    matcher = await GrammarWorkshop(vocabulary).matcher(written({"enum": ["a"]}))
+    matcher = await GrammarCompiler(vocabulary).matcher(written({"enum": ["a"]}))
     assert matcher.try_consume_tokens(list(b'"a"')) == 3
     assert not (tmp_path / "pwned").exists()

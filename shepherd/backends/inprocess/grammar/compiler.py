@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from shepherd.backends.inprocess.grammar.compiling import TokenBytes, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.grammar.matcher import TokenBytes, compile_grammar, tokenizer_for
 from shepherd.errors import BackendError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _COSTLY = ('"pattern', '"multipleOf"', '"allOf"', '"$ref"')
 """In a small grammar only these can be costly."""
 
 
-class GrammarWorkshop:
+class GrammarCompiler:
     """Compiles what is asked for, each grammar once. Used from one event loop."""
 
     def __init__(self, vocabulary: Callable[[], Awaitable[TokenBytes]]) -> None:

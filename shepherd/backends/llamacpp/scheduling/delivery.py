@@ -1,5 +1,7 @@
-"""Updates on their way from the owner thread to the event loop."""
+"""Delivery of updates from the owner thread to the coroutines that wait for them."""
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -40,3 +42,24 @@ class Outbox:
         updates, self._updates = self._updates, []
         self._urgent, self._sent = False, now
         self._deliver(updates)
+
+
+class Mailbox:
+    """One reader; event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._updates: deque[Update] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, update: Update) -> None:
+        """Add an update."""
+        self._updates.append(update)
+        self._arrived.set()
+
+    async def take(self) -> list[Update]:
+        """All updates that are there, at least one, in order."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        updates = list(self._updates)
+        self._updates.clear()
+        return updates
