@@ -14,8 +14,10 @@ from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import FREE, admit
-from shepherd.conversation.shared.protocol import RefusalCode
+from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
+from shepherd.memory.text import OWN_TOOLS
+from shepherd.tools.builtin import builtin_tools
 
 PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
 EXAMPLES = frozenset({"setup.py", "src/main.py", "a.py"})
@@ -150,6 +152,55 @@ def test_the_page_on_configuration_names_all_that_a_project_may_set() -> None:
     exact = {key for key in allowed if not key.startswith(("sampling.", "llamacpp.cache_type_"))}
     assert allowed >= FREE
     assert named - {"llamacpp.cache_type_*"} == exact
+
+
+def table_cells(name: str, heading: str) -> str:
+    """The first cells of the tables below a heading of a page."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    part = text.partition(f"{heading}\n")[2].partition("\n## ")[0]
+    return "\n".join(line.split(" | ")[0] for line in part.splitlines() if line[:1] == "|")
+
+
+def test_all_kinds_of_updates_are_described() -> None:
+    named = re.findall(r"`([a-z_]+)`", table_cells("cliserver.md", "## Updates"))
+    assert sorted(named) == sorted(UpdateKind)
+
+
+def test_all_slash_commands_are_described() -> None:
+    folder = ROOT / "shepherd" / "cli" / "repl" / "commands"
+    code = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    named = re.findall(r"`/([a-z]+)", table_cells("terminal.md", "## Commands"))
+    assert set(named) == set(re.findall(r"\bCommand\(\s*\"([a-z]+)\"", code))
+
+
+def test_all_tools_are_described() -> None:
+    named = set(re.findall(r"`([a-z_]+)", table_cells("tools.md", "# Tools")))
+    assert named == {tool.name for tool in builtin_tools()} | OWN_TOOLS | {"ask_"}
+
+
+@page_by_page
+def test_settings_that_are_named_exist(page: Path) -> None:
+    if page.name in ("CHANGELOG.md", "rooms.md"):
+        return
+    known = {*all_fields()}
+    sections = "|".join({key.partition(".")[0] for key in known})
+    text = page.read_text("utf-8")
+    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)(?: = [^`]*)?`", text))
+    assert {key for key in named - known if not key.endswith((".py", ".toml"))} == set()
+
+
+@page_by_page
+def test_options_that_are_named_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    lines = re.findall(r"^(?:\$ )?shepherd [^#\n]*|`shepherd [^`]*`", text, re.MULTILINE)
+    named = {flag for line in lines for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)}
+    assert named - options() == set()
+
+
+def options() -> set[str]:
+    """All options of the command line, as its reference page has them."""
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    return {"--help", "--version", *re.findall(r"--[a-z][a-z-]*", page)}
 
 
 @pytest.mark.parametrize("page", written_pages(), ids=lambda page: page.name)
