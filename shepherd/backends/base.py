@@ -111,15 +111,16 @@ ONE = Concurrency()
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown.
 
-    `basic_tools_only`: it was trained on Shepherd's basic tools by name, and others on offer would
-    make it worse. `vision`: whether it sees images, None if nobody knows.
+    `trained_tools` are the names of the only tools that it should be offered, because it was
+    trained on them and others make it worse; None for all tools. `vision`: whether it sees images,
+    None if that is unknown.
     """
 
     id: str
     backend: str
     context_size: int
     owned_by: str = "shepherd"
-    basic_tools_only: bool = False
+    trained_tools: frozenset[str] | None = None
     vision: bool | None = None
 
 

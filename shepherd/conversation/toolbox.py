@@ -14,6 +14,7 @@ from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
 from shepherd.memory.text import OWN_TOOLS
 from shepherd.messages import ToolSpec
+from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
@@ -47,14 +48,15 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    Models that know the basic ones only can't ask others and get no extensions; with
-    `memory.tools` on `auto` the memory's are not for them either.
+    A model that was trained on certain tools gets those only; with `memory.tools` on `on` it gets
+    the memory's too. A model that is not loaded yet may be such a model.
     """
-    if model is not None and not model.basic_tools_only:
+    allowed = BUILTIN_TOOLS if model is None else model.trained_tools
+    if allowed is None:
         return [tool.spec() for tool in tools]
-    remembers = config.memory.tools == "on"
-    basic = (tool for tool in tools if not (tool.calls_models or tool.is_extension))
-    return [tool.spec() for tool in basic if remembers or tool.name not in OWN_TOOLS]
+    if config.memory.tools == "on":
+        allowed |= OWN_TOOLS
+    return [tool.spec() for tool in tools if tool.name in allowed]
 
 
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:

@@ -74,7 +74,7 @@ async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
         chat = Chat(conversation, CallbackApprover(options.get("approve")))
         if chosen and (dropped := _not_offered(conversation, chosen)):
             conversation.notices.tell(
-                f"{backend.info.id} knows Shepherd's basic tools only; not offered: {dropped}"
+                f"{backend.info.id} was trained on certain tools only; not offered: {dropped}"
             )
         try:
             yield chat

@@ -35,8 +35,6 @@ class FunctionTool(Tool[Arguments]):
     Raises TypeError if the function can't be a tool: its signature or its name.
     """
 
-    is_extension = True
-
     def __init__(
         self,
         function: Function,

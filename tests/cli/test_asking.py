@@ -23,6 +23,7 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ModelLoadError, UnreachableError
 from shepherd.events import EventCallback, ignore_events
+from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.backends.openai_server import openai_server
@@ -57,7 +58,8 @@ class Opened(ScriptedBackend):
     @property
     def info(self) -> ModelInfo:
         name = self.config.model.label
-        return ModelInfo(name, "scripted", 32_768, basic_tools_only=name == "pup")
+        tools = BUILTIN_TOOLS if name == "pup" else None
+        return ModelInfo(name, "scripted", 32_768, trained_tools=tools)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         self.offered = asking(session)
@@ -122,7 +124,7 @@ async def test_the_others_are_offered_and_a_switch_changes_them(tmp_path: Path) 
         await conversation.slot.switch_model("missing", conversation.cwd)
     assert asking(conversation.session) == ["ask_my_box", "ask_work"]
     await conversation.slot.switch_provider("local")
-    assert asking(conversation.session) == [], "the built-in model knows the basic tools only"
+    assert asking(conversation.session) == [], "the built-in model was trained on other tools"
     await conversation.slot.switch_model("other.gguf", conversation.cwd)
     assert asking(conversation.session) == ["ask_fast", "ask_my_box", "ask_work"]
     [spec] = [tool for tool in conversation.session.tools if tool.name == "ask_my_box"]

@@ -18,7 +18,7 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, Topic
 from shepherd.memory import Place
 from shepherd.memory.text import OWN_TOOLS
-from shepherd.models import builtin_model
+from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.transcript import SessionStore
 from shepherd.turn import run_turn
 from tests.cli.program import Program
@@ -32,11 +32,11 @@ FILLING = ["the staging database is heron-7", *(f"filler number {n}" for n in ra
 
 
 class Trained(ScriptedBackend):
-    """A model that knows the basic tools only."""
+    """A model that was trained on certain tools."""
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self.name, "scripted", 120, basic_tools_only=True)
+        return ModelInfo(self.name, "scripted", 120, trained_tools=BUILTIN_TOOLS)
 
 
 @dataclass

@@ -141,7 +141,7 @@ async def test_a_model_with_basic_tools_is_not_offered_others(script: Script) ->
         tools = conversation.tools
     assert tools == ["get_date"]
     notices = [e.text for e in events if isinstance(e, shepherd.Notice)]
-    assert notices == ["pup knows Shepherd's basic tools only; not offered: place"]
+    assert notices == ["pup was trained on certain tools only; not offered: place"]
 
 
 async def test_a_second_prompt_has_to_wait(script: Script) -> None:

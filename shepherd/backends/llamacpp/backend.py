@@ -32,7 +32,7 @@ from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
-from shepherd.models import BUILTIN_NAME
+from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
 from shepherd.session import Session
 
@@ -99,9 +99,9 @@ class LlamaCppBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        basic = self._name == BUILTIN_NAME
+        tools = BUILTIN_TOOLS if self._name == BUILTIN_NAME else None
         size = self._context_size
-        return ModelInfo(self._name, "llamacpp", size, basic_tools_only=basic, vision=False)
+        return ModelInfo(self._name, "llamacpp", size, trained_tools=tools, vision=False)
 
     @property
     def alive(self) -> bool:
