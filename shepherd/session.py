@@ -1,21 +1,24 @@
 """A conversation: its messages, what it offers the model, and how many tokens each part takes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.structure import OutputFormat, ToolChoice
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class TokenLedger:
-    """Tokens as the backend last measured them; None where it has not.
+    """Token counts as the backend last measured them; None where it has not measured.
 
-    `counts` runs parallel to `Session.messages`. `context_used` and `context_size` are what the
-    last generation left in the context and what the context holds.
+    `counts` runs parallel to `Session.messages`. `context_used` is the number of tokens that the
+    last generation left in the context, and `context_size` is the capacity of the context.
     """
 
     counts: list[int | None] = field(default_factory=list[int | None])
@@ -24,7 +27,7 @@ class TokenLedger:
 
 
 class SessionJournal(Protocol):
-    """Is told of every change to a session's history as it happens."""
+    """Receives every change to a session's history as it happens."""
 
     def message_added(self, message: Message) -> None: ...
 
@@ -34,15 +37,15 @@ class SessionJournal(Protocol):
 
 
 class SessionArchive(Protocol):
-    """Takes what leaves a conversation for want of room; never fails, never waits."""
+    """Stores the messages that are evicted from a full context; never raises, never blocks."""
 
     @property
     def keeps(self) -> bool:
-        """Whether what it takes can be found again."""
+        """Whether the stored messages can be searched."""
         ...
 
     def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
-        """Take messages in their order, and when each was said; None if nobody knows."""
+        """Store messages in their order, each with its time; None if the time is unknown."""
         ...
 
 
@@ -50,10 +53,10 @@ class SessionArchive(Protocol):
 class Session:
     """A conversation and what a backend needs to answer it; owned by one frontend.
 
-    Change `messages` through the methods, so that ledger and journal follow. Nothing volatile may
-    enter `system_message` after the first turn: it would cost the whole KV cache. `began` is what
-    templates that ask for the date are told, also after a restart; None = the first request's.
-    `times` runs parallel to `messages`: when each was said, None if nobody knows.
+    Change `messages` through the methods, so that ledger and journal follow. Do not change
+    `system_message` after the first turn: that invalidates the whole KV cache. `began` is the date
+    that templates see, also after a restart; None means the date of the first request. `times`
+    runs parallel to `messages` and holds the time of each; None if it is unknown.
     """
 
     system_message: str = ""
@@ -71,8 +74,10 @@ class Session:
     times: list[datetime | None] = field(default_factory=list[datetime | None])
 
     def __post_init__(self) -> None:
-        self.ledger.counts.extend([None] * (len(self.messages) - len(self.ledger.counts)))
-        self.times.extend([None] * (len(self.messages) - len(self.times)))
+        number = len(self.messages)
+        if len(self.ledger.counts) < number:
+            self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, number))
+        self.times = _padded(self.times, number)
 
     def add(self, message: Message) -> None:
         """Append a message."""
@@ -85,13 +90,13 @@ class Session:
     def evict(self, ranges: Sequence[range]) -> list[Message]:
         """Remove the messages at `ranges` (disjoint, ascending) and return them in order.
 
-        The archive, if there is one, keeps them.
+        The archive, if there is one, stores them.
         """
         times = [self.times[i] for r in ranges for i in r]
-        gone = self._remove(ranges)
-        if self.archive is not None and gone:
-            self.archive.keep(gone, times)
-        return gone
+        evicted = self._remove(ranges)
+        if self.archive is not None and evicted:
+            self.archive.keep(evicted, times)
+        return evicted
 
     def pop_last(self) -> Message:
         """Remove the last message and return it; the archive does not keep it."""
@@ -99,7 +104,7 @@ class Session:
         return self._remove([range(last, last + 1)])[0]
 
     def clear(self) -> None:
-        """Forget all messages; the system message and the tools stay."""
+        """Remove all messages; the system message and the tools stay."""
         self.messages.clear()
         self.ledger.counts.clear()
         self.times.clear()
@@ -108,12 +113,17 @@ class Session:
             self.journal.cleared()
 
     def _remove(self, ranges: Sequence[range]) -> list[Message]:
-        doomed = {i for r in ranges for i in r}
-        gone = [m for i, m in enumerate(self.messages) if i in doomed]
-        self.messages[:] = [m for i, m in enumerate(self.messages) if i not in doomed]
+        to_remove = {i for r in ranges for i in r}
+        removed = [m for i, m in enumerate(self.messages) if i in to_remove]
+        self.messages[:] = [m for i, m in enumerate(self.messages) if i not in to_remove]
         counts, times = self.ledger.counts, self.times
-        counts[:] = [c for i, c in enumerate(counts) if i not in doomed]
-        times[:] = [t for i, t in enumerate(times) if i not in doomed]
-        if self.journal is not None and gone:
+        counts[:] = [c for i, c in enumerate(counts) if i not in to_remove]
+        times[:] = [t for i, t in enumerate(times) if i not in to_remove]
+        if self.journal is not None and removed:
             self.journal.messages_evicted(ranges)
-        return gone
+        return removed
+
+
+def _padded(values: list[T | None], number: int) -> list[T | None]:
+    """The values as a new list of at least `number` items."""
+    return [*values, *[None] * (number - len(values))]

@@ -1,6 +1,7 @@
 """Messages survive their JSON form; sampling parameters know their ranges."""
 
 import json
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.images import MEDIA_TYPES, Image
 from shepherd.messages import Message, Role, ToolCall, message_from_json, message_to_json
 from shepherd.sampling import DEFAULT_SAMPLING, RANGES, Sampling, check_sampling
-from shepherd.session import Session
+from shepherd.session import Session, TokenLedger
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -68,3 +69,12 @@ def test_eviction_keeps_ledger_and_messages_parallel() -> None:
     assert [m.content for m in gone] == ["1", "2"]
     assert session.ledger.counts == [10, 13, 14]
     assert [m.content for m in session.messages] == ["0", "3", "4"]
+
+
+def test_a_session_leaves_the_lists_that_it_is_made_from_alone() -> None:
+    ledger, times = TokenLedger([1], context_used=1), list[datetime | None]()
+    messages = [Message.user("a"), Message.user("b")]
+    session = Session(messages=messages, ledger=ledger, times=times)
+    assert (session.ledger.counts, session.ledger.context_used) == ([1, None], 1)
+    assert session.times == [None, None]
+    assert (ledger.counts, times) == ([1], [])

@@ -17,7 +17,7 @@ def make_private_directory(path: Path) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Replace the file at `path` atomically; it is readable by this user alone from its creation.
 
     A symbolic link is followed, so that it stays one. What a killed writer left is removed.
@@ -27,7 +27,8 @@ def write_private(path: Path, text: str) -> None:
     directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         remove_leftovers(directory, target.name)
-        replace_at(directory, target.name, text.encode(), Attributes(mode=0o600))
+        data = content.encode() if isinstance(content, str) else content
+        replace_at(directory, target.name, data, Attributes(mode=0o600))
     finally:
         os.close(directory)
 

@@ -16,7 +16,7 @@ from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
 from shepherd.cli.terminal.secrets import redact
-from shepherd.tools.files.atomic import write_atomic
+from shepherd.config.files import write_private
 
 MAX_ROWS = 10
 MAX_HISTORY_BYTES = 1_048_576
@@ -46,7 +46,7 @@ def _trim(path: Path) -> None:
         return
     newer = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
     begin = newer.find(b"\n# ")  # entries begin with a comment line that tells the time
-    write_atomic(path, newer[max(0, begin) :], mode=0o600)
+    write_private(path, newer[max(0, begin) :])
 
 
 class Prompt:

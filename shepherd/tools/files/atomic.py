@@ -9,17 +9,16 @@ from shepherd.config.atomic import Attributes, replace_at
 from shepherd.tools.files.opening import open_directory, status_at
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` to the resolved `path` so that no reader ever sees a part of it.
 
-    An existing file keeps its mode and owner, a new one gets `mode` or 0666 without the umask's
-    bits. Missing parents are made. Raises OSError: for a link in the path, and also when the
+    An existing file keeps its mode and owner. A new one gets 0666 without the umask's bits. Missing parents are made. Raises OSError: for a link in the path, and also when the
     existing file is read-only.
     """
     directory = open_directory(path.parent, create=True)
     try:
         old = regular_status(directory, path.name)
-        replace_at(directory, path.name, data, _attributes(old, mode))
+        replace_at(directory, path.name, data, _attributes(old))
         os.fsync(directory)
     finally:
         os.close(directory)
@@ -33,7 +32,7 @@ def regular_status(directory: int, name: str) -> os.stat_result | None:
     return status
 
 
-def _attributes(old: os.stat_result | None, mode: int | None) -> Attributes:
+def _attributes(old: os.stat_result | None) -> Attributes:
     if old is None:
-        return Attributes(mode)
-    return Attributes(stat.S_IMODE(old.st_mode) if mode is None else mode, (old.st_uid, old.st_gid))
+        return Attributes()
+    return Attributes(stat.S_IMODE(old.st_mode), (old.st_uid, old.st_gid))

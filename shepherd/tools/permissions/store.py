@@ -1,17 +1,14 @@
 """Where rules that hold for good are kept: a TOML file that only its user can read."""
 
-import fcntl
 import json
 import os
 import stat
 import tomllib
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
-from shepherd.tools.files.atomic import write_atomic
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
 _HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'
@@ -46,13 +43,13 @@ class PermissionStore:
 
     def add(self, rule: Rule) -> None:
         """Store a rule behind the others; an equal one moves there."""
-        with self._locked():
+        with exclusive(self.path):
             rules = [r for r in self.load() if r != rule]
             self._save([*rules, rule])
 
     def remove(self, rule: Rule) -> bool:
         """Forget a rule; False if it was not stored."""
-        with self._locked():
+        with exclusive(self.path):
             rules = self.load()
             kept = [r for r in rules if r != rule]
             if len(kept) < len(rules):
@@ -72,17 +69,7 @@ class PermissionStore:
 
     def _save(self, rules: list[Rule]) -> None:
         tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]
-        write_atomic(self.path, "\n".join([_HEADER, *tables]).encode(), mode=0o600)
-
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+        write_private(self.path, "\n".join([_HEADER, *tables]))
 
 
 def _as_table(rule: Rule) -> str:
