@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shepherd.config.fields import aliases, expected, section_class
+from shepherd.config.load import show_value
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
-from shepherd.config.show import show_value
 from shepherd.config.trust import FREE, STRICTNESS
 from shepherd.sampling import DEFAULT_SAMPLING
 

@@ -9,7 +9,6 @@ from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.structure import OutputFormat, ToolChoice
 
-
 T = TypeVar("T")
 
 

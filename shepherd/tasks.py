@@ -1,7 +1,12 @@
 """Ending asyncio tasks."""
 
 import asyncio
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Stopped: TypeAlias = Callable[[], bool]
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
@@ -9,3 +14,12 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def in_thread(work: Callable[[Stopped], T]) -> T:
+    """Run `work` in a thread; what it is given turns true once nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(work, stop.is_set)
+    finally:
+        stop.set()

@@ -16,7 +16,7 @@ from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import FREE, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
-from shepherd.memory.text import OWN_TOOLS
+from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
 
 PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]

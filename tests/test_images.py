@@ -26,10 +26,10 @@ from shepherd.images import (
     load_image,
     read_image,
 )
-from shepherd.memory.text import kept_text
+from shepherd.memory.records import kept_text
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
-from shepherd.tools.files.image import ReadImage
+from shepherd.tools.files.read import ReadImage
 from shepherd.tools.registry import ToolRegistry
 from shepherd.transcript import SessionStore
 from tests.pictures import gif, jpeg, picture, png, webp

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from bench.sandbox.everyday import compare
 from bench.sandbox.starts import measure, table
 from bench.table import machine
-from shepherd.tools.sandbox.boxes.find import candidates
 from shepherd.tools.sandbox.boxes.probe import probe
+from shepherd.tools.sandbox.sandbox import candidates
 
 
 def main(arguments: Sequence[str]) -> int:

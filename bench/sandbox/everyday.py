@@ -14,8 +14,7 @@ from bench.sandbox.running import run
 from bench.table import markdown
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.repository import RUNS_PROGRAMS
+from shepherd.tools.sandbox.profile import RUNS_PROGRAMS, Profile
 
 _COMMANDS = Path(__file__).with_name("everyday.txt")
 _SERVER = """

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.boxes.capture import capture
+from shepherd.tools.sandbox.boxes.probe import capture
 from shepherd.tools.sandbox.profile import Profile
 
 _TIMEOUT = 300.0

@@ -1,14 +1,102 @@
 """Private files, written so that a reader sees the old text or the new one, never a part."""
 
+import contextlib
 import fcntl
 import os
+import re
+import secrets
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.config.atomic import Attributes, remove_leftovers, replace_at
 from shepherd.errors import ConfigError
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LEFTOVER = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FILES = Path("/proc/self/fd")
+_TOKEN = "[0-9a-f]{12}"
+_TOKEN_BYTES = 6
+_MAX_STEM = 200  # bytes; a file name may have 255
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Mode and owner of the new file; without a mode it gets 0666 less the umask's bits."""
+
+    mode: int | None = None
+    owner: tuple[int, int] | None = None
+
+
+def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -> None:
+    """Make `data` the content of the file `name` in the directory with this descriptor.
+
+    A reader sees the old content or the new one. Where the system can do it, the new file has no
+    name until it is complete, so that a killed process leaves nothing behind. Raises OSError.
+    """
+    created_mode = 0o666 if attributes.mode is None else 0o600
+    descriptor, temporary = _new_file(directory, name, created_mode)
+    with os.fdopen(descriptor, "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(data)
+            file.flush()
+            _set_attributes(file.fileno(), attributes)
+            os.fsync(file.fileno())
+            if not temporary:
+                temporary = _temporary_name(name)
+                source = str(_OPEN_FILES / str(file.fileno()))
+                os.link(source, temporary, dst_dir_fd=directory, follow_symlinks=True)
+            os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            if temporary:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=directory)
+            raise
+
+
+def remove_leftovers(directory: int, name: str) -> None:
+    """Delete what killed writers of the file `name` left behind; a living one holds a lock."""
+    leftover = re.compile(rf"{re.escape(_stem(name))}\.{_TOKEN}")
+    for candidate in filter(leftover.fullmatch, os.listdir(directory)):
+        with contextlib.suppress(OSError):
+            _remove_unlocked(directory, candidate)
+
+
+def _remove_unlocked(directory: int, name: str) -> None:
+    descriptor = os.open(name, _LEFTOVER, dir_fd=directory)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(descriptor)
+
+
+def _new_file(directory: int, name: str, mode: int) -> tuple[int, str]:
+    """A new file, open for writing: its descriptor, and its name if it must have one."""
+    if hasattr(os, "O_TMPFILE") and _OPEN_FILES.is_dir():
+        with contextlib.suppress(OSError):  # not every file system has unnamed files
+            flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+            return os.open(".", flags, mode, dir_fd=directory), ""
+    temporary = _temporary_name(name)
+    return os.open(temporary, _NEW_FILE, mode, dir_fd=directory), temporary
+
+
+def _temporary_name(name: str) -> str:
+    return f"{_stem(name)}.{secrets.token_hex(_TOKEN_BYTES)}"
+
+
+def _stem(name: str) -> str:
+    return "." + os.fsencode(name)[:_MAX_STEM].decode("utf-8", "ignore")
+
+
+def _set_attributes(descriptor: int, attributes: Attributes) -> None:
+    if attributes.owner is not None:
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, *attributes.owner)
+    if attributes.mode is not None:
+        os.fchmod(descriptor, attributes.mode)
 
 
 def make_private_directory(path: Path) -> None:

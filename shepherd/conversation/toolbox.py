@@ -12,7 +12,7 @@ from shepherd.config.settings import Config
 from shepherd.conversation.session_start import Notices
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
-from shepherd.memory.text import OWN_TOOLS
+from shepherd.memory.records import OWN_TOOLS
 from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session

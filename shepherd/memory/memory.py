@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.records import Counts, Fact, Found, KeptMessage
+from shepherd.memory.records import Counts, Fact, Found, KeptMessage, Place, kept_text
+from shepherd.messages import Message, Role
 
 if TYPE_CHECKING:
     from shepherd.memory.database import Database, Work
@@ -55,7 +57,7 @@ class Memory:
 
     def keep(self, messages: Sequence[KeptMessage]) -> None:
         """Write messages down in their order, soon; the first failure is warned about."""
-        from shepherd.memory.messages import add_messages
+        from shepherd.memory.rows import add_messages
 
         work = partial(add_messages, messages=messages, max_bytes=self._max_bytes)
         writing = self._submit(work, write=True)
@@ -71,31 +73,31 @@ class Memory:
 
     async def facts(self, project: str) -> list[Fact]:
         """The facts that hold in `project`, by key."""
-        from shepherd.memory.facts import facts_of
+        from shepherd.memory.rows import facts_of
 
         return await self._do(partial(facts_of, project=project), write=False)
 
     async def set_fact(self, project: str, key: str, value: str) -> None:
         """Set or replace a fact; `project` "" is for all projects."""
-        from shepherd.memory.facts import set_fact
+        from shepherd.memory.rows import set_fact
 
         await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
 
     async def clear_fact(self, project: str, key: str) -> bool:
         """Forget the fact that holds in `project`; False if there is none."""
-        from shepherd.memory.facts import clear_fact
+        from shepherd.memory.rows import clear_fact
 
         return await self._do(partial(clear_fact, project=project, key=key), write=True)
 
     async def counts(self) -> Counts:
         """How much there is."""
-        from shepherd.memory.messages import count_all
+        from shepherd.memory.rows import count_all
 
         return await self._do(count_all, write=False)
 
     async def clear(self) -> None:
         """Forget everything, of all projects."""
-        from shepherd.memory.messages import clear_all
+        from shepherd.memory.rows import clear_all
 
         await self._do(clear_all, write=True)
 
@@ -144,3 +146,30 @@ class Memory:
     def _pass_warnings(self) -> None:
         while self._warnings:
             self._warn(self._warnings.pop(0))
+
+
+class ConversationArchive:
+    """The `SessionArchive` of the conversation `session` at `place`."""
+
+    def __init__(self, memory: Memory, session: str, place: Place) -> None:
+        self._memory = memory
+        self._session = session
+        self._place = place
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what it takes can be found again."""
+        return self._memory.works
+
+    def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
+        """Take messages; those without words (and results of the memory's own tools) go."""
+        now = datetime.now(UTC)
+        timed = zip(messages, times, strict=True)
+        kept = [self._kept(message, said or now) for message, said in timed]
+        if any(entry.text for entry in kept):
+            self._memory.keep([entry for entry in kept if entry.text])
+
+    def _kept(self, message: Message, said: datetime) -> KeptMessage:
+        tool = message.name if message.role is Role.TOOL else ""
+        text = kept_text(message)
+        return KeptMessage(self._session, self._place, said, message.role, tool, text)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shepherd.memory.database import Handle
-from shepherd.memory.records import Fact, Found
-from shepherd.memory.text import storable
+from shepherd.memory.records import Fact, Found, storable
 from shepherd.messages import Role
 
 MAX_TERMS = 24

@@ -1,13 +1,11 @@
 """Shepherd's own tools in the order in which a model is offered them."""
 
 from shepherd.tools.base import AnyTool
-from shepherd.tools.clock import GetDate, GetTime
-from shepherd.tools.environment import GetEnvironmentVariable
-from shepherd.tools.files.delete import DeleteFile
+from shepherd.tools.environment import GetDate, GetEnvironmentVariable, GetTime
 from shepherd.tools.files.edit import EditFile
 from shepherd.tools.files.listing import ListDirectory
 from shepherd.tools.files.read import ReadFile
-from shepherd.tools.files.write import WriteFile
+from shepherd.tools.files.write import DeleteFile, WriteFile
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep

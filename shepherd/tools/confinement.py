@@ -16,7 +16,7 @@ from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
-from shepherd.tools.shell.programs.git_lines import changes_repository, is_git_line
+from shepherd.tools.shell.programs.git import changes_repository, is_git_line
 from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
 
 _SHELL_SOCKETS = ("/dev/tcp/", "/dev/udp/")

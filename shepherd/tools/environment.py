@@ -1,12 +1,15 @@
 """Environment variables; those that look like secrets ask first."""
 
 import os
+import time
 from typing import Annotated
 
 from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 class VariableArguments(Arguments):
@@ -30,3 +33,36 @@ class GetEnvironmentVariable(Tool[VariableArguments]):
         if value is None:
             raise ToolError(f"environment variable {arguments.name} is not set")
         return ToolResult(value)
+
+
+class NoArguments(Arguments):
+    """Arguments of a tool that takes none."""
+
+
+class GetTime(Tool[NoArguments]):
+    """`14:03:22 UTC`."""
+
+    name = "get_time"
+    description = "Local time."
+    arguments = NoArguments
+
+    def accesses(self, arguments: NoArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: NoArguments, context: ToolContext) -> ToolResult:
+        return ToolResult(time.strftime("%H:%M:%S %Z").strip())
+
+
+class GetDate(Tool[NoArguments]):
+    """`2026-11-21 Saturday`; the weekday is English whatever the locale."""
+
+    name = "get_date"
+    description = "Date and weekday."
+    arguments = NoArguments
+
+    def accesses(self, arguments: NoArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: NoArguments, context: ToolContext) -> ToolResult:
+        now = time.localtime()
+        return ToolResult(f"{time.strftime('%Y-%m-%d', now)} {_WEEKDAYS[now.tm_wday]}")

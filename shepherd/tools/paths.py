@@ -1,9 +1,92 @@
-"""Where a path given by a model really leads."""
+"""Globs over paths: `*` and `?` inside a name, `**` across directories, `[a-z]`, `{a,b}`."""
 
 import os
+import re
 from pathlib import Path
 
 from shepherd.errors import ToolError
+
+_MAX_ALTERNATIVES = 64
+_BRACES = re.compile(r"(?<!\[)\{([^{}]*,[^{}]*)\}")
+
+
+def glob_regex(pattern: str) -> str:
+    """The regular expression of a `/`-separated glob; `dir/**` matches `dir` itself as well."""
+    return "|".join(_one_regex(part) for part in expand_braces(pattern))
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """`a{b,c}` as `ab` and `ac`; an unbalanced brace is a plain character."""
+    pending, done = [pattern], list[str]()
+    while pending:
+        current = pending.pop()
+        found = _BRACES.search(current)
+        if found is None or len(pending) + len(done) >= _MAX_ALTERNATIVES:
+            done.append(current)
+            continue
+        head, tail = current[: found.start()], current[found.end() :]
+        pending.extend(head + part + tail for part in reversed(found[1].split(",")))
+    return done
+
+
+def has_open_braces(pattern: str) -> bool:
+    """Whether a glob has more alternatives than are told apart."""
+    return any(_BRACES.search(part) for part in expand_braces(pattern))
+
+
+def escape_glob(text: str) -> str:
+    """A glob that meets `text` and nothing else."""
+    return re.sub(r"([*?\[{])", r"[\1]", text)
+
+
+def has_magic(text: str) -> bool:
+    """Whether `text` has any wildcard."""
+    return any(c in text for c in "*?[")
+
+
+def _one_regex(pattern: str) -> str:
+    parts = re.sub(r"(^|/)\*\*(?:/\*\*)+(?=/|$)", r"\1**", pattern).split("/")
+    regex = ""
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
+        if part == "**":
+            if not last:
+                regex += "(?:[^/]+/)*"
+            elif regex.endswith("/"):
+                regex = regex[:-1] + "(?:/.*)?"
+            else:
+                regex += ".*"
+        else:
+            regex += _name_regex(part) + ("" if last else "/")
+    return f"(?:{regex})"
+
+
+def _name_regex(name: str) -> str:
+    regex, index = "", 0
+    while index < len(name):
+        char = name[index]
+        index += 1
+        if char == "*":
+            regex += "[^/]*"
+        elif char == "?":
+            regex += "[^/]"
+        elif char == "[" and (end := name.find("]", index + 1)) != -1:
+            regex += _class_regex(name[index:end])
+            index = end + 1
+        else:
+            regex += re.escape(char)
+    return regex
+
+
+def _class_regex(body: str) -> str:
+    negated = body[:1] in ("!", "^")
+    chars = body[1:] if negated else body
+    escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", chars)
+    try:
+        re.compile(f"[{escaped}]")
+    except re.error:
+        return re.escape(f"[{body}]")
+    return f"(?!/)[{'^' if negated else ''}{escaped}]"
 
 
 def resolve_path(text: str, cwd: Path) -> Path:

@@ -30,8 +30,9 @@ from shepherd.tools.permissions.approval import (
     Approver,
     Choice,
     NamingApprover,
+    disclosed,
+    harmless_error,
 )
-from shepherd.tools.permissions.disclosure import disclosed, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule

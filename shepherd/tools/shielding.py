@@ -10,8 +10,7 @@ from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Rule
-from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.repository import RUNS_PROGRAMS, git_directories
+from shepherd.tools.sandbox.profile import RUNS_PROGRAMS, Profile, git_directories
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.sandbox.view.tree import TreeScanner
 

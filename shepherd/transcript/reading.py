@@ -1,11 +1,12 @@
 """Reading a session file, whatever state it was left in."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from shepherd.errors import SessionError
-from shepherd.messages import Message
+from shepherd.messages import INTERRUPTED, Message, Role
 from shepherd.transcript.records import (
     PARSE_ERRORS,
     VERSION,
@@ -18,7 +19,24 @@ from shepherd.transcript.records import (
     parse_change,
     parse_header,
 )
-from shepherd.transcript.repair import repaired
+
+
+def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, Message]]:
+    """The messages with a result behind each call; what was filled in has no number.
+
+    Results without a call are left out.
+    """
+    whole: list[tuple[int | None, Message]] = []
+    waiting: dict[str, Message] = {}
+    for number, message in numbered:
+        if message.role is Role.TOOL:
+            if waiting.pop(message.tool_call_id, None) is not None:
+                whole.append((number, message))
+            continue
+        whole += [(None, result) for result in waiting.values()]
+        waiting = {c.id: Message.tool(c, INTERRUPTED) for c in message.tool_calls}
+        whole.append((number, message))
+    return whole + [(None, result) for result in waiting.values()]
 
 
 @dataclass(frozen=True, slots=True)

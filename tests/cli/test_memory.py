@@ -17,7 +17,7 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, Topic
 from shepherd.memory import Place
-from shepherd.memory.text import OWN_TOOLS
+from shepherd.memory.records import OWN_TOOLS
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.transcript import SessionStore
 from shepherd.turn import run_turn

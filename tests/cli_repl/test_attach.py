@@ -10,7 +10,7 @@ from shepherd.cli.terminal.attachments import (
 )
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry
-from shepherd.tools.files.image import ReadImage
+from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from shepherd.config.fields import all_fields
-from shepherd.config.show import show_value
+from shepherd.config.load import show_value
 from shepherd.config.trust import ADDING_UP, FREE, STRICTNESS
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES

@@ -13,7 +13,7 @@ import pytest
 
 from shepherd.config.files import write_private
 from shepherd.server.keys import KeyStore
-from shepherd.tools.files.atomic import write_atomic
+from shepherd.tools.files.access import write_atomic
 
 OPEN_FILES = Path("/proc/self/fd")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shepherd.tools.files.replace import replace_text
+from shepherd.tools.files.edit import replace_text
 from tests.tools.workshop import Workshop
 
 

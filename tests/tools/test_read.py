@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.files.encoding import detect
 from shepherd.tools.files.lines import read_slice
+from shepherd.tools.files.textfile import detect
 from tests.tools.workshop import Workshop, open_workshop
 
 

@@ -21,8 +21,7 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
-from shepherd.tools.web.body import Body
-from shepherd.tools.web.messages import Reply, Request
+from shepherd.tools.web.messages import Body, Reply, Request
 from shepherd.tools.web.redirects import following
 from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop

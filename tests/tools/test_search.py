@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shepherd.tools.pathglob import escape_glob, glob_regex
+from shepherd.tools.paths import escape_glob, glob_regex
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.grep import Grep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.choices import ApproveMode
-from shepherd.tools.files.atomic import write_atomic
+from shepherd.tools.files.access import write_atomic
 from shepherd.tools.permissions.approval import Choice
 from tests.tools.workshop import Workshop, open_workshop
 

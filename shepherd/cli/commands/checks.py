@@ -21,7 +21,7 @@ from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.tools.sandbox.boxes.find import find_box
+from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.version import __version__
 
 

@@ -12,10 +12,9 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
-from shepherd.config.load import load_config
+from shepherd.config.load import default_of, load_config, show_config, show_value
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
-from shepherd.config.show import default_of, show_config, show_value
 from shepherd.errors import ConfigError
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)

@@ -13,7 +13,7 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.builtin import default_registry
-from shepherd.tools.files.image import ReadImage
+from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.registry import ToolRegistry
 from shepherd.turn import ToolExecutor, run_turn

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
+from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line
-from shepherd.tools.threads import in_thread
 
 MAX_ENTRIES = 500
 

@@ -6,15 +6,16 @@ from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
-from shepherd.errors import ToolError
+from shepherd.errors import ImageError, ToolError
+from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
+from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.encoding import HEAD_BYTES, Encoding, detect
 from shepherd.tools.files.lines import Slice, read_slice
 from shepherd.tools.files.opening import file_errors
+from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, detect
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import counted
-from shepherd.tools.threads import Stopped, in_thread
 
 MAX_LINES = 2000
 _UTF16_LIMIT = 32 << 20
@@ -94,3 +95,21 @@ def _note(part: Slice) -> str:
         more = f"; read on with offset={part.last + 1}" if part.last < part.total else ""
         return f"[lines {part.first}-{part.last} of {total}; {cut}{more}]"
     return f"[lines {part.first}-{part.last} of {total}; read on with offset={part.last + 1}]"
+
+
+class ReadImage(ReadFile):
+    """The image in a file, under the name and so the rules of `read_file`; for no model to call."""
+
+    async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
+        path = resolve_path(arguments.path, context.cwd)
+        image = await in_thread(lambda _: _image_read(FileAccess(context), path, arguments.path))
+        return ToolResult(image.label, images=(image,))
+
+
+def _image_read(files: FileAccess, path: Path, shown: str) -> Image:
+    with file_errors(shown), files.open(path) as file:
+        data = file.read(MAX_IMAGE_BYTES + 1)
+    try:
+        return read_image(data, shown)
+    except ImageError as error:
+        raise ToolError(str(error)) from error

@@ -1,6 +1,7 @@
 """Writing whole files."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from shepherd.errors import PlaceError
@@ -61,3 +62,43 @@ def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResu
     with file_errors(arguments.path):
         files.write(path, data)
     return ToolResult(f"Wrote {counted(len(data), 'byte')} to {arguments.path}", display=display)
+
+
+class DeleteArguments(Arguments):
+    """What to delete."""
+
+    path: str
+
+
+class DeleteFile(Tool[DeleteArguments]):
+    """Deletes one file; of a symlink the link, not what it leads to."""
+
+    name = "delete_file"
+    description = "Delete a file."
+    arguments = DeleteArguments
+
+    def accesses(self, arguments: DeleteArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.WRITE, str(_delete_target(arguments, context)))]
+
+    def preview(self, arguments: DeleteArguments, context: ToolContext) -> str:
+        path = _delete_target(arguments, context)
+        with file_errors(arguments.path):
+            FileAccess(context).check_delete(path)
+        return f"delete {path}"
+
+    async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
+        path = _delete_target(arguments, context)
+        await asyncio.to_thread(_delete, path, arguments.path, context)
+        return ToolResult(f"Deleted {arguments.path}")
+
+
+def _delete_target(arguments: DeleteArguments, context: ToolContext) -> Path:
+    head, name = os.path.split(arguments.path.rstrip("/"))
+    if name in ("", ".", "..", "~"):
+        raise PlaceError(f"is a directory: {arguments.path}")
+    return resolve_path(head or ".", context.cwd) / name
+
+
+def _delete(path: Path, shown: str, context: ToolContext) -> None:
+    with file_errors(shown):
+        FileAccess(context).delete(path)

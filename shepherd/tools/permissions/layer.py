@@ -1,15 +1,83 @@
 """An ordered list of rules, quick to ask: tools that walk a tree ask for every file."""
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.tools.base import Access, AccessKind
-from shepherd.tools.permissions.index import PathIndex
-from shepherd.tools.permissions.match import pattern_matches, speaks_of
+from shepherd.tools.paths import expand_braces, glob_regex, has_magic, has_open_braces
+from shepherd.tools.permissions.match import path_regex, pattern_matches, speaks_of
 from shepherd.tools.permissions.rules import Rule
 
+_ANYWHERE = ("/**/", "{cwd}/**/", "~/**/")
+
 _Relevant: TypeAlias = dict[tuple[str, AccessKind], Callable[[str], list[Rule]]]
+
+
+class PathIndex:
+    """Rules by a name that every path they meet has in it; what has none shares one expression."""
+
+    def __init__(self, rules: list[Rule], cwd: Path) -> None:
+        self._rules = rules
+        self._named: dict[str, set[int]] = {}
+        self._unnamed: list[int] = []
+        for number, rule in enumerate(rules):
+            keys = [_key(tail) for tail in _tails(rule.pattern)]
+            if None in keys:
+                self._unnamed.append(number)
+            for key in filter(None, keys):
+                self._named.setdefault(key, set()).add(number)
+        self._any_unnamed = _either([rules[number] for number in self._unnamed], cwd)
+
+    def candidates(self, path: str) -> list[Rule]:
+        """The rules that may meet the path, in their order."""
+        names = path.casefold().split("/")
+        numbers: set[int] = set()
+        for key in (*names, *_endings(names[-1])):
+            numbers |= self._named.get(key, set())
+        if self._any_unnamed.fullmatch(path):
+            numbers.update(self._unnamed)
+        return [self._rules[number] for number in sorted(numbers)]
+
+
+def _tails(pattern: str) -> list[str]:
+    """What a pattern means below any directory; the pattern itself if it is bound to a place."""
+    for prefix in _ANYWHERE:
+        if pattern.startswith(prefix) and not has_open_braces(pattern):
+            return expand_braces(pattern.removeprefix(prefix))
+    return ["*"]
+
+
+def _key(tail: str) -> str | None:
+    """A name, or the ending `*.x` of the last one, that is in each path of the glob."""
+    first, *more = tail.split("/")
+    if more or not has_magic(first):
+        return None if has_magic(first) or not first else first.casefold()
+    ending = first.removeprefix("*")
+    plain = first.startswith("*.") and not has_magic(ending) and "{" not in ending
+    return f"*{ending.casefold()}" if plain else None
+
+
+def _endings(name: str) -> list[str]:
+    parts = name.split(".")
+    return ["*." + ".".join(parts[start:]) for start in range(1, len(parts))]
+
+
+def _either(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
+    """Meets every path that some rule does; rules for a name in any directory share a search."""
+    names: list[str] = []
+    patterns: list[str] = []
+    for rule in rules:
+        name = rule.pattern.removeprefix("/**/")
+        if name != rule.pattern and "/" not in name and not has_open_braces(name):
+            names.append(glob_regex(name))
+        else:
+            patterns.append(path_regex(rule, cwd).pattern)
+    if names:
+        patterns.append(f"(?>.*/)(?:{'|'.join(names)})")
+    either = "|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)"
+    return re.compile(either, re.DOTALL | re.IGNORECASE)
 
 
 class RuleLayer:

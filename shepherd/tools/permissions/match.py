@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
-from shepherd.tools.pathglob import glob_regex, has_open_braces
+from shepherd.tools.paths import glob_regex, has_open_braces
 from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 

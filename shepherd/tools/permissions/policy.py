@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
-from shepherd.tools.pathglob import escape_glob
+from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import is_key_file
 from shepherd.tools.permissions.defaults import (
     default_rules,

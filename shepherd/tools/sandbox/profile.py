@@ -5,6 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+SHARED_MEMORY = 1 << 30
+"""Size of /dev/shm in bytes."""
+
+_SHARE = 0.75  # of the machine's memory, at most
+RUNS_PROGRAMS = ("config", "config.worktree", "hooks", "info", "modules")
+"""What in a git directory runs programs, or names some."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -42,12 +49,6 @@ class Profile:
     limits: Limits = field(default_factory=Limits)
 
 
-SHARED_MEMORY = 1 << 30
-"""Size of /dev/shm in bytes."""
-
-_SHARE = 0.75  # of the machine's memory, at most
-
-
 def resource_limits(limits: Limits) -> Iterator[tuple[str, int]]:
     """Names of RLIMIT_ with their numbers.
 
@@ -71,3 +72,28 @@ def memory_bound(memory: int) -> int:
     """`memory`, and never more than most of what the machine has."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(memory, int(machine * _SHARE))
+
+
+def git_directories(root: Path) -> tuple[Path, ...]:
+    """The git directory of the repository that `root` is in; for a linked work tree, two."""
+    for directory in (root, *root.parents):
+        entry = directory / ".git"
+        if entry.is_dir():
+            return (entry,)
+        if entry.is_file():
+            return _linked(entry)
+    return ()
+
+
+def _linked(entry: Path) -> tuple[Path, ...]:
+    """Where a `.git` file leads: a directory of the work tree alone, and the one with all else."""
+    try:
+        text = entry.read_text("utf-8").strip()
+        own = (entry.parent / text.removeprefix("gitdir: ")).resolve()
+        shared_by = own / "commondir"
+        shared = (own / shared_by.read_text("utf-8").strip()).resolve()
+    except (OSError, ValueError):
+        return ()
+    is_repository = (own / "HEAD").is_file() and (shared / "objects").is_dir()
+    is_below = own.is_relative_to(shared / "worktrees")
+    return (own, shared) if text.startswith("gitdir: ") and is_repository and is_below else ()

@@ -6,28 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shepherd.tools.sandbox.profile import Profile
-
-
-class Refused(StrEnum):
-    """The kind of thing that a box refused."""
-
-    NETWORK = "network"
-    WRITE = "write"
-    READ = "read"
-    LIMIT = "limit"
-    SYSTEM = "system"
-    LOST = "lost"  # not refused, but gone with the command
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One refusal: `target` is a path or the name of a limit, if it is known."""
-
-    kind: Refused
-    text: str
-    target: str = ""
-
+from shepherd.tools.sandbox.profile import Profile, git_directories
+from shepherd.tools.sandbox.view.toolchains import SYSTEM
 
 _NETWORK = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known"
@@ -53,6 +33,29 @@ _BAD_SYSTEM_CALL = 128 + 31
 _READ_ONLY = re.compile(r"Read-only file system|EROFS")
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
 _PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
+_MISSING = re.compile(r"No such file or directory|ENOENT|FileNotFoundError")
+_NO_REPOSITORY = "not a git repository"
+_FAILED = 1
+
+
+class Refused(StrEnum):
+    """The kind of thing that a box refused."""
+
+    NETWORK = "network"
+    WRITE = "write"
+    READ = "read"
+    LIMIT = "limit"
+    SYSTEM = "system"
+    LOST = "lost"  # not refused, but gone with the command
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refusal: `target` is a path or the name of a limit, if it is known."""
+
+    kind: Refused
+    text: str
+    target: str = ""
 
 
 def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
@@ -123,3 +126,46 @@ def is_free(path: Path, profile: Profile) -> bool:
         return False
     guarded = (*profile.protected, *profile.hidden)
     return not any(path.is_relative_to(g) or g.is_relative_to(path) for g in guarded)
+
+
+def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusal | None:
+    """What the box most probably refused.
+
+    What a command prints on stdout counts less: it may be the text of a file. A pipe may hide that
+    its first command failed, so silence on stdout counts as a failure to connect.
+    """
+    if exit_code == 0:
+        refusal = None if out.strip() else refused(err, _FAILED, profile)
+        return refusal if refusal is not None and refusal.kind is Refused.NETWORK else None
+    if _NO_REPOSITORY in err and _repository_is_above(profile.root):
+        text = "the sandbox does not show the git repository above the working directory"
+        return Refusal(Refused.READ, text)
+    not_shown = _not_shown(err, profile)
+    return (
+        not_shown or refused(err, exit_code, profile) or _certain(refused(out, exit_code, profile))
+    )
+
+
+def _not_shown(err: str, profile: Profile) -> Refusal | None:
+    """A file that a command did not find, though it is there, or could be."""
+    for line in err.splitlines():
+        for target in paths_in(line) if _MISSING.search(line) else ():
+            if _is_concealed(resolve(target, profile), profile):
+                return Refusal(Refused.READ, f"the sandbox does not show {target}", target)
+    return None
+
+
+def _is_concealed(path: Path, profile: Profile) -> bool:
+    shown = (*map(Path, SYSTEM), *profile.readable, *profile.hidden)
+    if is_free(path, profile) or any(path.is_relative_to(place) for place in shown):
+        return False
+    private = (Path("/"), Path("/tmp"), Path("/var/tmp"), profile.home)
+    return os.path.lexists(path) or (path.parent.is_dir() and path.parent not in private)
+
+
+def _certain(refusal: Refusal | None) -> Refusal | None:
+    return None if refusal is not None and refusal.kind is Refused.SYSTEM else refusal
+
+
+def _repository_is_above(root: Path) -> bool:
+    return any(not directory.is_relative_to(root) for directory in git_directories(root))

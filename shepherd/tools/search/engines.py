@@ -5,16 +5,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
-from shepherd.tools.search.matches import MatchCollector
-from shepherd.tools.search.query import Query
+from shepherd.tools.search.matches import MatchCollector, Query
 from shepherd.tools.search.walk import SKIPPED, Tree, denied
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import run_program
-from shepherd.tools.threads import Stopped, in_thread
 
 _WORKER = Path(__file__).with_name("worker.py")
 _BAD_PATTERN = 3

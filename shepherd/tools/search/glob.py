@@ -8,14 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.errors import ToolError
+from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors
-from shepherd.tools.pathglob import glob_regex, has_magic
-from shepherd.tools.paths import resolve_path
+from shepherd.tools.paths import glob_regex, has_magic, resolve_path
 from shepherd.tools.search.walk import SKIPPED, Tree, denied
 from shepherd.tools.text import one_line
-from shepherd.tools.threads import Stopped, in_thread
 
 MAX_MATCHES = 500
 

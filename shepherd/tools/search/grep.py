@@ -8,14 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.errors import ToolError
+from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
-from shepherd.tools.search.matches import MatchCollector
-from shepherd.tools.search.query import Query
-from shepherd.tools.threads import in_thread
+from shepherd.tools.search.matches import MatchCollector, Query
 
 
 class GrepArguments(Arguments):

@@ -9,8 +9,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.doubts import is_doubtful, opens_file
 from shepherd.tools.shell.mentions import mentioned_files, rough_mentions
-from shepherd.tools.shell.places import Places, resolved
-from shepherd.tools.shell.reach import named_words, reached
+from shepherd.tools.shell.places import Places, named_words, reached, resolved
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import (
     Command,

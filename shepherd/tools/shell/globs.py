@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shepherd.tools.pathglob import has_magic
+from shepherd.tools.paths import has_magic
 from shepherd.tools.shell.syntax import Word
 
 _MAX_ENTRIES = 20_000

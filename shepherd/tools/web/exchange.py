@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from shepherd.errors import ToolError
 from shepherd.tools.base import ToolContext
 from shepherd.tools.web.addresses import resolve_host
-from shepherd.tools.web.body import read_body
-from shepherd.tools.web.messages import Reply, Request
+from shepherd.tools.web.messages import Reply, Request, read_body
 from shepherd.tools.web.redirects import following, permit
 from shepherd.tools.web.urls import network_access, parse_url, port_of
 

@@ -12,9 +12,8 @@ import pytest
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.boxes.bubblewrap import Bubblewrap
-from shepherd.tools.sandbox.boxes.capture import capture
 from shepherd.tools.sandbox.boxes.landlock import BareLandlock, Landlock
-from shepherd.tools.sandbox.boxes.probe import probe
+from shepherd.tools.sandbox.boxes.probe import capture, probe
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal
 from tests.patience import PATIENCE

@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.errors import ToolError
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.boxes.find import find_box
+from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.tools.sandbox.view.private import private_files
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
 

@@ -17,9 +17,9 @@ import pytest
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.boxes.capture import Captured, capture
+from shepherd.tools.sandbox.boxes.preparation import Spares
+from shepherd.tools.sandbox.boxes.probe import Captured, capture
 from shepherd.tools.sandbox.helper import helper as helper_module
-from shepherd.tools.sandbox.helper.spares import Spares
 from shepherd.tools.sandbox.profile import Limits, Profile
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need
@@ -28,7 +28,7 @@ _OWNER = """
 import sys
 from pathlib import Path
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.capture import capture
+from shepherd.tools.sandbox.boxes.probe import capture
 from tests.tools.sandbox.boxes import BOXES, make_profile
 box = next(box for box in BOXES if box.name == sys.argv[1])
 profile = make_profile(Path(sys.argv[2]))

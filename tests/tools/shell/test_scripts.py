@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.tools.shell.programs.awk import only_prints
-from shepherd.tools.shell.programs.sed import only_edits
+from shepherd.tools.shell.programs.scripts import only_edits, only_prints
 from tests.examples import examples
 
 _PIECES = [

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
-from shepherd.tools.sandbox.boxes.preparation import preparation
+from shepherd.tools.sandbox.boxes.preparation import Spares, preparation
 from shepherd.tools.sandbox.helper.payload import helper_argv, payload
-from shepherd.tools.sandbox.helper.spares import Spares
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.seccomp.filter import FilterOptions, Network, filter_for_this_machine

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
-from shepherd.tools.sandbox.boxes.capture import capture
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.view.toolchains import real
 
@@ -42,6 +41,27 @@ attempt(connect, _socket.AF_UNIX, outside + ".socket")
 write(made)
 os.execv("/bin/sh", ["sh", "-c", "echo ran"])
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """How a program ended; `code` is negative if a signal killed it."""
+
+    code: int
+    out: str
+    err: str
+
+
+def capture(program: Startable, timeout: float) -> Captured:
+    """Run it for `timeout` seconds at most; raises subprocess.TimeoutExpired."""
+    with program.start() as process:
+        try:
+            texts = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    out, err = (text.decode("utf-8", "replace") for text in texts)
+    return Captured(process.returncode, out, err)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,13 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.helper.descriptors import await_first_process, memory_file
 from shepherd.tools.sandbox.helper.groups import control_groups
-from shepherd.tools.sandbox.helper.payload import helper_argv, payload
+from shepherd.tools.sandbox.helper.payload import (
+    await_first_process,
+    helper_argv,
+    memory_file,
+    payload,
+)
 from shepherd.tools.sandbox.profile import Limits
 
 _PATIENCE = 5.0

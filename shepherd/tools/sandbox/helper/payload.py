@@ -3,10 +3,17 @@
 A file could be changed by an earlier command, and takes longer to find and to read.
 """
 
+import contextlib
 import functools
 import importlib.util
+import json
 import marshal
-from collections.abc import Mapping
+import os
+import select
+import signal
+import socket
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.abc import InspectLoader
 from types import CodeType
 
@@ -17,7 +24,7 @@ _PACKAGE = "shepherd.tools.sandbox.inside"
 _NEEDED = {
     "start": ("start",),
     "launch": ("start", "orders", "launch"),
-    "enclose": ("start", "orders", "native", "rules", "namespaces", "processes", "enclose"),
+    "enclose": ("start", "orders", "native", "namespaces", "processes", "enclose"),
 }
 _BOOT = """
 import marshal, os, sys
@@ -33,6 +40,9 @@ for full, code in codes:
         setattr(sys.modules[parent], short, module)
 sys.modules[name].main(**values)
 """
+
+_PATIENCE = 5.0
+_MAX_INFO = 65_536
 
 
 def helper_argv(descriptor: int) -> list[str]:
@@ -59,3 +69,41 @@ def _code(module: str) -> CodeType:
     if code is None:
         raise ToolError("the sandbox's helper program can't be read")
     return code
+
+
+@contextmanager
+def memory_file(content: bytes) -> Generator[int]:
+    """A descriptor to read `content` from."""
+    descriptor = os.memfd_create("shepherd")
+    with contextlib.closing(os.fdopen(descriptor, "w+b", buffering=0)) as file:
+        file.write(content)
+        file.seek(0)
+        yield descriptor
+
+
+def await_first_process(channel: socket.socket) -> None:
+    """Wait until the process is dead of which a helper wrote `{"child-pid": N}`.
+
+    It is the first of the box: with it dies all that was started inside.
+    """
+    channel.setblocking(False)
+    with contextlib.suppress(BlockingIOError, ConnectionResetError):
+        if text := channel.recv(_MAX_INFO):
+            _end(int(json.loads(text)["child-pid"]))
+
+
+def _end(process: int) -> None:
+    try:
+        descriptor = os.pidfd_open(process)
+    except OSError:
+        return  # it has ended
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(_PATIENCE * 1000):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            poll.poll(_PATIENCE * 1000)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(descriptor)

@@ -8,6 +8,7 @@ from shepherd.tools.sandbox.inside.namespaces import (
     raise_loopback,
     separate,
 )
+from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import Orders, close_others, receive
 from shepherd.tools.sandbox.inside.processes import (
     Reaper,
@@ -16,7 +17,6 @@ from shepherd.tools.sandbox.inside.processes import (
     running_tasks,
     wait_for,
 )
-from shepherd.tools.sandbox.inside.rules import restrict
 from shepherd.tools.sandbox.inside.start import (
     SETUP_FAILED,
     become,

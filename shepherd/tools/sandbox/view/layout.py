@@ -8,7 +8,6 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.view.aliases import other_names
 from shepherd.tools.sandbox.view.private import PrivateFiles
 from shepherd.tools.sandbox.view.toolchains import (
     HOME_STARTUP,
@@ -19,6 +18,7 @@ from shepherd.tools.sandbox.view.toolchains import (
     real,
     tool_paths,
 )
+from shepherd.tools.sandbox.view.tree import other_names
 
 _RESOLVER = Path("/etc/resolv.conf")
 

@@ -1,10 +1,14 @@
 """Finding the files of a tree that a sandbox must hide or keep as they are."""
 
 import os
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
+
+from shepherd.errors import ToolError
 
 MAX_ENTRIES = 100_000
 """Files and directories that are looked at; a larger tree counts as unknown."""
@@ -17,6 +21,9 @@ SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__
 
 _SETTLED_NS = 2_000_000_000
 """Age from which the time of a directory's last change tells that nothing came later."""
+
+MAX_LINK_ENTRIES = 500_000
+_SKIPPED = "objects"  # git's content is named by its hash, and large
 
 
 class Rules(Protocol):
@@ -107,3 +114,62 @@ class TreeScanner:
             if entry.name not in SKIPPED and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
         return _Directory(changed, count, tuple(below), tuple(hidden), tuple(kept))
+
+
+def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
+    """The further names below `tops` of the files in `paths`, which may be directories.
+
+    Walks through them only if there is a file with several names. Raises ToolError if that takes
+    too long, because a name could be missed.
+    """
+    wanted: dict[tuple[int, int], int] = {}
+    known = list(paths)
+    for path in known:
+        for file in _files(path):
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                wanted[status.st_dev, status.st_ino] = status.st_nlink
+    if not wanted:
+        return []
+    inodes = {inode for _device, inode in wanted}
+    names = [Path(entry.path) for entry in _walk(tops) if entry.inode() in inodes]
+    return [
+        name
+        for name in names
+        if not any(name.is_relative_to(path) for path in known) and _identity(name) in wanted
+    ]
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for directory, directories, files in os.walk(path):
+        directories[:] = [name for name in directories if name != _SKIPPED]
+        yield from (Path(directory, name) for name in files)
+
+
+def _walk(tops: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
+    pending, count = [str(top) for top in tops], 0
+    while pending:
+        try:
+            entries = os.scandir(pending.pop())
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                count += 1
+                if count > MAX_LINK_ENTRIES:
+                    raise ToolError(
+                        "a protected or secret file has further names (hard links), and the "
+                        "working directory is too large to look for them: remove the links"
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    yield entry

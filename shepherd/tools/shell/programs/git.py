@@ -5,9 +5,11 @@ file or change settings) has to be named by a rule; no wildcard stands for it.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.programs.git_options import subcommand
 
 _FLAGS = """
@@ -41,6 +43,14 @@ _REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
 _URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
 _ELSEWHERE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
 """Paths outside of the repository, which `git diff` compares as plain files."""
+
+_BESIDE = frozenset({"cd", "pwd", "true", "echo"})
+_READING = frozenset(
+    {"status", "log", "diff", "show", "blame", "grep", "describe", "shortlog", "ls-files"}
+    | {"ls-tree", "rev-parse", "rev-list", "cat-file", "merge-base", "name-rev", "for-each-ref"}
+    | {"check-ignore", "count-objects", "version", "help"}
+)
+_READING_LINES = frozenset({"branch", "branch -a", "branch -v", "branch -vv", "tag", "remote -v"})
 
 
 def git_words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
@@ -120,3 +130,34 @@ def _are_operands(
     remotes = [operand for operand in operands if not operand.isdigit()][:1]
     numbers = any(operand.isdigit() and exists(operand) for operand in operands)
     return not numbers and all(_REMOTE.fullmatch(name) and not exists(name) for name in remotes)
+
+
+def is_git_line(accesses: Sequence[Access]) -> bool:
+    """Whether the call is read in full and runs git alone, beside harmless words of the shell."""
+    programs = [_words(access)[:1] for access in accesses if access.kind is AccessKind.SHELL]
+    is_plain = all(
+        access.claim is Claim.EXACT or access.kind is AccessKind.READ for access in accesses
+    )
+    writes = any(access.kind is AccessKind.WRITE for access in accesses)
+    alone = all(program and program[0] in {"git", *_BESIDE} for program in programs)
+    return is_plain and not writes and alone and ["git"] in programs
+
+
+def changes_repository(accesses: Sequence[Access]) -> bool:
+    """Whether the call is such a line and may change the repository."""
+    return is_git_line(accesses) and not all(
+        _only_reads(_words(access)) for access in accesses if access.kind is AccessKind.SHELL
+    )
+
+
+def _only_reads(words: Sequence[str]) -> bool:
+    if words[0] != "git":
+        return True
+    return (len(words) > 1 and words[1] in _READING) or " ".join(words[1:]) in _READING_LINES
+
+
+def _words(access: Access) -> list[str]:
+    try:
+        return shlex.split(access.target)
+    except ValueError:
+        return []

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shepherd.tools.base import Claim
-from shepherd.tools.shell.programs.awk import awk_words_to_name
 from shepherd.tools.shell.programs.git import git_words_to_name
 from shepherd.tools.shell.programs.launchers import launched
 from shepherd.tools.shell.programs.options import risky_words
-from shepherd.tools.shell.programs.sed import sed_words_to_name
+from shepherd.tools.shell.programs.scripts import awk_words_to_name, sed_words_to_name
 
 _MOUNTS = "-v --volume --mount --privileged --pid --device -H --host --config"
 _RUNS_BY_OPTION = {
