@@ -37,13 +37,20 @@ def anchors(page: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in plain}
 
 
+def is_kept(path: Path) -> bool:
+    """Whether there is such a file, or a folder with more than caches."""
+    if not path.is_dir():
+        return path.exists()
+    return any(entry.name != "__pycache__" for entry in path.iterdir())
+
+
 def broken_links(page: Path) -> Iterator[str]:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text("utf-8"))):
         path, _, anchor = target.partition("#")
         if re.match(r"[a-z]+:", target):
             continue
         linked = (page.parent / path).resolve() if path else page
-        if not linked.exists() or (anchor and anchor not in anchors(linked)):
+        if not is_kept(linked) or (anchor and anchor not in anchors(linked)):
             yield target
 
 
@@ -65,6 +72,15 @@ def test_files_that_are_named_exist(page: Path) -> None:
     known = [path.relative_to(ROOT).as_posix() for path in files()]
     named = set(re.findall(r"`((?:[\w.-]+/)*[\w-]+\.py)`", page.read_text("utf-8"))) - EXAMPLES
     assert [n for n in sorted(named) if not any(f"/{k}".endswith(f"/{n}") for k in known)] == []
+
+
+@page_by_page
+def test_classes_that_are_named_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return
+    named = set(re.findall(r"`(?:\w+\.)*([A-Z][a-z]+[A-Z]\w+)[.(\w)]*`", page.read_text("utf-8")))
+    code = "".join(path.read_text("utf-8") for path in files())
+    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()
 
 
 def files() -> Iterator[Path]:
