@@ -36,8 +36,10 @@ class Sentence:
 
 def written_pages() -> list[Path]:
     """The pages that are not generated."""
-    root = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
-    return [*root, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "config").glob("*.md"))]
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+    folders = ("docs", "config", "training", "shepherd/models")
+    pages = (page for folder in folders for page in sorted((ROOT / folder).glob("*.md")))
+    return [*(ROOT / name for name in names), *pages]
 
 
 def sentences(text: str) -> Iterator[Sentence]:
