@@ -7,8 +7,8 @@ from scripts import (
     generate_commands,
     generate_endpoints,
     generate_events,
+    generate_packages,
     generate_python,
-    generate_rooms,
     generate_settings,
 )
 
@@ -18,7 +18,7 @@ PAGES = (
     generate_endpoints,
     generate_events,
     generate_python,
-    generate_rooms,
+    generate_packages,
     generate_settings,
 )
 

@@ -1,11 +1,11 @@
-"""Writes docs/reference/rooms.md from the layers of pyproject.toml and the packages' docstrings."""
+"""Writes docs/reference/packages.md from the layers of pyproject.toml and the packages' docstrings."""
 
 import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-PAGE = "rooms.md"
+PAGE = "packages.md"
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGE = _ROOT / "shepherd"
@@ -14,10 +14,10 @@ _HEAD = """# Rooms
 Generated from `pyproject.toml` and the docstrings of the packages; do not edit. How a message
 travels through them: [message.md](../message.md).
 
-The first column follows the layers. A room imports only rooms that stand below it; `make imports`
+The first column follows the layers. A package imports only packages that stand below it; `make imports`
 checks that.
 
-| room | what it holds |
+| package | what it holds |
 |---|---|
 """
 
@@ -38,7 +38,7 @@ def _rows() -> Iterator[str]:
 
 
 def _layers() -> Iterator[str]:
-    """The names of the top-level rooms, the highest layer first."""
+    """The names of the top-level packages, the highest layer first."""
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for layer in settings["tool"]["importlinter"]["contracts"][0]["layers"]:
         yield from str(layer).split(" | ")
