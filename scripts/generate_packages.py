@@ -1,4 +1,4 @@
-"""Writes docs/reference/packages.md from the layers of pyproject.toml and the packages' docstrings."""
+"""Writes docs/reference/packages.md from pyproject.toml and the packages' docstrings."""
 
 import ast
 import tomllib
@@ -9,13 +9,13 @@ PAGE = "packages.md"
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGE = _ROOT / "shepherd"
-_HEAD = """# Rooms
+_HEAD = """# Packages
 
 Generated from `pyproject.toml` and the docstrings of the packages; do not edit. How a message
 travels through them: [message.md](../message.md).
 
-The first column follows the layers. A package imports only packages that stand below it; `make imports`
-checks that.
+The first column follows the layers. A package imports only packages that stand below it;
+`make imports` checks that.
 
 | package | what it holds |
 |---|---|
