@@ -30,7 +30,7 @@ class Role(StrEnum):
 class ToolCall:
     """A call that a model made; `arguments` is the parsed object, never its text.
 
-    `extra` is what an API wants back with the call, under its wire's name.
+    `extra` is what an API wants back with the call, under the API's name.
     """
 
     id: str
@@ -59,7 +59,7 @@ class Message:
 
     `tool_call_id` and `name` (the tool's) belong to messages of role TOOL. A hint is a user message
     that Shepherd wrote in the user's place, within a turn. `extra` is what an API wants back
-    unchanged with the message (signatures), under its wire's name; others ignore it. Images stand
+    unchanged with the message (signatures), under the API's name; others ignore it. Images stand
     before the text; they go with messages of the user and with results.
     """
 

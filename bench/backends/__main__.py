@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.backends.measure import QUICK, Rounds, Sizes, measure
-from bench.backends.recordings import WIRES
+from bench.backends.recordings import ADAPTERS
 from bench.backends.report import latency_table, processor_table
 from bench.table import machine
 
@@ -21,18 +21,18 @@ def main(arguments: Sequence[str]) -> int:
     packages = ("httpx", "openai", "anthropic", "google-genai", "ollama")
     print(f"{machine()}; {', '.join(f'{name} {version(name)}' for name in packages)}\n")
     found: dict[str, Rounds] = {}
-    for wire in options.wires:
-        print(f"measuring {wire}", file=sys.stderr, flush=True)
-        found[wire] = measure(wire, sizes)
+    for adapter in options.adapters:
+        print(f"measuring {adapter}", file=sys.stderr, flush=True)
+        found[adapter] = measure(adapter, sizes)
     print(f"Processor time per 1,000 chunks:\n\n{processor_table(found, sizes)}\n")
     print(f"Time added:\n\n{latency_table(found)}")
     if options.json:
         saved = {
-            wire: {
+            adapter: {
                 name: {side: [asdict(r) for r in results] for side, results in sides.items()}
                 for name, sides in rounds.items()
             }
-            for wire, rounds in found.items()
+            for adapter, rounds in found.items()
         }
         options.json.write_text(json.dumps(saved))
     return 0
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench.backends")
     parser.add_argument("--rounds", type=int, default=Sizes().rounds)
-    parser.add_argument("--wires", nargs="+", choices=WIRES, default=list(WIRES))
+    parser.add_argument("--adapters", nargs="+", choices=ADAPTERS, default=list(ADAPTERS))
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     parser.add_argument("--json", type=Path, help="also write every round's numbers there")
     return parser.parse_args(arguments)

@@ -32,9 +32,9 @@ class Client(ABC):
 class Ours(Client):
     """ApiBackend, with a callback that only notes the time."""
 
-    def __init__(self, wire: str, url: str) -> None:
+    def __init__(self, adapter: str, url: str) -> None:
         from shepherd.backends.api.adapter import ModelTraits
-        from shepherd.backends.api.adapters import base_url_for, wire_for
+        from shepherd.backends.api.adapters import adapter_for, base_url_for
         from shepherd.backends.api.backend import ApiBackend
         from shepherd.backends.api.http.endpoint import Endpoint
         from shepherd.events import TEXT_EVENTS
@@ -42,9 +42,9 @@ class Ours(Client):
         from shepherd.session import Session
 
         self._kinds = TEXT_EVENTS
-        kind = "openai" if wire == "openai-chat" else wire
-        address = f"{url}/v1" if wire.startswith("openai") else url
-        spoken = wire_for(kind, address)
+        kind = "openai" if adapter == "openai-chat" else adapter
+        address = f"{url}/v1" if adapter.startswith("openai") else url
+        spoken = adapter_for(kind, address)
         endpoint = Endpoint(base_url_for(kind, address, spoken), KEY)
         self._backend = ApiBackend(endpoint, spoken, ModelTraits(MODEL, context_size=32768))
         question, answer, further = SAID

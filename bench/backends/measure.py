@@ -34,9 +34,9 @@ class Sizes:
     firsts: int = 25
     fresh: int = 5
 
-    def tasks(self, wire: str) -> dict[str, Task]:
+    def tasks(self, adapter: str) -> dict[str, Task]:
         """What each side does in a round."""
-        calls = self.chunks // 10 if wire in WHOLE_CALLS else self.calls
+        calls = self.chunks // 10 if adapter in WHOLE_CALLS else self.calls
         return {
             TEXT: Task(BURST, self.chunks, times=3),
             TOOLS: Task(CALLS, calls, times=3),
@@ -49,27 +49,27 @@ class Sizes:
 QUICK = Sizes(rounds=1, chunks=20, paced=5, calls=1, firsts=2, fresh=1)
 
 
-def chunks_of(wire: str, task: Task) -> int:
+def chunks_of(adapter: str, task: Task) -> int:
     """The chunks that come in a task."""
     if task.mode == CALLS:
-        return task.times * len(recording(wire, task.count, CALL_WORDS).calls)
+        return task.times * len(recording(adapter, task.count, CALL_WORDS).calls)
     return task.times * task.count
 
 
-def measure(wire: str, sizes: Sizes) -> Rounds:
-    """The rounds on one wire; every other one begins with the other side.
+def measure(adapter: str, sizes: Sizes) -> Rounds:
+    """The rounds on one adapter; every other one begins with the other side.
 
     Raises RuntimeError if the two sides did not see the same answer.
     """
     rounds: Rounds = {}
-    tasks = sizes.tasks(wire)
+    tasks = sizes.tasks(adapter)
     upstream = [sys.executable, "-m", "bench.backends.upstream"]
     with served(upstream, dict(os.environ)) as url, ExitStack() as stack:
-        workers = {side: stack.enter_context(_worker(side, wire, url)) for side in (OURS, SDK)}
+        workers = {side: stack.enter_context(_worker(side, adapter, url)) for side in (OURS, SDK)}
         for name, task in tasks.items():
             warm = {worker.do(task).characters for worker in workers.values()}
             if len(warm) > 1:
-                raise RuntimeError(f"{wire}, {name}: the sides saw different answers: {warm}")
+                raise RuntimeError(f"{adapter}, {name}: the sides saw different answers: {warm}")
         for number in range(sizes.rounds):
             for name, task in tasks.items():
                 for side in (OURS, SDK) if number % 2 == 0 else (SDK, OURS):
@@ -96,8 +96,8 @@ class _Worker:
 
 
 @contextmanager
-def _worker(side: str, wire: str, url: str) -> Generator[_Worker]:
-    command = [sys.executable, "-m", "bench.backends.worker", side, wire, url]
+def _worker(side: str, adapter: str, url: str) -> Generator[_Worker]:
+    command = [sys.executable, "-m", "bench.backends.worker", side, adapter, url]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         try:

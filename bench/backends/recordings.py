@@ -32,9 +32,9 @@ class Recording:
         return self.template.replace(PLACE, json.dumps(text, ensure_ascii=False)[1:-1].encode())
 
 
-def recording(wire: str, calls: int, size: int) -> Recording:
-    """The answer on a wire, with calls whose arguments are of `size` words each."""
-    return RECORDINGS[wire](calls, size)
+def recording(adapter: str, calls: int, size: int) -> Recording:
+    """The answer on one API, with calls whose arguments are of `size` words each."""
+    return RECORDINGS[adapter](calls, size)
 
 
 def openai_chat(calls: int, size: int) -> Recording:
@@ -189,7 +189,7 @@ RECORDINGS: dict[str, Callable[[int, int], Recording]] = {
     "gemini": gemini,
     "ollama": ollama,
 }
-WIRES = tuple(RECORDINGS)
+ADAPTERS = tuple(RECORDINGS)
 
 _CHAT: Json = {
     "id": "chatcmpl-BQ1f6zXW2mPVtqDn3yqkKp8TzKYAe",

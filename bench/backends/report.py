@@ -13,15 +13,15 @@ SIDES = (OURS, SDK)
 def processor_table(found: dict[str, Rounds], sizes: Sizes) -> str:
     """Processor time for 1,000 chunks."""
     rows: list[tuple[str, ...]] = []
-    for wire, rounds in found.items():
+    for adapter, rounds in found.items():
         for name in (TEXT, EACH, TOOLS):
-            thousands = chunks_of(wire, sizes.tasks(wire)[name]) / 1000
+            thousands = chunks_of(adapter, sizes.tasks(adapter)[name]) / 1000
             ours, theirs = (
                 statistics.median(result.cpu / thousands for result in rounds[name][side])
                 for side in SIDES
             )
             told = (f"{ours * 1000:.1f} ms", f"{theirs * 1000:.1f} ms", ratio(ours, theirs))
-            rows.append((wire, name, *told))
+            rows.append((adapter, name, *told))
     header = ("API", "answer", "Shepherd", "SDK", "ratio")
     return markdown(header, rows)
 
@@ -29,14 +29,14 @@ def processor_table(found: dict[str, Rounds], sizes: Sizes) -> str:
 def latency_table(found: dict[str, Rounds]) -> str:
     """Time added to the first token and to each chunk, medians of the rounds."""
     rows: list[tuple[str, ...]] = []
-    for wire, rounds in found.items():
+    for adapter, rounds in found.items():
         for what, name, values in (
             ("first token", FIRST, _first),
             ("first token of a new client", FRESH, _first),
             ("each further chunk", EACH, _chunks),
         ):
             cells = (_cells(rounds[name], values, share) for share in (50, 95))
-            rows.append((wire, what, *(cell for group in cells for cell in group)))
+            rows.append((adapter, what, *(cell for group in cells for cell in group)))
     header = ("API", "added to", "Shepherd", "SDK", "ratio", "Shepherd, p95", "SDK, p95", "ratio")
     return markdown(header, rows)
 

@@ -1,6 +1,6 @@
 """An upstream in a process of its own: `python -m bench.backends.upstream`.
 
-A path begins with the wire, the mode and the number of chunks: `/anthropic/paced/200/v1/messages`.
+A path begins with API, mode and number of chunks: `/anthropic/paced/200/v1/messages`.
 """
 
 import asyncio
@@ -55,11 +55,11 @@ async def serving() -> AsyncGenerator[str]:
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while True:
-            wire, mode, count = await _request(reader)
+            adapter, mode, count = await _request(reader)
             if mode == PACED:
-                await _paced(writer, recording(wire, 0, 0), count)
+                await _paced(writer, recording(adapter, 0, 0), count)
             else:
-                writer.write(_burst(wire, mode, count))
+                writer.write(_burst(adapter, mode, count))
                 await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         return
@@ -73,13 +73,13 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str, int]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     length = head.partition("content-length:")[2].partition("\r\n")[0]
     await reader.readexactly(int(length or 0))
-    _, wire, mode, count, *_ = head.split(" ", 2)[1].split("/")
-    return wire, mode, int(count)
+    _, adapter, mode, count, *_ = head.split(" ", 2)[1].split("/")
+    return adapter, mode, int(count)
 
 
 @cache
-def _burst(wire: str, mode: str, count: int) -> bytes:
-    answer = recording(wire, count if mode == CALLS else 0, CALL_WORDS)
+def _burst(adapter: str, mode: str, count: int) -> bytes:
+    answer = recording(adapter, count if mode == CALLS else 0, CALL_WORDS)
     chunks = answer.calls if mode == CALLS else map(answer.chunk, words(count))
     return _head(answer) + _body([*answer.before, *chunks, *answer.after]) + _END
 

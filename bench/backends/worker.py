@@ -1,4 +1,4 @@
-"""A client in a process of its own: `python -m bench.backends.worker SIDE WIRE URL`.
+"""A client in a process of its own: `python -m bench.backends.worker SIDE ADAPTER URL`.
 
 Reads a `Task` as JSON per line, and writes a `Result` for each.
 """
@@ -44,15 +44,15 @@ class Result:
 class Worker:
     """Holds one client per address, so that connections are kept alive as in a program."""
 
-    def __init__(self, side: str, wire: str, url: str) -> None:
+    def __init__(self, side: str, adapter: str, url: str) -> None:
         self._side = side
-        self._wire = wire
+        self._adapter = adapter
         self._url = url
         self._clients: dict[str, Client] = {}
 
     async def run(self, task: Task) -> Result:
         """Do the task; the garbage of earlier ones is gone before."""
-        url = f"{self._url}/{self._wire}/{task.mode}/{task.count}"
+        url = f"{self._url}/{self._adapter}/{task.mode}/{task.count}"
         result, cpu, characters = Result(), 0.0, 0
         gc.collect()
         for _ in range(task.times):
@@ -75,7 +75,7 @@ class Worker:
         return self._clients[url]
 
     def _new(self, url: str) -> Client:
-        return Ours(self._wire, url) if self._side == OURS else SDKS[self._wire](url)
+        return Ours(self._adapter, url) if self._side == OURS else SDKS[self._adapter](url)
 
     async def aclose(self) -> None:
         """Close all clients."""
@@ -91,9 +91,9 @@ def _measure(asked: int, seen: Seen, result: Result) -> None:
     result.chunks.extend(at - sent for at, sent in rest)
 
 
-async def main(side: str, wire: str, url: str) -> None:
+async def main(side: str, adapter: str, url: str) -> None:
     """Work until there are no more tasks."""
-    worker = Worker(side, wire, url)
+    worker = Worker(side, adapter, url)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         result = await worker.run(Task(**json.loads(line)))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.api.adapter import ModelTraits, Wire
-from shepherd.backends.api.adapters import base_url_for, wire_for
+from shepherd.backends.api.adapter import Adapter, ModelTraits
+from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import ApiClient, ClientOptions
 from shepherd.backends.api.http.endpoint import Endpoint
@@ -75,10 +75,10 @@ async def _models(
     provider: Provider, book: ProviderBook, options: ClientOptions
 ) -> Sequence[str] | None:
     """The models that the provider lists; None where it has no list for us."""
-    wire = _wire(provider)
-    client = ApiClient(endpoint_of(provider, book), wire, options)
+    adapter = _adapter(provider)
+    client = ApiClient(endpoint_of(provider, book), adapter, options)
     try:
-        return sorted(entry.id for entry in await list_models(client, wire))
+        return sorted(entry.id for entry in await list_models(client, adapter))
     except (InvalidRequestError, AccessError) as error:
         if not lacks_list(error):
             raise
@@ -91,7 +91,7 @@ async def _connect(provider: Provider, book: ProviderBook, options: ClientOption
     facts = book.facts(provider)
     return await ApiBackend.connect(
         endpoint_of(provider, book),
-        _wire(provider),
+        _adapter(provider),
         replace(_traits(facts), effort=provider.effort, output_setting=provider.output_limit),
         context_size=provider.context_size,
         traits_source=facts.context_source,
@@ -120,11 +120,11 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
 
 def address_of(provider: Provider) -> str:
     """The provider's base URL, the type's own if it has none; raises ConfigError."""
-    return base_url_for(provider.type, provider.base_url, _wire(provider))
+    return base_url_for(provider.type, provider.base_url, _adapter(provider))
 
 
-def _wire(provider: Provider) -> Wire:
-    return wire_for(provider.type, provider.base_url, provider.dialect, provider.model)
+def _adapter(provider: Provider) -> Adapter:
+    return adapter_for(provider.type, provider.base_url, provider.dialect, provider.model)
 
 
 def _traits(facts: ModelFacts) -> ModelTraits:

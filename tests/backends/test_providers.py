@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.api.adapters import base_url_for, wire_for
+from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.http.failures import Asked, refused, unreachable
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.connect import endpoint_of, examine
@@ -283,13 +283,13 @@ async def test_without_another_the_first_ones_trouble_is_told() -> None:
 
 
 @pytest.mark.parametrize("type", [t for t in PROVIDER_TYPES if t != "llamacpp"])
-def test_every_type_has_a_wire_and_an_address(type: str) -> None:
-    wire = wire_for(type)
+def test_every_type_has_a_adapter_and_an_address(type: str) -> None:
+    adapter = adapter_for(type)
     if type in ("shepherd", "tensorrt"):
         with pytest.raises(ConfigError, match="--base-url"):
-            base_url_for(type, "", wire)
+            base_url_for(type, "", adapter)
     else:
-        assert base_url_for(type, "", wire).startswith("http")
+        assert base_url_for(type, "", adapter).startswith("http")
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_every_type_has_a_wire_and_an_address(type: str) -> None:
     ],
 )  # fmt: skip
 def test_addresses_as_users_write_them(type: str, given: str, used: str) -> None:
-    assert base_url_for(type, given, wire_for(type, given)) == used
+    assert base_url_for(type, given, adapter_for(type, given)) == used
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_addresses_as_users_write_them(type: str, given: str, used: str) -> None
 )
 def test_an_endpoint_of_another_api_is_said_to_be_one(type: str, given: str, owner: str) -> None:
     with pytest.raises(ConfigError, match=f"an endpoint of type {owner}.* of type {type}"):
-        base_url_for(type, given, wire_for(type, given))
+        base_url_for(type, given, adapter_for(type, given))
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])

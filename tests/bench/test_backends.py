@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench.backends.measure import QUICK, Rounds, Sizes, measure
-from bench.backends.recordings import WIRES
+from bench.backends.recordings import ADAPTERS
 from bench.backends.report import latency_table, processor_table
 from bench.backends.text import TOOL, arguments, words
 from bench.backends.upstream import BURST, CALL_WORDS, CALLS, PACED, serving
@@ -14,10 +14,10 @@ from bench.backends.worker import OURS, SDK, Result, Task, Worker
 CHUNKS = 40
 
 
-async def results(side: str, wire: str, *tasks: Task) -> list[Result]:
+async def results(side: str, adapter: str, *tasks: Task) -> list[Result]:
     """What one client gets for each task."""
     async with serving() as url:
-        worker = Worker(side, wire, url)
+        worker = Worker(side, adapter, url)
         try:
             return [await worker.run(task) for task in tasks]
         finally:
@@ -25,10 +25,10 @@ async def results(side: str, wire: str, *tasks: Task) -> list[Result]:
 
 
 @pytest.mark.parametrize("side", [OURS, SDK])
-@pytest.mark.parametrize("wire", WIRES)
-async def test_each_client_takes_in_the_whole_answer(side: str, wire: str) -> None:
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_each_client_takes_in_the_whole_answer(side: str, adapter: str) -> None:
     text, calls, paced = await results(
-        side, wire, Task(BURST, CHUNKS), Task(CALLS, 2), Task(PACED, 4, times=2)
+        side, adapter, Task(BURST, CHUNKS), Task(CALLS, 2), Task(PACED, 4, times=2)
     )
     assert text.characters == sum(map(len, words(CHUNKS)))
     assert calls.characters == 2 * len(TOOL + json.dumps(arguments(CALL_WORDS)))

@@ -22,7 +22,7 @@ async def test_a_server_that_can_not_see_says_so(kind: str, llama: LlamaServers)
     told = await provider(kind, llama.keyed, KEY)
     await told.aclose()
     assert told.info.vision is False
-    unaware = ApiBackend(told.endpoint, told.wire, replace(told.traits, vision=None))
+    unaware = ApiBackend(told.endpoint, told.adapter, replace(told.traits, vision=None))
     try:
         with pytest.raises(ImageError, match="can't see images"):
             await unaware.generate_from_session(Session(messages=[SHOWN]), Events(), 16)

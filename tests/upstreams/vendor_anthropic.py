@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import WireRequest
+from shepherd.backends.api.adapter import ApiRequest
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_request
 from tests.backends.api.anthropic.streams import call, ended, started, text, thought
@@ -67,7 +67,7 @@ class AnthropicVendor(Vendor):
     def official(self, request: Received) -> None:
         names = ("anthropic-version", "anthropic-beta")
         headers = {name: request.headers[name] for name in names if name in request.headers}
-        check_request(WireRequest(request.path, request.json, headers=headers))
+        check_request(ApiRequest(request.path, request.json, headers=headers))
 
     def overflow(self, body: JsonObject, prompt: int) -> Reply | None:
         most = body["max_tokens"]

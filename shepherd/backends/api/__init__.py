@@ -1,1 +1,1 @@
-"""Models behind an HTTP API: one backend for all of them, one small adapter per wire."""
+"""Models behind an HTTP API: one backend for all of them, one small adapter per API."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from shepherd.backends.api.adapter import ModelTraits, Wire
+from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.history.prompted_tools import (
     REFUSING,
@@ -26,7 +26,7 @@ from shepherd.errors import InvalidRequestError
 class Known(NamedTuple):
     """How a backend asks: in which language, and what it knows of the model."""
 
-    wire: Wire
+    adapter: Adapter
     traits: ModelTraits
 
 
@@ -36,15 +36,15 @@ def learned(error: InvalidRequestError, refused: Prompt, known: Known) -> Known 
     refusal = failure.refusal if isinstance(failure, Failure) else None
     if refusal is None:
         return None
-    wire, traits = known
+    adapter, traits = known
     if says_blind(str(error)) and any(message.images for message in refused.session.messages):
-        return Known(wire, replace(traits, vision=False))
+        return Known(adapter, replace(traits, vision=False))
     if refused.sent.tools and says_toolless(refusal.said):
-        return Known(wire, replace(traits, tools=False))
+        return Known(adapter, replace(traits, tools=False))
     if _is_strict(refusal, refused):
-        return Known(refused.wire.plain() if wire is refused.wire else wire, traits)
+        return Known(refused.adapter.plain() if adapter is refused.adapter else adapter, traits)
     fields = _refused_parameters(refusal, refused, traits)
-    return Known(wire, replace(traits, refused=traits.refused | fields)) if fields else None
+    return Known(adapter, replace(traits, refused=traits.refused | fields)) if fields else None
 
 
 _ONLY_DEFAULT = re.compile(
@@ -80,5 +80,5 @@ def _mentions(said: str, name: str) -> bool:
 
 def _is_strict(refusal: Refusal, refused: Prompt) -> bool:
     """Whether a field was refused that was sent to the server in the hope that it knows it."""
-    sent = fields_of(refused.request.body or {}) & set(refused.wire.extras)
+    sent = fields_of(refused.request.body or {}) & set(refused.adapter.extras)
     return refusal.status in REFUSING and refuses_field(refusal.said, sent)

@@ -1,7 +1,7 @@
-"""What an adapter for one API says and understands; no I/O.
+"""The interface of an API's adapter; no I/O.
 
-A wire turns a session into a request, and what comes back into deltas. Everything else (connecting,
-retrying, assembling the message, counting tokens) is the same for all and stands in the modules
+An adapter turns a session into a request, and the answer into deltas. Everything else (connecting,
+retrying, building the message, counting tokens) is the same for all APIs, and is in the modules
 beside this one.
 """
 
@@ -26,10 +26,10 @@ class Framing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WireRequest:
-    """An HTTP request; `path` is relative to the provider's base URL. No key: `Wire.auth` has it.
+class ApiRequest:
+    """An HTTP request without the key, which is in `Adapter.auth`.
 
-    `stream` says whether the answer comes as events.
+    `path` is relative to the provider's base URL. `stream`: the answer comes as events.
     """
 
     path: str
@@ -108,7 +108,7 @@ Delta: TypeAlias = (
 )
 
 
-class WireDecoder(ABC):
+class AnswerDecoder(ABC):
     """Understands one streamed answer; a new one per request."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class ModelTraits:
 
     `vision` says whether it sees images, `tools` whether its server gives it any (else they are
     told in words), None if nobody knows. `limit_parameter` is the name of the output limit in the
-    request ("" = the wire's own choice).
+    request ("" = the adapter's own choice).
     """
 
     id: str
@@ -166,8 +166,8 @@ class ModelTraits:
     """Fields of requests that the provider has refused for this model."""
 
 
-class Wire(ABC):
-    """One API's language."""
+class Adapter(ABC):
+    """The requests and answers of one API."""
 
     name: ClassVar[str]
     framing: ClassVar[Framing] = Framing.SSE
@@ -184,13 +184,13 @@ class Wire(ABC):
         """The headers that let us in; {} for an empty key."""
 
     @abstractmethod
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         """The request for an answer; `max_tokens` 0 = the API's or the model's most.
 
-        The conversation is normalised so that the API takes it whatever happened before:
-        alternation, orphan calls and results, empty contents, messages of other wires. Images are
-        only those that the model sees: `sight.visible` has made text of the others.
-        Raises InvalidRequestError for a parameter that the API has not.
+        The conversation is normalised so that the API accepts it whatever happened before:
+        alternation, orphan calls and results, empty contents, messages of other APIs. It holds only
+        images that the model can see: `vision.visible` has replaced the others by text.
+        Raises InvalidRequestError for a parameter that the API does not have.
         """
 
     @property
@@ -198,8 +198,8 @@ class Wire(ABC):
         """The fields of its requests that are not the API's own: a strict server refuses them."""
         return ()
 
-    def plain(self) -> "Wire":
-        """The wire for a server that has refused one of `extras`."""
+    def plain(self) -> "Adapter":
+        """The adapter for a server that has refused one of `extras`."""
         return self
 
     def usual_limit(self, model: ModelTraits) -> int:
@@ -208,23 +208,23 @@ class Wire(ABC):
         return 0
 
     @abstractmethod
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         """Understands the answer to one `chat` request."""
 
     @abstractmethod
-    def models(self) -> WireRequest:
+    def models(self) -> ApiRequest:
         """The request for the list of models."""
 
     @abstractmethod
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         """The models in the answer to `models`, with what it tells about them."""
 
-    def probes(self, model: str) -> list[WireRequest]:
+    def probes(self, model: str) -> list[ApiRequest]:
         """Further requests that may tell the context size, the most reliable one first."""
         del model
         return []
 
-    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         """What the answer to a probe tells about the model, None if nothing."""
         del request, body, model
         return None

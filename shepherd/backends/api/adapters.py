@@ -1,18 +1,18 @@
-"""Which wire speaks to a provider; each is loaded when it is chosen."""
+"""The adapter of each type of provider; it is loaded when it is chosen."""
 
 import re
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapter import Adapter
 from shepherd.errors import ConfigError
 
 _OPENAI_TYPES = ("openai", "openai-responses", "shepherd", "tensorrt")
 _VERSIONS = {"anthropic": ("/v1",), "gemini": ("/v1beta", "/v1"), "ollama": ("/v1", "/api")}
-"""What users write behind the address although the wire's own paths begin with it."""
+"""What users add to the address, although the adapter's own paths begin with it."""
 
 
-def wire_for(type: str, base_url: str = "", dialect: str = "", model: str = "") -> Wire:
-    """The wire of a provider's type.
+def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "") -> Adapter:
+    """The adapter of a provider's type.
 
     `dialect`, `strict` or `extended`, goes before what is known of the server at `base_url`.
     OpenAI's own models that need the responses API (see `needs_responses`) get it by themselves.
@@ -23,18 +23,18 @@ def wire_for(type: str, base_url: str = "", dialect: str = "", model: str = "") 
     if type == "anthropic":
         return _anthropic(base_url, model)
     if type == "gemini":
-        from shepherd.backends.api.gemini.adapter import GeminiWire
+        from shepherd.backends.api.gemini.adapter import GeminiAdapter
 
-        return GeminiWire()
+        return GeminiAdapter()
     if type == "ollama":
-        from shepherd.backends.api.ollama.adapter import OllamaWire
+        from shepherd.backends.api.ollama.adapter import OllamaAdapter
 
-        return OllamaWire()
+        return OllamaAdapter()
     raise ConfigError(f"Providers of type {type} have no API.")
 
 
-def base_url_for(type: str, given: str, wire: Wire) -> str:
-    """The address to which the wire's paths belong, from what the user gave ("" = the usual one).
+def base_url_for(type: str, given: str, adapter: Adapter) -> str:
+    """The base URL of the adapter's paths, from the user's address ("" = the usual one).
 
     `/v1` is added or taken away as the type needs it; a query, which is Azure's, is dropped, and so
     is the path of one of the type's own endpoints. Raises ConfigError for an endpoint of another
@@ -45,7 +45,7 @@ def base_url_for(type: str, given: str, wire: Wire) -> str:
             f"Providers of type {type} need the address of their server: --base-url "
             + ("http://HOST:8000/v1" if type == "shepherd" else _TENSORRT)
         )
-    parts = urlsplit(given or wire.default_base_url)
+    parts = urlsplit(given or adapter.default_base_url)
     path = _without_endpoint(type, parts.path.rstrip("/"), given)
     if type in _OPENAI_TYPES:
         path = path or "/v1"
@@ -85,17 +85,17 @@ def _without_endpoint(type: str, path: str, url: str) -> str:
 _TENSORRT = "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`)"
 
 
-def _anthropic(base_url: str, model: str) -> Wire:
-    from shepherd.backends.api.anthropic.adapter import AnthropicWire, OtherAnthropicWire
+def _anthropic(base_url: str, model: str) -> Adapter:
+    from shepherd.backends.api.anthropic.adapter import AnthropicAdapter, OtherAnthropicAdapter
 
     host = urlsplit(base_url).hostname or "api.anthropic.com"
     is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
-    return AnthropicWire() if is_claude else OtherAnthropicWire()
+    return AnthropicAdapter() if is_claude else OtherAnthropicAdapter()
 
 
-def _openai(type: str, base_url: str, dialect: str, model: str) -> Wire:
+def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     from shepherd.backends.api.openai import dialects
-    from shepherd.backends.api.openai.chat_adapter import chat_wire
+    from shepherd.backends.api.openai.chat_adapter import chat_adapter
     from shepherd.backends.api.openai.models import needs_responses
 
     named = {
@@ -109,10 +109,10 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Wire:
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
     if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
         from shepherd.backends.api.openai.responses_adapter import (
-            OpenAIResponsesWire,
-            OtherResponsesWire,
+            OpenAIResponsesAdapter,
+            OtherResponsesAdapter,
         )
 
-        kind = OpenAIResponsesWire if chosen.official else OtherResponsesWire
+        kind = OpenAIResponsesAdapter if chosen.official else OtherResponsesAdapter
         return kind(chosen, version)
-    return chat_wire(chosen, version)
+    return chat_adapter(chosen, version)

@@ -7,7 +7,7 @@ from typing import Self
 import httpx
 
 from shepherd.backends.api.adaptation import Known, learned
-from shepherd.backends.api.adapter import ModelTraits, Wire, WireRequest
+from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
 from shepherd.backends.api.history.prompted_tools import (
     NOTICE,
@@ -52,7 +52,7 @@ class ApiBackend(Backend):
     def __init__(
         self,
         endpoint: Endpoint,
-        wire: Wire,
+        adapter: Adapter,
         traits: ModelTraits,
         *,
         client: httpx.AsyncClient | None = None,
@@ -61,12 +61,12 @@ class ApiBackend(Backend):
     ) -> None:
         """`client` is shared and stays open; `window_source` says who told the context size."""
         self.endpoint = endpoint
-        self.wire = wire
-        self.client = ApiClient(endpoint, wire, options, http=client)
+        self.adapter = adapter
+        self.client = ApiClient(endpoint, adapter, options, http=client)
         self.estimator = TokenEstimator(prior_for(traits.id))
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
-        self._contact = Contact(self.client, wire)
+        self._contact = Contact(self.client, adapter)
         self._told_of_tools = False
         self._closed = False
 
@@ -74,7 +74,7 @@ class ApiBackend(Backend):
     async def connect(
         cls,
         endpoint: Endpoint,
-        wire: Wire,
+        adapter: Adapter,
         traits: ModelTraits,
         *,
         context_size: int = 0,
@@ -88,10 +88,10 @@ class ApiBackend(Backend):
         taken. Raises AccessError, UnreachableError, and InvalidRequestError where the model must be
         chosen.
         """
-        backend = cls(endpoint, wire, traits, options=options)
+        backend = cls(endpoint, adapter, traits, options=options)
         try:
             asked, window = await ask_window(
-                backend.client, wire, traits, context_size, traits_source
+                backend.client, adapter, traits, context_size, traits_source
             )
         except BaseException:
             await backend.aclose()
@@ -104,7 +104,9 @@ class ApiBackend(Backend):
     @property
     def info(self) -> ModelInfo:
         traits, size = self._traits, self.window.size
-        return ModelInfo(traits.id, self.wire.name, size, self.endpoint.label, vision=traits.vision)
+        return ModelInfo(
+            traits.id, self.adapter.name, size, self.endpoint.label, vision=traits.vision
+        )
 
     @property
     def traits(self) -> ModelTraits:
@@ -144,10 +146,10 @@ class ApiBackend(Backend):
             try:
                 return await self._answer(prefilled, gate, max_tokens)
             except InvalidRequestError as error:
-                known = learned(error, prefilled.prompt, Known(self.wire, self._traits))
+                known = learned(error, prefilled.prompt, Known(self.adapter, self._traits))
                 if known is None:
                     raise
-            self.wire, self._traits = known
+            self.adapter, self._traits = known
             prefilled.prompt = self._prompt(prefilled.prompt.session)
             prefilled.prompt_tokens = self.estimator.estimate(prefilled.prompt.counted)
 
@@ -156,7 +158,7 @@ class ApiBackend(Backend):
         request = prompt.request
         limit = self._limit(prefilled.prompt_tokens, max_tokens)
         if limit:
-            request = prompt.wire.chat(prompt.sent, self._traits, limit)
+            request = prompt.adapter.chat(prompt.sent, self._traits, limit)
             prefilled.prompt = replace(prompt, request=request)
         try:
             return await self._generate(prefilled, request, gate)
@@ -168,11 +170,11 @@ class ApiBackend(Backend):
             room = overflow.fits_with or 0
             if room < LEAST_ANSWER or 0 < limit <= room:
                 raise
-        shorter = prompt.wire.chat(prompt.sent, self._traits, room)
+        shorter = prompt.adapter.chat(prompt.sent, self._traits, room)
         return await self._generate(prefilled, shorter, gate)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
-        message = visible_message(message, self._traits, self.wire.image_types)
+        message = visible_message(message, self._traits, self.adapter.image_types)
         message = message_as_counted(message, self._traits)
         return self.estimator.estimate_message(session, message)
 
@@ -185,12 +187,12 @@ class ApiBackend(Backend):
         await self.client.aclose()
 
     def _limit(self, prompt_tokens: int, max_tokens: int) -> int:
-        """The output limit to send, 0 for the wire's own choice if that fits behind the prompt.
+        """The output limit to send, 0 for the adapter's own choice if that fits behind the prompt.
 
         Where a limit is always sent, one for which there is no room would be refused. It goes down
         in steps, since another budget for thoughts costs Anthropic's prompt cache.
         """
-        usual = self.wire.usual_limit(self._traits)
+        usual = self.adapter.usual_limit(self._traits)
         if not usual or not self.window.size:
             return max_tokens
         doubt = min(self.estimator.error or LEAST_DOUBT, MOST_DOUBT)
@@ -199,25 +201,25 @@ class ApiBackend(Backend):
         return min(max_tokens, room) if max_tokens else room if room < usual else 0
 
     async def _generate(
-        self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate
+        self, prefilled: ApiPrefilled, request: ApiRequest, gate: Gate
     ) -> Generation:
         return await self.client.retrying(
             lambda: self._attempt(prefilled, request, gate), gate.tell_pause
         )
 
     async def _attempt(
-        self, prefilled: ApiPrefilled, request: WireRequest, gate: Gate
+        self, prefilled: ApiPrefilled, request: ApiRequest, gate: Gate
     ) -> Generation:
         """One request; Failure if nothing of the answer came."""
         await self.client.limiter.admit(prefilled.prompt_tokens, gate.tell_wait)
         prompt, logprobs = prefilled.prompt, prefilled.logprobs
         in_words = prompt.tools_in_words
-        answer = Answer(prompt.wire, prompt.session, gate, logprobs, tools_in_words=in_words)
-        reading = Reading(prompt.wire.decoder(), answer, self.client.clock)
+        answer = Answer(prompt.adapter, prompt.session, gate, logprobs, tools_in_words=in_words)
+        reading = Reading(prompt.adapter.decoder(), answer, self.client.clock)
         answer.cancelled = gate.closed
         if not answer.cancelled:
             async with self.client.opened(request, self._traits.id) as response:
-                await reading.run(response, self.wire.framing)
+                await reading.run(response, self.adapter.framing)
         broken = self._broken(answer, reading)
         stats = self._stats(prefilled, answer, reading)
         return answer.complete(stats, broken)
@@ -266,19 +268,19 @@ class ApiBackend(Backend):
             self._adopt(self._traits, window)
 
     def _visible(self, session: Session) -> Session:
-        return visible(session, self._traits, self.wire.image_types)
+        return visible(session, self._traits, self.adapter.image_types)
 
     def _prompt(self, session: Session) -> Prompt:
         """What the provider is asked; raises InvalidRequestError, and ImageError if the model can't
         see what it is shown now."""
-        check_shown(session.messages, self._traits, self.wire.image_types)
+        check_shown(session.messages, self._traits, self.adapter.image_types)
         session = self._visible(session)
         sampling = without_refused(session.sampling, self._traits.refused)
         if sampling is not session.sampling:
             session = replace(session, sampling=sampling)
         sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
-        request = self.wire.chat(sent, self._traits, 0)
-        return Prompt(session, sent, counted, self.wire, request)
+        request = self.adapter.chat(sent, self._traits, 0)
+        return Prompt(session, sent, counted, self.adapter, request)
 
     def _tell_of_tools(self, prompt: Prompt, gate: Gate) -> None:
         if prompt.tools_in_words and not self._told_of_tools:

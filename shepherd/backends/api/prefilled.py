@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shepherd.backends.api.adapter import Wire, WireRequest
+from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.base import Prefilled
 from shepherd.logprobs import TokenLogprob
 from shepherd.session import Session
@@ -13,14 +13,14 @@ class Prompt:
     """What a session becomes for a provider.
 
     `session` has the images that the model sees; `sent` is what it is asked with and `counted` the
-    same message by message (see `toolless`), in `wire`'s language.
+    same message by message (see `toolless`), in `adapter`'s language.
     """
 
     session: Session
     sent: Session
     counted: Session
-    wire: Wire
-    request: WireRequest
+    adapter: Adapter
+    request: ApiRequest
 
     @property
     def tools_in_words(self) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire
+from shepherd.backends.api.adapter import Adapter, ModelEntry, ModelTraits
 from shepherd.backends.api.http.client import ApiClient
 from shepherd.backends.api.http.failures import Failure
 from shepherd.errors import AccessError, BackendError, InvalidRequestError
@@ -29,9 +29,9 @@ class Window:
         return Window(limit, self.output_limit, "an answer of the provider: the context was full")
 
 
-async def list_models(client: ApiClient, wire: Wire) -> list[ModelEntry]:
+async def list_models(client: ApiClient, adapter: Adapter) -> list[ModelEntry]:
     """The models that the provider offers; raises BackendError."""
-    return wire.parse_models(await client.fetch(wire.models()))
+    return adapter.parse_models(await client.fetch(adapter.models()))
 
 
 def lacks_list(error: BackendError) -> bool:
@@ -43,7 +43,7 @@ def lacks_list(error: BackendError) -> bool:
 
 
 async def ask_window(
-    client: ApiClient, wire: Wire, traits: ModelTraits, setting: int, traits_source: str
+    client: ApiClient, adapter: Adapter, traits: ModelTraits, setting: int, traits_source: str
 ) -> tuple[ModelTraits, Window]:
     """The model and its window: `setting`, else what the server says, else the model's traits.
 
@@ -52,15 +52,15 @@ async def ask_window(
     AccessError, UnreachableError and, if the model must be chosen, InvalidRequestError.
     """
     try:
-        models = await list_models(client, wire)
+        models = await list_models(client, adapter)
     except (InvalidRequestError, AccessError) as error:
         if not lacks_list(error):
             raise
         models = []
     model = traits.id or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
-    asked = not setting or wire.tells_abilities
-    told = await _probed(client, wire, listed) if asked else listed
+    asked = not setting or adapter.tells_abilities
+    told = await _probed(client, adapter, listed) if asked else listed
     vision = traits.vision if told.vision is None else told.vision
     thinking = traits.thinking if told.thinking is None else told.thinking
     tools = traits.tools if told.tools is None else told.tools
@@ -81,16 +81,16 @@ def _window(
     return Window(0, output)
 
 
-async def _probed(client: ApiClient, wire: Wire, listed: ModelEntry) -> ModelEntry:
+async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> ModelEntry:
     """What the most reliable probe tells that tells anything, else the list's entry.
 
     What the model is able to may be told by another probe than the size of its context.
     """
     told, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
     sized = False
-    for probe in wire.probes(listed.id):
+    for probe in adapter.probes(listed.id):
         try:
-            found = wire.parse_probe(probe, await client.fetch(probe, tries=1), listed.id)
+            found = adapter.parse_probe(probe, await client.fetch(probe, tries=1), listed.id)
         except BackendError:
             continue  # a server need not have it; the list has shown that it can be reached
         if found is None:

@@ -55,7 +55,7 @@ conversations = st.lists(
 )
 
 
-def assembled(deltas: Iterable[Delta], wire: str) -> Message:
+def assembled(deltas: Iterable[Delta], adapter: str) -> Message:
     """The message that the deltas make; calls come whole."""
     content = reasoning = ""
     calls: list[ToolCall] = []
@@ -67,12 +67,12 @@ def assembled(deltas: Iterable[Delta], wire: str) -> Message:
             case ThinkingDelta(text):
                 reasoning += text
             case CallDelta(key, id, name, arguments, kept):
-                own = {} if kept is None else {wire: kept}
+                own = {} if kept is None else {adapter: kept}
                 given = json.loads(arguments) if isinstance(arguments, str) else arguments
                 calls.append(ToolCall(id or f"call-{key}", name, given, own))
             case ExtraDelta(value):
                 assert not extra
-                extra[wire] = value
+                extra[adapter] = value
             case _:
                 pass
     return Message(Role.ASSISTANT, content, reasoning, tuple(calls), extra=extra)

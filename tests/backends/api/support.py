@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shepherd.backends.api.adapter import ModelTraits, Wire
+from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import ClientOptions
 from shepherd.backends.api.http.endpoint import Endpoint
@@ -12,7 +12,7 @@ from shepherd.backends.api.http.retry import RetryPolicy, Timing
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session
-from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.upstream import Upstream
 
 LIST = ToolSpec(
@@ -81,12 +81,12 @@ def options(time: FakeTime | None = None, **policy: Any) -> ClientOptions:
 
 
 def backend_at(
-    up: Upstream, wire: Wire | None = None, time: FakeTime | None = None, **traits: Any
+    up: Upstream, adapter: Adapter | None = None, time: FakeTime | None = None, **traits: Any
 ) -> ApiBackend:
     """A backend for the scripted upstream that never really waits."""
     endpoint = Endpoint(up.url, "secret-key-1234", {"x-more": "y"}, "acme")
     model = replace(ModelTraits("m1", context_size=4096), **traits)
-    return ApiBackend(endpoint, wire or PlainWire(), model, options=options(time))
+    return ApiBackend(endpoint, adapter or PlainAdapter(), model, options=options(time))
 
 
 def asking(*tools: ToolSpec, text: str = "hi") -> Session:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import (
+    Adapter,
     CallDelta,
     Delta,
     ExtraDelta,
@@ -15,7 +16,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    Wire,
 )
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import Generation, GenerationStats
@@ -23,7 +23,7 @@ from shepherd.events import CallbackEvent, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session
-from tests.backends.api.plain_wire import PlainWire, SilentWire
+from tests.backends.api.plain_adapter import PlainAdapter, SilentAdapter
 from tests.backends.api.support import LIST, WRITE, Events, asking
 
 PRINTED = '<tool_call>{"name": "list_directory", "arguments": {"path": "src"}}</tool_call>'
@@ -36,11 +36,11 @@ ALPHABET = 'a"\\ü🐑\ud83d\udc11'
 def answered(
     deltas: Sequence[Delta],
     session: Session | None = None,
-    wire: Wire | None = None,
+    adapter: Adapter | None = None,
     events: Events | None = None,
     broken: str = "",
 ) -> Generation:
-    answer = Answer(wire or PlainWire(), session or asking(LIST, WRITE), events or Events())
+    answer = Answer(adapter or PlainAdapter(), session or asking(LIST, WRITE), events or Events())
     for delta in deltas:
         answer.take([delta])
     return answer.complete(GenerationStats(), broken)
@@ -58,25 +58,25 @@ def test_code_and_printed_thoughts_are_told_apart() -> None:
     assert generation.message == Message.assistant(CODE, "hm")
 
 
-def test_a_printed_call_is_a_call_where_the_wire_prints_calls() -> None:
+def test_a_printed_call_is_a_call_where_the_adapter_prints_calls() -> None:
     generation = answered([TextDelta(f"Look. {PRINTED}"), ENDED])
     assert [c.arguments for c in generation.message.tool_calls] == [{"path": "src"}]
     assert generation.finish_reason is FinishReason.TOOL_CALLS
-    for session, wire in ((asking(), PlainWire()), (asking(LIST), SilentWire())):
-        generation = answered([TextDelta(PRINTED), ENDED], session, wire)
+    for session, adapter in ((asking(), PlainAdapter()), (asking(LIST), SilentAdapter())):
+        generation = answered([TextDelta(PRINTED), ENDED], session, adapter)
         assert generation.message == Message.assistant(PRINTED)
         assert generation.finish_reason is FinishReason.STOP
 
 
 @given(st.text(alphabet="a<think>/`\n {}[\"'|", max_size=60), st.data())
-def test_nothing_is_lost_and_nothing_found_in_a_silent_wires_text(
+def test_nothing_is_lost_and_nothing_found_in_a_silent_adapters_text(
     text: str, data: st.DataObject
 ) -> None:
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
     whole, parts = Events(), Events()
-    one = answered([TextDelta(text), ENDED], wire=SilentWire(), events=whole)
-    two = answered([*map(TextDelta, pieces), ENDED], wire=SilentWire(), events=parts)
+    one = answered([TextDelta(text), ENDED], adapter=SilentAdapter(), events=whole)
+    two = answered([*map(TextDelta, pieces), ENDED], adapter=SilentAdapter(), events=parts)
     assert one.message == two.message == Message.assistant(text)
     assert whole.joined() == parts.joined()
 
@@ -220,7 +220,7 @@ def test_thoughts_and_notes() -> None:
 
 
 def test_usage_adds_up() -> None:
-    answer = Answer(PlainWire(), asking(), Events())
+    answer = Answer(PlainAdapter(), asking(), Events())
     answer.take([UsageDelta(10, 5, 1), UsageDelta(completion_tokens=9)])
     assert (answer.usage.prompt, answer.usage.cached, answer.usage.completion) == (10, 5, 9)
     assert not answer.started
@@ -228,7 +228,7 @@ def test_usage_adds_up() -> None:
 
 def test_after_no_the_callback_is_left_alone() -> None:
     events = Events(stop_at=0)
-    answer = Answer(PlainWire(), asking(LIST), events)
+    answer = Answer(PlainAdapter(), asking(LIST), events)
     answer.take([TextDelta("one")])
     answer.take([TextDelta(" two"), call('{"path": "x"}')])
     generation = answer.complete(GenerationStats())
@@ -240,7 +240,7 @@ def test_after_no_the_callback_is_left_alone() -> None:
 def test_log_probabilities_of_the_content() -> None:
     tokens = [TokenLogprob(t.encode(), -0.5) for t in ("<think>", "a", "</think>", "b", "c")]
     found: list[TokenLogprob] = []
-    answer = Answer(PlainWire(), asking(), Events(), found)
+    answer = Answer(PlainAdapter(), asking(), Events(), found)
     answer.take([TextDelta(t.text, (t,)) for t in tokens])
     generation = answer.complete(GenerationStats())
     assert generation.logprobs == tuple(tokens[3:])

@@ -18,7 +18,7 @@ from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling
 from shepherd.version import __version__
-from tests.backends.api.plain_wire import LinesWire
+from tests.backends.api.plain_adapter import LinesAdapter
 from tests.backends.api.support import LIST, Events, FakeTime, asking, backend_at
 from tests.backends.api.upstream import Reply, Upstream
 
@@ -248,7 +248,7 @@ async def test_a_call_goes_through_and_lines_are_understood() -> None:
     call = {"key": 0, "id": "c1", "name": "list_directory", "arguments": '{"path": "src"}'}
     events = Events()
     async with Upstream([Reply.ndjson([{"call": call}, {"stop": "tool_calls"}])]) as up:
-        backend = backend_at(up, LinesWire())
+        backend = backend_at(up, LinesAdapter())
         generation = await backend.generate_from_session(asking(LIST), events)
         await backend.aclose()
     assert generation.message.tool_calls == (ToolCall("c1", "list_directory", {"path": "src"}),)

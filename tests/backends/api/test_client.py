@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import ModelTraits, WireRequest
+from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import READ_SECONDS, new_http
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.rate import WINDOW, RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, retry_after
 from shepherd.events import Topic
-from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import Events, FakeTime, asking, options
 from tests.backends.api.upstream import Reply, Upstream
 
@@ -110,7 +110,7 @@ async def test_an_answer_is_no_request() -> None:
     ],
 )
 def test_addresses(base: str, path: str, url: str) -> None:
-    assert Endpoint(base).url(WireRequest(path)) == url
+    assert Endpoint(base).url(ApiRequest(path)) == url
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_a_wait_for_a_limit_of_ours_is_told_once() -> None:
     time, events = FakeTime(), Events()
     limits = replace(options(time), limits=RateLimits(requests_per_minute=1))
     async with Upstream(lambda _: Reply.sse([{"text": "yes"}])) as up:
-        backend = ApiBackend(Endpoint(up.url), PlainWire(), ModelTraits("m"), options=limits)
+        backend = ApiBackend(Endpoint(up.url), PlainAdapter(), ModelTraits("m"), options=limits)
         for _ in range(2):
             await backend.generate_from_session(asking(), events)
         await backend.aclose()

@@ -9,7 +9,7 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
-from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import options
 from tests.backends.api.upstream import Received, Reply, Upstream
 
@@ -26,7 +26,7 @@ def server(*models: dict[str, Any], props: int = 0) -> Callable[[Received], Repl
 async def connected(up: Upstream, traits: ModelTraits, size: int = 0) -> ApiBackend:
     backend = await ApiBackend.connect(
         Endpoint(up.url + "/v1", name="acme"),
-        PlainWire(),
+        PlainAdapter(),
         traits,
         context_size=size,
         options=options(),

@@ -12,7 +12,7 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http import contact
 from shepherd.backends.api.http.endpoint import Endpoint
-from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import FakeTime, options
 from tests.backends.api.upstream import Reply, Upstream
 from tests.server.harness import RunningServer
@@ -22,7 +22,7 @@ from tests.server.harness import RunningServer
 async def asking(url: str, time: FakeTime) -> AsyncGenerator[ApiBackend]:
     """A backend that has not asked for anything yet."""
     endpoint = Endpoint(url + "/v1", name="acme")
-    backend = ApiBackend(endpoint, PlainWire(), ModelTraits("m1"), options=options(time))
+    backend = ApiBackend(endpoint, PlainAdapter(), ModelTraits("m1"), options=options(time))
     try:
         yield backend
     finally:

@@ -11,7 +11,7 @@ from shepherd.backends.api.stream.framing import decoder_for
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import FinishReason
-from tests.backends.api.plain_wire import PlainDecoder, PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import LIST, WRITE, Events, FakeTime, asking
 from tests.examples import examples
 
@@ -33,7 +33,7 @@ STREAM = "".join(f"data: {data}\r\n\r\n" for data in DATA).encode()
 
 def read(pieces: list[bytes]) -> tuple[list[tuple[object, ...]], Generation]:
     events, stream = Events(), decoder_for(Framing.SSE)
-    answer = Answer(PlainWire(), asking(LIST, WRITE), events)
+    answer = Answer(PlainAdapter(), asking(LIST, WRITE), events)
     reading = Reading(PlainDecoder(), answer, FakeTime().timing().clock)
     for piece in pieces:
         reading.take(stream.feed(piece))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.api.adapter import ModelTraits, WireRequest
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import ApiRequest, ModelTraits
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
@@ -26,11 +26,11 @@ NEAR = "http://localhost:1/v1"
 
 def requested(
     type: str, model: str, effort: str, url: str = "", *, able: bool = True, **session: Any
-) -> WireRequest:
+) -> ApiRequest:
     """A request to a model that is able to think, or is not known to be."""
     traits = ModelTraits(model, 200_000, 64_000, thinking=able, effort=effort)
     told = Session(messages=[Message.user("hi")], **session)
-    return wire_for(type, url, model=model).chat(told, traits, 0)
+    return adapter_for(type, url, model=model).chat(told, traits, 0)
 
 
 def asked(
@@ -159,7 +159,7 @@ async def test_the_users_output_limit_goes_before_the_servers() -> None:
         async with Upstream(answer) as up:
             backend = await ApiBackend.connect(
                 Endpoint(up.url + "/v1", name="acme"),
-                wire_for("openai", up.url + "/v1"),
+                adapter_for("openai", up.url + "/v1"),
                 ModelTraits("m", output_limit=100, output_setting=setting),
                 options=options(),
             )

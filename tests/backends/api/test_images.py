@@ -1,4 +1,4 @@
-"""Images on every API's wire, judged by the vendors' own types, over real HTTP."""
+"""Images on every API's adapter, judged by the vendors' own types, over real HTTP."""
 
 from base64 import b64decode
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shepherd.backends.api.adapter import ModelTraits, Wire, WireRequest
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.history.vision import says_blind, visible
 from shepherd.backends.api.http.endpoint import Endpoint
@@ -20,7 +20,7 @@ from tests.backends.api.anthropic.schema import check_request
 from tests.backends.api.gemini.official import check_body as check_gemini
 from tests.backends.api.ollama.official import check_body as check_ollama
 from tests.backends.api.openai.official import valid_chat, valid_responses
-from tests.backends.api.plain_wire import PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import Events, backend_at, options
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.pictures import gif, jpeg, picture, webp
@@ -43,13 +43,13 @@ class Api(NamedTuple):
 
     type: str
     model: str
-    check: Callable[[WireRequest], object]
+    check: Callable[[ApiRequest], object]
     turns: str
     images: Callable[[Any], list[tuple[str, bytes]]]
     """The images in a turn of the user: their types, where the API is told them, and bytes."""
 
-    def wire(self) -> Wire:
-        return wire_for(self.type, "", "", self.model)
+    def adapter(self) -> Adapter:
+        return adapter_for(self.type, "", "", self.model)
 
     def first(self, sent: JsonObject) -> Any:
         return sent[self.turns][0]
@@ -82,24 +82,24 @@ def ollama_images(turn: Any) -> list[tuple[str, bytes]]:
     return [("", b64decode(data, validate=True)) for data in turn.get("images", [])]
 
 
-def body(request: WireRequest) -> JsonObject:
+def body(request: ApiRequest) -> JsonObject:
     assert request.body is not None
     return request.body
 
 
-def check_chat(request: WireRequest) -> object:
+def check_chat(request: ApiRequest) -> object:
     return valid_chat(body(request))
 
 
-def check_responses(request: WireRequest) -> object:
+def check_responses(request: ApiRequest) -> object:
     return valid_responses(body(request))
 
 
-def check_contents(request: WireRequest) -> object:
+def check_contents(request: ApiRequest) -> object:
     return check_gemini(request.body)
 
 
-def check_messages(request: WireRequest) -> object:
+def check_messages(request: ApiRequest) -> object:
     return check_ollama(request.body)
 
 
@@ -118,15 +118,17 @@ async def test_the_very_bytes_arrive_before_the_text(api: Api) -> None:
     """The body that the API gets over HTTP is one that its own package could have sent."""
     async with Upstream() as up:
         backend = ApiBackend(
-            Endpoint(up.url, name="acme"), api.wire(), ModelTraits(api.model), options=options()
+            Endpoint(up.url, name="acme"), api.adapter(), ModelTraits(api.model), options=options()
         )
         handle = await backend.prefill_session(Session(messages=list(HISTORY)), Events())
         with pytest.raises(InvalidRequestError):  # the script has no answer
             await backend.generate_from_prefilled(handle, Events())
         await backend.aclose()
     sent = up.requests[-1].json
-    api.check(api.wire().chat(Session(messages=list(HISTORY)), ModelTraits(api.model), 0))
-    assert sent == body(api.wire().chat(Session(messages=list(HISTORY)), ModelTraits(api.model), 0))
+    api.check(api.adapter().chat(Session(messages=list(HISTORY)), ModelTraits(api.model), 0))
+    assert sent == body(
+        api.adapter().chat(Session(messages=list(HISTORY)), ModelTraits(api.model), 0)
+    )
     first = api.images(api.first(sent))
     assert [data for _, data in first] == [PNG.data, JPEG.data]
     assert {kind for kind, _ in first} in ({"image/png", "image/jpeg"}, {""})
@@ -138,7 +140,7 @@ async def test_the_very_bytes_arrive_before_the_text(api: Api) -> None:
 def test_without_images_nothing_has_changed(api: Api) -> None:
     """Plain text stays plain text: for servers that know nothing else, and for their caches."""
     session = Session(messages=[Message.user("hi")])
-    first = api.first(body(api.wire().chat(session, ModelTraits(api.model, vision=True), 0)))
+    first = api.first(body(api.adapter().chat(session, ModelTraits(api.model, vision=True), 0)))
     mark = {"type": "ephemeral"}
     expected: dict[str, Any] = {
         "anthropic": {
@@ -154,7 +156,7 @@ def test_without_images_nothing_has_changed(api: Api) -> None:
 
 
 def test_a_mark_of_the_cache_stands_at_the_end_of_an_image_alone() -> None:
-    sent = body(APIS[2].wire().chat(Session(messages=list(HISTORY)), ModelTraits("claude"), 0))
+    sent = body(APIS[2].adapter().chat(Session(messages=list(HISTORY)), ModelTraits("claude"), 0))
     last = sent["messages"][-1]["content"]
     assert [block["type"] for block in last] == ["image"]
     assert last[-1]["cache_control"] == {"type": "ephemeral"}
@@ -210,12 +212,14 @@ async def test_a_model_nobody_knows_says_itself_that_it_can_not_see(status: int)
     "api", [a for a in APIS if a.type in ("gemini", "ollama")], ids=lambda api: api.type
 )
 async def test_a_format_that_the_api_can_not_read_is_told(api: Api) -> None:
-    backend = ApiBackend(Endpoint("http://127.0.0.1:1"), api.wire(), ModelTraits(api.model))
+    backend = ApiBackend(Endpoint("http://127.0.0.1:1"), api.adapter(), ModelTraits(api.model))
     with pytest.raises(ImageError, match=r"c\.gif is a GIF.*send a PNG"):
         await backend.prefill_session(Session(messages=[Message.user("?", (GIF,))]), Events())
     await backend.aclose()
     earlier = [Message.user("?", (GIF, PNG)), Message.assistant("!"), Message.user("so?")]
-    kept = visible(Session(messages=earlier), ModelTraits("m"), api.wire().image_types).messages[0]
+    kept = visible(Session(messages=earlier), ModelTraits("m"), api.adapter().image_types).messages[
+        0
+    ]
     assert (kept.content, kept.images) == ("[image c.gif, 3×2]\n?", (PNG,))
 
 
@@ -311,7 +315,7 @@ async def test_the_server_says_whether_its_model_sees(
         for known in (None, not vision):
             backend = await ApiBackend.connect(
                 Endpoint(base, name="acme"),
-                wire_for(type_, base, "", "m"),
+                adapter_for(type_, base, "", "m"),
                 ModelTraits("m", vision=known),
                 options=options(),
             )
@@ -322,7 +326,7 @@ async def test_the_server_says_whether_its_model_sees(
 async def test_the_probe_that_knows_the_context_need_not_know_who_sees() -> None:
     async with Upstream([Reply({"models": [{"id": "m1", "size": 4096}]})]) as up:
         backend = await ApiBackend.connect(
-            Endpoint(up.url, name="acme"), PlainWire(), ModelTraits("m1"), options=options()
+            Endpoint(up.url, name="acme"), PlainAdapter(), ModelTraits("m1"), options=options()
         )
         await backend.aclose()
     assert (backend.info.context_size, backend.info.vision) == (4096, None)

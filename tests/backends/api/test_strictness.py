@@ -3,7 +3,7 @@
 import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI, PLAIN, TENSORRT
@@ -64,8 +64,10 @@ OTHERS = [
 
 def backend_at(up: Upstream, dialect: str = "") -> ApiBackend:
     url = f"{up.url}/v1"
-    wire = wire_for("openai", url, dialect)
-    return ApiBackend(Endpoint(url, name="acme"), wire, ModelTraits("m1", 4096), options=options())
+    adapter = adapter_for("openai", url, dialect)
+    return ApiBackend(
+        Endpoint(url, name="acme"), adapter, ModelTraits("m1", 4096), options=options()
+    )
 
 
 def asked_by_a_user() -> Session:
@@ -125,9 +127,9 @@ async def test_a_parameter_that_can_not_be_chosen_is_left_out_from_then_on(
 ) -> None:
     refused = refusal(text)
     async with Upstream([refused] + [refusal("wrong") for _ in range(2)]) as up:
-        wire = wire_for(type, up.url, "strict")
+        adapter = adapter_for(type, up.url, "strict")
         traits = ModelTraits("m1", 4096)
-        backend = ApiBackend(Endpoint(up.url, name="acme"), wire, traits, options=options())
+        backend = ApiBackend(Endpoint(up.url, name="acme"), adapter, traits, options=options())
         for _ in range(2):
             with pytest.raises(InvalidRequestError, match="wrong"):
                 await backend.generate_from_session(chosen(), Events())
@@ -166,7 +168,7 @@ async def test_the_output_limit_goes_under_its_other_name_from_then_on(name: str
     async with Upstream([refusal(LIMITS[name]), ANSWER, ANSWER]) as up:
         backend = ApiBackend(
             Endpoint(up.url, name="acme"),
-            wire_for("openai", up.url, "strict"),
+            adapter_for("openai", up.url, "strict"),
             ModelTraits("m1", 4096, limit_parameter=name),
             options=options(),
         )

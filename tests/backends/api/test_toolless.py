@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.history.prompted_tools import as_counted, as_sent, says_toolless
 from shepherd.backends.api.http.endpoint import Endpoint
@@ -98,8 +98,8 @@ def refusing(refusal: Reply, *answers: Reply) -> Upstream:
 def backend_at(up: Upstream, traits: ModelTraits | None = None) -> ApiBackend:
     url = f"{up.url}/v1"
     model = traits or ModelTraits("m1", 4096)
-    wire = wire_for("openai", url, "strict")
-    return ApiBackend(Endpoint(url, name="acme"), wire, model, options=options())
+    adapter = adapter_for("openai", url, "strict")
+    return ApiBackend(Endpoint(url, name="acme"), adapter, model, options=options())
 
 
 def told(up: Upstream, number: int) -> list[JsonObject]:
@@ -158,9 +158,9 @@ async def test_what_ollama_says_of_its_model_goes_before_the_first_request() -> 
 
     session, events = asking(LIST), Events()
     async with Upstream(replied) as up:
-        wire = wire_for("ollama", up.url)
+        adapter = adapter_for("ollama", up.url)
         backend = await ApiBackend.connect(
-            Endpoint(up.url, name="acme"), wire, ModelTraits("m1"), options=options()
+            Endpoint(up.url, name="acme"), adapter, ModelTraits("m1"), options=options()
         )
         made = [await backend.generate_from_session(session, events) for _ in range(2)]
         await backend.aclose()

@@ -11,7 +11,7 @@ from shepherd.backends.api.adapter import Framing
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.events import CallbackEvent
-from tests.backends.api.plain_wire import PlainDecoder, PlainWire
+from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import Events, FakeTime, asking
 
 
@@ -47,7 +47,7 @@ class Failing(Events):
 
 
 async def read(body: Body, events: Events) -> Answer:
-    answer = Answer(PlainWire(), asking(), events)
+    answer = Answer(PlainAdapter(), asking(), events)
     reading = Reading(PlainDecoder(), answer, FakeTime().timing().clock)
     await reading.run(httpx.Response(200, stream=body), Framing.SSE)
     return answer

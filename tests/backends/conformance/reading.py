@@ -12,7 +12,7 @@ from shepherd.backends.base import Generation, GenerationStats
 from shepherd.session import Session
 from tests.backends.api.support import Events
 from tests.backends.conformance.talk import check_order
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Outcome:
     broken: str
 
 
-async def read(subject: WireSubject, session: Session, pieces: Iterable[bytes]) -> Outcome:
+async def read(subject: AdapterSubject, session: Session, pieces: Iterable[bytes]) -> Outcome:
     """The answer in these pieces."""
-    wire, events = subject.wire("http://127.0.0.1:1"), Events()
-    answer = Answer(wire, session, events)
-    reading = Reading(wire.decoder(), answer, lambda: 0.0)
+    adapter, events = subject.adapter("http://127.0.0.1:1"), Events()
+    answer = Answer(adapter, session, events)
+    reading = Reading(adapter.decoder(), answer, lambda: 0.0)
 
     async def stream() -> AsyncIterator[bytes]:
         for piece in pieces:
             yield piece
 
     headers = {"content-type": subject.content_type}
-    await reading.run(httpx.Response(200, headers=headers, content=stream()), wire.framing)
+    await reading.run(httpx.Response(200, headers=headers, content=stream()), adapter.framing)
     generation = answer.complete(GenerationStats(), reading.broken)
     check_order(events)
     return Outcome(events, generation, reading.broken)

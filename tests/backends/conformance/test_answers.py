@@ -24,7 +24,7 @@ from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subject import Subject
 from tests.backends.conformance.subjects.all import ELSEWHERE, SUBJECTS, WIRED, every, wired
 from tests.backends.conformance.talk import Files, asking, goes_on, turn
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 CALLS = Said(calls=TWO_CALLS)
 
@@ -115,7 +115,7 @@ async def test_parallel_calls(subject: Subject) -> None:
     ids=["text", "unicode", "thought", "call", "calls"],
 )
 @pytest.mark.parametrize("subject", wired(Scenario.SDK), ids=repr)
-async def test_the_vendors_own_client_reads_the_same(subject: WireSubject, said: Said) -> None:
+async def test_the_vendors_own_client_reads_the_same(subject: AdapterSubject, said: Said) -> None:
     if said.thought and Scenario.THINKING in subject.lacks:
         said = said.silent
     asked = asking(tools=bool(said.calls), thinking=bool(said.thought))

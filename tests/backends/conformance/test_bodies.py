@@ -14,7 +14,7 @@ from tests.backends.conformance.said import HELLO
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import question, shown
-from tests.backends.conformance.wired import KEY, WireSubject
+from tests.backends.conformance.wired import KEY, AdapterSubject
 
 EVERY = pytest.mark.parametrize("subject", wired(Scenario.MALFORMED), ids=repr)
 
@@ -31,7 +31,7 @@ def check_told(text: str, events: Events) -> None:
 
 
 async def outcomes(
-    subject: WireSubject, replies: Iterable[Reply]
+    subject: AdapterSubject, replies: Iterable[Reply]
 ) -> list[tuple[Generation | BackendError, int]]:
     """What comes of each reply, given again and again, and how often it was asked for."""
     found: list[tuple[Generation | BackendError, int]] = []
@@ -52,7 +52,7 @@ async def outcomes(
 
 
 @EVERY
-async def test_a_web_page(subject: WireSubject) -> None:
+async def test_a_web_page(subject: AdapterSubject) -> None:
     """It is no answer under any status and any name; nobody is shown its markup."""
     html = {"content-type": "text/html; charset=utf-8"}
     replies = [
@@ -73,7 +73,7 @@ async def test_a_web_page(subject: WireSubject) -> None:
 
 
 @EVERY
-async def test_the_answer_under_another_name(subject: WireSubject) -> None:
+async def test_the_answer_under_another_name(subject: AdapterSubject) -> None:
     """Content types are lost and replaced on the way; the answer is what it is."""
     stream = subject.stream(HELLO)
     kinds = ["text/plain", "application/json", "application/octet-stream", "nonsense", ""]
@@ -87,7 +87,7 @@ async def test_the_answer_under_another_name(subject: WireSubject) -> None:
 
 
 @EVERY
-async def test_an_error_with_status_200(subject: WireSubject) -> None:
+async def test_an_error_with_status_200(subject: AdapterSubject) -> None:
     """As JSON, under any name: what it says is told."""
     refusal = subject.unknown_model()
     kinds = ["application/json", "text/event-stream", "text/plain", "application/x-ndjson"]
@@ -98,7 +98,7 @@ async def test_an_error_with_status_200(subject: WireSubject) -> None:
 
 
 @EVERY
-async def test_nothing_or_garbage_under_every_status(subject: WireSubject) -> None:
+async def test_nothing_or_garbage_under_every_status(subject: AdapterSubject) -> None:
     bodies = [b"", b"{", b"\xff\xfe\0", b"null", b'{"error":null}', b'{"error":"\\ud83d"}']
     statuses = [204, 400, 401, 404, 429, 500]
     replies = [Reply(body, status) for status in statuses for body in bodies]
@@ -111,7 +111,7 @@ async def test_nothing_or_garbage_under_every_status(subject: WireSubject) -> No
 
 
 @EVERY
-async def test_an_event_without_end(subject: WireSubject) -> None:
+async def test_an_event_without_end(subject: AdapterSubject) -> None:
     """What came before it stays, and memory does not fill up."""
     begun = list(subject.frames(HELLO)[: subject.open_until])
     outcome = await read(subject, question(), [*begun, b'data: {"', *[MEBIBYTE] * 17])

@@ -21,7 +21,7 @@ from tests.backends.conformance.talk import (
     shown,
     turn,
 )
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 from tests.examples import some
 
 HALF_CALL = "<tool_call>"
@@ -32,7 +32,7 @@ HALF_CALL = "<tool_call>"
 class Cutter:
     """Cuts the first answer behind `cut` bytes, and gives the next one whole."""
 
-    subject: WireSubject
+    subject: AdapterSubject
     stream: bytes
     cut: int = 0
     first: bool = True
@@ -75,7 +75,7 @@ def places(stream: bytes, name: str) -> list[int]:
 @pytest.mark.long
 @pytest.mark.timeout(900)  # some thousand requests in a long run
 @pytest.mark.parametrize("subject", wired(Scenario.CUT), ids=repr)
-async def test_cut_at_any_byte(subject: WireSubject) -> None:
+async def test_cut_at_any_byte(subject: AdapterSubject) -> None:
     """Asked again only if nothing was shown; each of the histories that come of it goes on."""
     said = subject.recorded
     cutter = Cutter(subject, subject.stream(said))
@@ -104,7 +104,7 @@ async def test_cut_at_any_byte(subject: WireSubject) -> None:
         await _goes_on(subject, cutter.stream, cut)
 
 
-async def _goes_on(subject: WireSubject, stream: bytes, cut: int) -> None:
+async def _goes_on(subject: AdapterSubject, stream: bytes, cut: int) -> None:
     """A turn whose first answer is cut runs whole calls, and the session takes another turn."""
     session, files, said = asking(tools=True, thinking=True), Files(), subject.recorded
     replies = [subject.reply(stream, cut_after=cut), *[subject.answer(AFTER)] * 2]

@@ -16,13 +16,13 @@ from tests.backends.conformance.said import AFTER, HELLO, ONE_CALL
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import Files, asking, goes_on, shown, turn
-from tests.backends.conformance.wired import KEY, WireSubject
+from tests.backends.conformance.wired import KEY, AdapterSubject
 
 TRIES = 4
 
 
 async def refused(
-    subject: WireSubject, error: type[BackendError], *replies: Reply
+    subject: AdapterSubject, error: type[BackendError], *replies: Reply
 ) -> tuple[BackendError, FakeTime]:
     """The error of a turn; it was told, and the session goes on when the upstream does."""
     time, session, events = FakeTime(), asking(), Events()
@@ -44,14 +44,14 @@ async def refused(
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.KEY), ids=repr)
-async def test_a_wrong_key_is_told_at_once(subject: WireSubject) -> None:
+async def test_a_wrong_key_is_told_at_once(subject: AdapterSubject) -> None:
     error, time = await refused(subject, AccessError, subject.wrong_key())
     assert time.slept == []
     assert "api-key" in str(error)
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.MODEL), ids=repr)
-async def test_an_unknown_model_is_told_at_once(subject: WireSubject) -> None:
+async def test_an_unknown_model_is_told_at_once(subject: AdapterSubject) -> None:
     error, time = await refused(subject, InvalidRequestError, subject.unknown_model())
     assert time.slept == []
     assert isinstance(error, InvalidRequestError)
@@ -60,7 +60,7 @@ async def test_an_unknown_model_is_told_at_once(subject: WireSubject) -> None:
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
-async def test_what_fails_for_ever_is_told_after_some_tries(subject: WireSubject) -> None:
+async def test_what_fails_for_ever_is_told_after_some_tries(subject: AdapterSubject) -> None:
     await refused(subject, UnreachableError, *[subject.down()] * TRIES)
     await refused(subject, UnreachableError, *[Reply(cut_after=-1)] * TRIES)
     await refused(subject, UnreachableError, *[subject.reply(b"")] * TRIES)
@@ -69,7 +69,7 @@ async def test_what_fails_for_ever_is_told_after_some_tries(subject: WireSubject
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
-async def test_who_is_busy_is_asked_again_when_it_says_so(subject: WireSubject) -> None:
+async def test_who_is_busy_is_asked_again_when_it_says_so(subject: AdapterSubject) -> None:
     time, events, session = FakeTime(), Events(), asking()
     async with Upstream([subject.busy(), subject.answer(HELLO), subject.answer(AFTER)]) as up:
         backend = subject.backend_at(up.url, time)
@@ -86,7 +86,7 @@ async def test_who_is_busy_is_asked_again_when_it_says_so(subject: WireSubject) 
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
-async def test_every_passing_failure_in_a_row(subject: WireSubject) -> None:
+async def test_every_passing_failure_in_a_row(subject: AdapterSubject) -> None:
     """In the middle of a turn as at its beginning, and the user sees nothing of it but pauses."""
     passing = [subject.down(), Reply(cut_after=-1), subject.reply(subject.failing())]
     passing = passing[: 2 if subject.fails_for_good else 3]
@@ -104,7 +104,7 @@ async def test_every_passing_failure_in_a_row(subject: WireSubject) -> None:
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
-async def test_who_stays_busy_is_named(subject: WireSubject) -> None:
+async def test_who_stays_busy_is_named(subject: AdapterSubject) -> None:
     error, time = await refused(subject, BusyError, *[subject.busy()] * TRIES)
     assert isinstance(error, BusyError)
     assert error.retry_after == subject.busy_seconds
@@ -112,7 +112,7 @@ async def test_who_stays_busy_is_named(subject: WireSubject) -> None:
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.MALFORMED), ids=repr)
-async def test_an_error_in_the_middle_ends_the_answer(subject: WireSubject) -> None:
+async def test_an_error_in_the_middle_ends_the_answer(subject: AdapterSubject) -> None:
     """What came stays, nothing is asked again, the reason is told, and the session goes on."""
     session, events = asking(), Events()
     begun = b"".join(subject.frames(HELLO)[: subject.open_until]) + subject.failing()

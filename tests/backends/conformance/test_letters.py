@@ -7,14 +7,14 @@ from tests.backends.conformance.said import Said
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import question
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 HALVES = {"\ue001": "\\ud83d", "\ue002": "\\udc11"}
 """What stands for half a letter in what is said, and how it is escaped."""
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.UNICODE), ids=repr)
-async def test_halves_of_letters_are_put_together(subject: WireSubject) -> None:
+async def test_halves_of_letters_are_put_together(subject: AdapterSubject) -> None:
     """Those that are alone are replaced, so that what was said can be written down."""
     said = Said(
         "a\ue001" if Scenario.THINKING not in subject.lacks else "",

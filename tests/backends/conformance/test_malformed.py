@@ -13,16 +13,16 @@ from tests.backends.conformance.said import WHOLE, Said, Understood
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import question
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 EVERY = pytest.mark.parametrize("subject", wired(Scenario.MALFORMED), ids=repr)
 
 
-def whole_of(subject: WireSubject) -> Said:
+def whole_of(subject: AdapterSubject) -> Said:
     return WHOLE.silent if Scenario.THINKING in subject.lacks else WHOLE
 
 
-def check_whole(subject: WireSubject, outcome: Outcome) -> None:
+def check_whole(subject: AdapterSubject, outcome: Outcome) -> None:
     """Nothing is missing, nothing was added."""
     said = whole_of(subject)
     told = Understood(said.content, said.thought, said.calls)
@@ -30,12 +30,12 @@ def check_whole(subject: WireSubject, outcome: Outcome) -> None:
     assert outcome.broken == ""
 
 
-def is_lines(subject: WireSubject) -> bool:
-    return subject.wire("http://127.0.0.1:1").framing is Framing.NDJSON
+def is_lines(subject: AdapterSubject) -> bool:
+    return subject.adapter("http://127.0.0.1:1").framing is Framing.NDJSON
 
 
 @EVERY
-async def test_noise_between_events_says_nothing(subject: WireSubject) -> None:
+async def test_noise_between_events_says_nothing(subject: AdapterSubject) -> None:
     frames = subject.frames(whole_of(subject))
     for place in range(len(frames)):
         for noise in LINE_NOISE if is_lines(subject) else SSE_NOISE:
@@ -44,7 +44,7 @@ async def test_noise_between_events_says_nothing(subject: WireSubject) -> None:
 
 
 @EVERY
-async def test_other_ends_of_lines_and_a_mark_at_the_beginning(subject: WireSubject) -> None:
+async def test_other_ends_of_lines_and_a_mark_at_the_beginning(subject: AdapterSubject) -> None:
     stream = subject.stream(whole_of(subject))
     for changed in (
         stream.replace(b"\n", b"\r\n"),
@@ -60,7 +60,7 @@ async def test_other_ends_of_lines_and_a_mark_at_the_beginning(subject: WireSubj
 
 
 @EVERY
-async def test_values_of_any_type_in_any_place(subject: WireSubject) -> None:
+async def test_values_of_any_type_in_any_place(subject: AdapterSubject) -> None:
     """Nothing is raised, what is told is text, and the next request is one that the API takes."""
     seen: set[str] = set()
     for frames in mutated(subject.frames(whole_of(subject))):
@@ -82,7 +82,7 @@ async def test_values_of_any_type_in_any_place(subject: WireSubject) -> None:
 
 
 @EVERY
-async def test_arguments_nested_too_deeply_are_no_call(subject: WireSubject) -> None:
+async def test_arguments_nested_too_deeply_are_no_call(subject: AdapterSubject) -> None:
     """They could be read, but not be written, counted or sent again: the session would be lost."""
     deep: list[Any] = []
     for _ in range(150):

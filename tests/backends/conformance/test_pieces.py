@@ -13,21 +13,21 @@ from tests.backends.conformance.said import UNICODE, WHOLE, Said, Understood
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import question
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 from tests.examples import examples
 
 EVERY = pytest.mark.parametrize("subject", wired(Scenario.UNICODE), ids=repr)
 
 
 @cache
-def recorded(subject: WireSubject) -> tuple[Said, bytes]:
+def recorded(subject: AdapterSubject) -> tuple[Said, bytes]:
     """All that a subject can say, unicode in its text."""
     said = Said(WHOLE.thought, UNICODE.text, WHOLE.calls)
     said = said.silent if Scenario.THINKING in subject.lacks else said
     return said, subject.stream(said)
 
 
-def check(subject: WireSubject, outcome: Outcome) -> None:
+def check(subject: AdapterSubject, outcome: Outcome) -> None:
     """It is the whole."""
     said, _ = recorded(subject)
     told = Understood(said.content, said.thought, said.calls)
@@ -40,7 +40,7 @@ def check(subject: WireSubject, outcome: Outcome) -> None:
 
 
 @EVERY
-async def test_in_two_pieces(subject: WireSubject) -> None:
+async def test_in_two_pieces(subject: AdapterSubject) -> None:
     """Cut within each letter of several bytes, at each end of a line, and here and there."""
     _, stream = recorded(subject)
     places = [n for n in range(1, len(stream)) if stream[n] & 0x80 or stream[n - 1] == 10]
@@ -51,7 +51,7 @@ async def test_in_two_pieces(subject: WireSubject) -> None:
 @EVERY
 @settings(max_examples=examples(15))
 @given(st.data())
-async def test_in_any_pieces(subject: WireSubject, data: st.DataObject) -> None:
+async def test_in_any_pieces(subject: AdapterSubject, data: st.DataObject) -> None:
     _, stream = recorded(subject)
     places = data.draw(st.lists(st.integers(0, len(stream)), max_size=40).map(sorted))
     ends = [*places, len(stream)]
@@ -60,7 +60,7 @@ async def test_in_any_pieces(subject: WireSubject, data: st.DataObject) -> None:
 
 
 @EVERY
-async def test_byte_by_byte_over_http(subject: WireSubject) -> None:
+async def test_byte_by_byte_over_http(subject: AdapterSubject) -> None:
     """Each byte in a chunk of its own, and the network puts some of them together."""
     said, stream = recorded(subject)
     async with Upstream([subject.reply([bytes([byte]) for byte in stream])]) as up:

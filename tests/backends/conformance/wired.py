@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shepherd.backends.api.adapter import ModelTraits, Wire
-from shepherd.backends.api.adapters import base_url_for, wire_for
+from shepherd.backends.api.adapter import Adapter, ModelTraits
+from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.session import Session
@@ -30,7 +30,7 @@ class Refuser:
     `refused` counts those.
     """
 
-    subject: "WireSubject"
+    subject: "AdapterSubject"
     answers: list[Reply]
     limit: int
     refused: int = 0
@@ -45,7 +45,7 @@ class Refuser:
         return self.answers.pop(0) if self.answers else Reply("the script is over", 501)
 
 
-class WireSubject(Subject):
+class AdapterSubject(Subject):
     """Speaks one vendor's language.
 
     `type` is the provider's, as users set it; `busy_seconds` is what `busy` asks to wait. An
@@ -104,16 +104,16 @@ class WireSubject(Subject):
         """The answer to a request that it does not take, whatever was to be said."""
         return None
 
-    def wire(self, url: str) -> Wire:
-        """The wire as a user's provider at `url` gets it."""
-        return wire_for(self.type, url, model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        """The adapter as a user's provider at `url` gets it."""
+        return adapter_for(self.type, url, model=self.model)
 
     def backend_at(self, url: str, time: FakeTime | None = None, context: int = 0) -> ApiBackend:
         """A backend for a scripted upstream; it never really waits."""
-        wire = self.wire(url)
-        endpoint = Endpoint(base_url_for(self.type, url, wire), KEY, name="acme")
+        adapter = self.adapter(url)
+        endpoint = Endpoint(base_url_for(self.type, url, adapter), KEY, name="acme")
         traits = ModelTraits(self.model, context, thinking=True)
-        return ApiBackend(endpoint, wire, traits, options=options(time))
+        return ApiBackend(endpoint, adapter, traits, options=options(time))
 
     def stream(self, said: Said) -> bytes:
         """All of an answer."""
@@ -131,7 +131,7 @@ class WireSubject(Subject):
     def check_next(self, session: Session) -> None:
         """`check` for the request that would continue the session."""
         traits = ModelTraits(self.model, thinking=True)
-        asked = self.wire("http://127.0.0.1:1").chat(session, traits, 0)
+        asked = self.adapter("http://127.0.0.1:1").chat(session, traits, 0)
         body = json.dumps(asked.body).encode()
         path = f"/{asked.path.lstrip('/')}".partition("?")[0]
         self.check(Received("POST", path, {}, dict(asked.headers), body))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shepherd.backends.api.adapter import (
+    AnswerDecoder,
     CallDelta,
     Delta,
     ErrorDelta,
@@ -13,7 +14,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    WireDecoder,
 )
 from shepherd.backends.api.anthropic.replay import CALL, TEXT, THINKING, keepsake
 from shepherd.backends.api.coerce import as_count, as_error_status, as_object, as_objects, as_text
@@ -75,7 +75,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class AnthropicDecoder(WireDecoder):
+class AnthropicDecoder(AnswerDecoder):
     """Deltas of the Messages API's events; also of servers that leave out parts of them."""
 
     _model: str = ""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from shepherd.messages import JsonObject, Message, ToolCall
 
-WIRE = "anthropic"
+API_NAME = "anthropic"
 
 TEXT = "text"
 THINKING = "thinking"
@@ -44,7 +44,7 @@ def assistant_blocks(message: Message, model: str) -> list[JsonObject]:
 
 def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
     """The blocks at their places; None if there are no thoughts, or none that fit."""
-    kept = message.extra.get(WIRE, {})
+    kept = message.extra.get(API_NAME, {})
     places: Any = kept.get("blocks")
     if not isinstance(places, list) or not _same_model(str(kept.get("model", "")), model):
         return None

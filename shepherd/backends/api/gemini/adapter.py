@@ -1,16 +1,16 @@
-"""The wire to Google's Gemini."""
+"""The adapter to Google's Gemini."""
 
 from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
 from shepherd.backends.api.adapter import (
+    Adapter,
+    AnswerDecoder,
+    ApiRequest,
     Framing,
     ModelEntry,
     ModelTraits,
-    Wire,
-    WireDecoder,
-    WireRequest,
 )
 from shepherd.backends.api.coerce import as_objects, as_text, as_texts
 from shepherd.backends.api.gemini.decoder import GeminiDecoder
@@ -23,7 +23,7 @@ from shepherd.session import Session
 _VERSION = "/v1beta"
 
 
-class GeminiWire(Wire):
+class GeminiAdapter(Adapter):
     """generateContent, streamed as server-sent events."""
 
     name: ClassVar[str] = "gemini"
@@ -35,26 +35,26 @@ class GeminiWire(Wire):
     def auth(self, api_key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": api_key} if api_key else {}
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         path = f"{_resource(model.id)}:streamGenerateContent?alt=sse"
-        return WireRequest(path, chat_body(session, model, max_tokens))
+        return ApiRequest(path, chat_body(session, model, max_tokens))
 
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         return GeminiDecoder()
 
-    def models(self) -> WireRequest:
-        return WireRequest(f"{_VERSION}/models?pageSize=1000", method="GET", stream=False)
+    def models(self) -> ApiRequest:
+        return ApiRequest(f"{_VERSION}/models?pageSize=1000", method="GET", stream=False)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         """The models that can answer; others (embeddings, images) are left out."""
         entries = map(_entry, as_objects(body.get("models")))
         return [entry for entry in entries if entry is not None]
 
-    def probes(self, model: str) -> list[WireRequest]:
+    def probes(self, model: str) -> list[ApiRequest]:
         """The model's own page, which also exists for those that the list leaves out."""
-        return [WireRequest(_resource(model), method="GET", stream=False)]
+        return [ApiRequest(_resource(model), method="GET", stream=False)]
 
-    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         del request, model
         return _entry(body)
 

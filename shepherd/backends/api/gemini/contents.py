@@ -11,7 +11,7 @@ from shepherd.messages import JsonObject, Message, Role, ToolCall
 
 RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
-WIRE = "gemini"
+API_NAME = "gemini"
 """Under this name `Message.extra` and `ToolCall.extra` keep what Gemini wants back."""
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
@@ -97,7 +97,7 @@ def _is_signed(entry: JsonObject) -> bool:
 
 
 def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:
-    return extra.get(WIRE, {})
+    return extra.get(API_NAME, {})
 
 
 def _id(call: ToolCall) -> JsonObject:

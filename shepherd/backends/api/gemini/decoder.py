@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from shepherd.backends.api.adapter import (
+    AnswerDecoder,
     CallDelta,
     Delta,
     ErrorDelta,
@@ -11,7 +12,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    WireDecoder,
 )
 from shepherd.backends.api.coerce import (
     as_count,
@@ -72,7 +72,7 @@ def _with(note: str, message: str) -> str:
 _NOTHING: JsonObject = {}
 
 
-class GeminiDecoder(WireDecoder):
+class GeminiDecoder(AnswerDecoder):
     """Understands the chunks of one answer; only the first candidate is asked for."""
 
     def __init__(self) -> None:

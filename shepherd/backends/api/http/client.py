@@ -11,7 +11,7 @@ from urllib.request import getproxies
 
 import httpx
 
-from shepherd.backends.api.adapter import Wire, WireRequest
+from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import Asked, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
@@ -80,7 +80,7 @@ class ApiClient:
     def __init__(
         self,
         endpoint: Endpoint,
-        wire: Wire,
+        adapter: Adapter,
         options: ClientOptions | None = None,
         *,
         http: httpx.AsyncClient | None = None,
@@ -94,7 +94,7 @@ class ApiClient:
         self.limiter = RateLimiter(self._options.limits, timing.clock, timing.sleep)
         self._headers = {
             "user-agent": f"shepherd/{__version__}",
-            **wire.auth(endpoint.api_key),
+            **adapter.auth(endpoint.api_key),
         }
 
     @property
@@ -125,7 +125,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def opened(
-        self, request: WireRequest, model: str = ""
+        self, request: ApiRequest, model: str = ""
     ) -> AsyncGenerator[httpx.Response, None]:
         """The answer to one request, its body not read; leaving closes the connection if there is
         more to come.
@@ -154,7 +154,7 @@ class ApiClient:
         except httpx.RequestError as error:
             raise unreachable(asked, f"the connection broke ({reason(error)})") from error
 
-    async def fetch(self, request: WireRequest, *, tries: int = 0) -> JsonObject:
+    async def fetch(self, request: ApiRequest, *, tries: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
 
         `tries` 0 = as often as the policy says. Raises BackendError.
@@ -183,7 +183,7 @@ class ApiClient:
         after = retry_after(response.headers, _decoded(content), now)
         raise refused(asked, response.status_code, text, after)
 
-    def _all_headers(self, request: WireRequest) -> Mapping[str, str]:
+    def _all_headers(self, request: ApiRequest) -> Mapping[str, str]:
         sent = {"content-type": "application/json"} if request.body is not None else {}
         if request.stream:
             sent["accept-encoding"] = "identity"  # what is compressed comes late

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shepherd.backends.api.adapter import Wire
+from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.http.client import ApiClient
 from shepherd.errors import BackendError, UnreachableError
 
@@ -14,9 +14,9 @@ FRESH = 5.0
 class Contact:
     """Asks for the list of models, once for all who want to know at the same time."""
 
-    def __init__(self, client: ApiClient, wire: Wire) -> None:
+    def __init__(self, client: ApiClient, adapter: Adapter) -> None:
         self._client = client
-        self._wire = wire
+        self._adapter = adapter
         self._asking = asyncio.Lock()
         self._found = False
         self._until: float | None = None
@@ -32,7 +32,7 @@ class Contact:
     async def _ask(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._client.fetch(self._wire.models(), tries=1)
+                await self._client.fetch(self._adapter.models(), tries=1)
         except (TimeoutError, UnreachableError):
             return False
         except BackendError:

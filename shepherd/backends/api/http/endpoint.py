@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
-from shepherd.backends.api.adapter import WireRequest
+from shepherd.backends.api.adapter import ApiRequest
 
 _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
 
@@ -46,6 +46,6 @@ class Endpoint:
             return "." not in host or host.endswith((".local", ".localhost", ".lan", ".internal"))
         return address.is_private or address.is_loopback or address.is_link_local
 
-    def url(self, request: WireRequest) -> str:
+    def url(self, request: ApiRequest) -> str:
         """The request's whole address; its path continues the base URL, `../` climbs."""
         return urljoin(self.base_url.rstrip("/") + "/", request.path.lstrip("/"))

@@ -1,16 +1,16 @@
-"""The wire to an Ollama server."""
+"""The adapter to an Ollama server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from shepherd.backends.api.adapter import (
+    Adapter,
+    AnswerDecoder,
+    ApiRequest,
     Framing,
     ModelEntry,
     ModelTraits,
-    Wire,
-    WireDecoder,
-    WireRequest,
 )
 from shepherd.backends.api.coerce import as_texts
 from shepherd.backends.api.history.schemas import PerToolList
@@ -25,7 +25,7 @@ _LOADED = "/api/ps"
 _SHOW = "/api/show"
 
 
-class OllamaWire(Wire):
+class OllamaAdapter(Adapter):
     """/api/chat, streamed as lines of JSON."""
 
     name: ClassVar[str] = "ollama"
@@ -41,26 +41,26 @@ class OllamaWire(Wire):
         """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         tools = self._tools.of(session.tools)
-        return WireRequest("/api/chat", chat_body(session, model, max_tokens, tools))
+        return ApiRequest("/api/chat", chat_body(session, model, max_tokens, tools))
 
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         return OllamaDecoder()
 
-    def models(self) -> WireRequest:
-        return WireRequest("/api/tags", method="GET", stream=False)
+    def models(self) -> ApiRequest:
+        return ApiRequest("/api/tags", method="GET", stream=False)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         listed = ((item.get("model") or item.get("name"), item) for item in entries(body))
         return [listed_model(name, item) for name, item in listed if isinstance(name, str) and name]
 
-    def probes(self, model: str) -> list[WireRequest]:
+    def probes(self, model: str) -> list[ApiRequest]:
         """What is loaded is what is used; what is on disk says what could be."""
-        loaded = WireRequest(_LOADED, method="GET", stream=False)
-        return [loaded, WireRequest(_SHOW, {"model": model}, stream=False)]
+        loaded = ApiRequest(_LOADED, method="GET", stream=False)
+        return [loaded, ApiRequest(_SHOW, {"model": model}, stream=False)]
 
-    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _LOADED:
             return loaded_window(body, model)
         abilities, shown = as_texts(body.get("capabilities")), shown_window(body, model)

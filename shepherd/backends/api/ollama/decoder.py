@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shepherd.backends.api.adapter import (
+    AnswerDecoder,
     CallDelta,
     Delta,
     ErrorDelta,
@@ -11,7 +12,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    WireDecoder,
 )
 from shepherd.backends.api.coerce import (
     as_count,
@@ -27,7 +27,7 @@ from shepherd.messages import JsonObject
 _NOTHING_ASKED = {"load", "unload"}
 
 
-class OllamaDecoder(WireDecoder):
+class OllamaDecoder(AnswerDecoder):
     """Understands the lines of one answer."""
 
     def __init__(self) -> None:

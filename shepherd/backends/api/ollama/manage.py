@@ -43,7 +43,7 @@ class OllamaManager:
         headers: Mapping[str, str] | None = None,
         name: str = "ollama",
     ) -> None:
-        """`headers` are `OllamaWire.auth`'s; the client stays the caller's to close.
+        """`headers` are `OllamaAdapter.auth`'s; the client stays the caller's to close.
 
         `name` is the provider's, for commands in messages.
         """

@@ -1,10 +1,16 @@
-"""The wire to chat completions, and to those that copy them."""
+"""The adapter to chat completions, and to those that copy them."""
 
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire, WireDecoder, WireRequest
+from shepherd.backends.api.adapter import (
+    Adapter,
+    AnswerDecoder,
+    ApiRequest,
+    ModelEntry,
+    ModelTraits,
+)
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
 from shepherd.backends.api.openai.chat_request import chat_body
 from shepherd.backends.api.openai.dialects import PLAIN, Dialect
@@ -16,7 +22,7 @@ _PROPS = "../props"
 _LM_STUDIO = "../api/v0/models"
 
 
-class OpenAIChatWire(Wire):
+class OpenAIChatAdapter(Adapter):
     """Chat completions in one dialect.
 
     Paths are relative references to the base URL with a slash at its end: `../props` is llama.cpp's
@@ -33,48 +39,48 @@ class OpenAIChatWire(Wire):
     def auth(self, api_key: str) -> Mapping[str, str]:
         return auth_header(self.dialect.key_header, api_key)
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = chat_body(session, model, max_tokens, self.dialect, self.name)
-        return WireRequest("chat/completions" + version_query(self.api_version), body)
+        return ApiRequest("chat/completions" + version_query(self.api_version), body)
 
     @property
     def extras(self) -> Collection[str]:
         return self.dialect.extras
 
-    def plain(self) -> Wire:
-        return chat_wire(self.dialect.plain, self.api_version)
+    def plain(self) -> Adapter:
+        return chat_adapter(self.dialect.plain, self.api_version)
 
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         return ChatDecoder()
 
-    def models(self) -> WireRequest:
+    def models(self) -> ApiRequest:
         return models_request(self.api_version)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         return parse_models(body)
 
-    def probes(self, model: str) -> list[WireRequest]:
+    def probes(self, model: str) -> list[ApiRequest]:
         """llama.cpp's properties and LM Studio's own list, of a server that may be either."""
         if not self.dialect.probed:
             return []
-        return [WireRequest(path, method="GET", stream=False) for path in (_PROPS, _LM_STUDIO)]
+        return [ApiRequest(path, method="GET", stream=False) for path in (_PROPS, _LM_STUDIO)]
 
-    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _PROPS:
             return parse_props(body, model)
         entries = (entry for entry in parse_models(body) if entry.id == model)
         return next((entry for entry in entries if entry.context_size), None)
 
 
-class OfficialChatWire(OpenAIChatWire):
+class OfficialChatAdapter(OpenAIChatAdapter):
     """Chat completions of OpenAI's own models, which never print a call as text."""
 
     prints_calls: ClassVar[bool] = False
 
 
-def chat_wire(dialect: Dialect = PLAIN, api_version: str = "") -> OpenAIChatWire:
-    """The wire for a dialect."""
-    kind = OfficialChatWire if dialect.official else OpenAIChatWire
+def chat_adapter(dialect: Dialect = PLAIN, api_version: str = "") -> OpenAIChatAdapter:
+    """The adapter for a dialect."""
+    kind = OfficialChatAdapter if dialect.official else OpenAIChatAdapter
     return kind(dialect, api_version)
 
 
@@ -85,11 +91,11 @@ def auth_header(name: str, api_key: str) -> Mapping[str, str]:
     return {name: f"Bearer {api_key}" if name == "Authorization" else api_key}
 
 
-def models_request(api_version: str) -> WireRequest:
+def models_request(api_version: str) -> ApiRequest:
     """The request for the models; with a version it goes to the resource above the deployment."""
     above = "../../" if api_version else ""
     path = f"{above}models{version_query(api_version)}"
-    return WireRequest(path, method="GET", stream=False)
+    return ApiRequest(path, method="GET", stream=False)
 
 
 def version_query(api_version: str) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from shepherd.backends.api.adapter import (
+    AnswerDecoder,
     Delta,
     ExtraDelta,
     StopDelta,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    WireDecoder,
 )
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.openai.chat_calls import CallSlots, ThoughtDetails, detail_text
@@ -34,7 +34,7 @@ _THOUGHTS = frozenset({"reasoning_details", "reasoning_content", "reasoning"})
 _CALLS = frozenset({"tool_calls", "function_call"})
 
 
-class ChatDecoder(WireDecoder):
+class ChatDecoder(AnswerDecoder):
     """Reads chunks, and whole answers of servers that do not stream; only the first choice."""
 
     def __init__(self) -> None:

@@ -64,13 +64,13 @@ def _logprobs(sampling: Sampling) -> JsonObject:
 
 
 def chat_body(
-    session: Session, model: ModelTraits, max_tokens: int, dialect: Dialect, wire: str
+    session: Session, model: ModelTraits, max_tokens: int, dialect: Dialect, adapter: str
 ) -> JsonObject:
-    """The body; `wire` is the name under which `Message.extra` keeps what goes back.
+    """The body; `adapter` is the name under which `Message.extra` keeps what goes back.
 
     Raises InvalidRequestError for a parameter that the server has not.
     """
-    messages = _messages(session, dialect, wire, thinking=thinks(session, model))
+    messages = _messages(session, dialect, adapter, thinking=thinks(session, model))
     body: JsonObject = {"model": model.id, "messages": messages, "stream": True}
     if dialect.usage_option:
         body["stream_options"] = {"include_usage": True}
@@ -91,18 +91,20 @@ def _limit_parameter(model: ModelTraits) -> str:
     return next((name for name in names if name not in model.refused), names[0])
 
 
-def _messages(session: Session, dialect: Dialect, wire: str, *, thinking: bool) -> list[JsonObject]:
+def _messages(
+    session: Session, dialect: Dialect, adapter: str, *, thinking: bool
+) -> list[JsonObject]:
     conversation = normalise(session.system_message, session.messages, dialect.rules)
     system = conversation.system
     if not dialect.grammar:
         system = asking_for_json(system, session.output_format)
     head: list[JsonObject] = [{"role": "system", "content": system}] if system else []
     thoughts = dialect.thoughts if thinking or not dialect.every_thought else ()
-    return head + [_message(m, dialect, thoughts, wire) for m in conversation.messages]
+    return head + [_message(m, dialect, thoughts, adapter) for m in conversation.messages]
 
 
 def _message(
-    message: Message, dialect: Dialect, thoughts: tuple[str, ...], wire: str
+    message: Message, dialect: Dialect, thoughts: tuple[str, ...], adapter: str
 ) -> JsonObject:
     if message.role is Role.TOOL:
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
@@ -113,7 +115,7 @@ def _message(
         body["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.reasoning or dialect.every_thought:
         body |= dict.fromkeys(thoughts, message.reasoning)
-    kept = message.extra.get(wire, {})
+    kept = message.extra.get(adapter, {})
     return body | {name: kept[name] for name in dialect.kept if name in kept}
 
 

@@ -13,6 +13,7 @@ from shepherd.backends.api.coerce import (
 )
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
+from shepherd.config.choices import Effort
 from shepherd.messages import JsonObject
 
 _SERIES_O = re.compile(r"o\d+(?!\w)")
@@ -70,9 +71,9 @@ def effort_of(model: str, effort: str) -> str:
         return least
     known = list(EFFORTS[EFFORTS.index(least) :])
     if least == NONE:
-        known.remove("minimal")  # GPT-5 alone has it
+        known.remove(Effort.MINIMAL)  # GPT-5 alone has it
     if gpt_version(model) < _XHIGH_SINCE:
-        known.remove("xhigh")
+        known.remove(Effort.XHIGH)
     return nearest(effort, tuple(known))
 
 

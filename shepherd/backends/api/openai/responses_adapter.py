@@ -1,22 +1,28 @@
-"""The wire to OpenAI's responses API."""
+"""The adapter to OpenAI's responses API."""
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import ModelEntry, ModelTraits, Wire, WireDecoder, WireRequest
+from shepherd.backends.api.adapter import (
+    Adapter,
+    AnswerDecoder,
+    ApiRequest,
+    ModelEntry,
+    ModelTraits,
+)
 from shepherd.backends.api.openai.chat_adapter import auth_header, models_request, version_query
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect
 from shepherd.backends.api.openai.models import parse_models
 from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
-from shepherd.backends.api.openai.responses_request import WIRE, responses_body
+from shepherd.backends.api.openai.responses_request import API_NAME, responses_body
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
 
-class OpenAIResponsesWire(Wire):
+class OpenAIResponsesAdapter(Adapter):
     """The responses API, without anything stored there; `api_version` is Azure's."""
 
-    name: ClassVar[str] = WIRE
+    name: ClassVar[str] = API_NAME
     default_base_url: ClassVar[str] = "https://api.openai.com/v1"
     prints_calls: ClassVar[bool] = False
 
@@ -27,21 +33,21 @@ class OpenAIResponsesWire(Wire):
     def auth(self, api_key: str) -> Mapping[str, str]:
         return auth_header(self.dialect.key_header, api_key)
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = responses_body(session, model, max_tokens)
-        return WireRequest("responses" + version_query(self.api_version), body)
+        return ApiRequest("responses" + version_query(self.api_version), body)
 
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         return ResponsesDecoder()
 
-    def models(self) -> WireRequest:
+    def models(self) -> ApiRequest:
         return models_request(self.api_version)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         return parse_models(body)
 
 
-class OtherResponsesWire(OpenAIResponsesWire):
+class OtherResponsesAdapter(OpenAIResponsesAdapter):
     """The responses API of other servers, behind which a model may print its calls."""
 
     prints_calls: ClassVar[bool] = True

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from shepherd.backends.api.adapter import (
+    AnswerDecoder,
     CallDelta,
     Delta,
     ExtraDelta,
@@ -12,7 +13,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    WireDecoder,
 )
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
@@ -35,7 +35,7 @@ class _Item:
     part: int = 0
 
 
-class ResponsesDecoder(WireDecoder):
+class ResponsesDecoder(AnswerDecoder):
     """Reads events; what was not streamed of an item is told when the item or all is done."""
 
     def __init__(self) -> None:

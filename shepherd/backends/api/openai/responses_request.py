@@ -12,7 +12,7 @@ from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 
-WIRE = "openai-responses"
+API_NAME = "openai-responses"
 """Under this name `Message.extra` keeps the items of an answer."""
 
 LEAST_TOKENS = 16
@@ -57,7 +57,7 @@ def _options(session: Session, model: ModelTraits) -> JsonObject:
         options["top_logprobs"] = sampling.logprobs
         sampling = replace(sampling, logprobs=None)
     options |= {"include": include} if include else {}
-    return options | sampling_parameters(sampling, _SAMPLING, WIRE)
+    return options | sampling_parameters(sampling, _SAMPLING, API_NAME)
 
 
 def _reasoning(session: Session, model: ModelTraits) -> JsonObject:
@@ -80,7 +80,7 @@ def _items(message: Message) -> Iterator[JsonObject]:
         output = {"call_id": message.tool_call_id, "output": message.content}
         yield {"type": "function_call_output", **output}
     elif message.role is Role.ASSISTANT:
-        kept = as_objects(message.extra.get(WIRE, {}).get("items"))
+        kept = as_objects(message.extra.get(API_NAME, {}).get("items"))
         yield from _replayed(message, kept) if _fits(message, kept) else _plain(message, kept)
     else:
         yield {"type": "message", "role": "user", "content": _content(message)}

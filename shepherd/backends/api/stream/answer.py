@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from shepherd.backends.api.adapter import (
+    Adapter,
     CallDelta,
     Delta,
     ErrorDelta,
@@ -13,7 +14,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    Wire,
 )
 from shepherd.backends.api.history.sanitize import HalfLetters, clean_object, whole_letters
 from shepherd.backends.api.stream.calls import CallCollector, FoundCalls, as_text
@@ -56,7 +56,7 @@ class Answer:
 
     def __init__(
         self,
-        wire: Wire,
+        adapter: Adapter,
         session: Session,
         callback: EventCallback,
         logprobs: list[TokenLogprob] | None = None,
@@ -70,11 +70,11 @@ class Answer:
         self.cancelled = False
         self.started = False
         self.got = Collected()
-        self._wire = wire.name
+        self._adapter = adapter.name
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
         self._taken = {call.id for m in session.messages for call in m.tool_calls}
-        self._prints = wire.prints_calls or tools_in_words
+        self._prints = adapter.prints_calls or tools_in_words
         style = GENERIC if self._prints else FENCES_ONLY
         self._output = OutputFilter(style, self._tools if self._prints else ())
         self._content: list[str] = []
@@ -129,7 +129,7 @@ class Answer:
         self._show(self._output.feed(self._said.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
-        native = self.got.calls.finish(self._wire, self._tools, self._taken, truncated=truncated)
+        native = self.got.calls.finish(self._adapter, self._tools, self._taken, truncated=truncated)
         calls = native.calls if self.got.calls else printed.tool_calls
         self._tell_rest(native, printed.tool_calls if self.got.calls else ())
         problems = () if calls else (*native.problems, *printed.problems)
@@ -150,7 +150,7 @@ class Answer:
         """The message so far."""
         message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
         extra = clean_object(self.got.extra)
-        return replace(message, extra={self._wire: extra}) if extra else message
+        return replace(message, extra={self._adapter: extra}) if extra else message
 
     def _take(self, delta: Delta) -> None:
         got = self.got

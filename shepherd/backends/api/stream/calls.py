@@ -63,7 +63,7 @@ class CallCollector:
 
     def finish(
         self,
-        wire: str,
+        adapter: str,
         tools: Sequence[ToolSpec],
         taken: Collection[str],
         *,
@@ -97,7 +97,7 @@ class CallCollector:
             ids.add(own)
             if whole is not None:
                 told[own] = text
-            extra = {wire: clean_object(call.extra)} if call.extra else {}
+            extra = {adapter: clean_object(call.extra)} if call.extra else {}
             found.append(ToolCall(own, name, arguments, extra))
         return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import httpx
 
-from shepherd.backends.api.adapter import Delta, Framing, WireDecoder
+from shepherd.backends.api.adapter import AnswerDecoder, Delta, Framing
 from shepherd.backends.api.http.client import reason
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.framing import (
@@ -78,7 +78,7 @@ class Reading:
     answer began, `spoken` those since.
     """
 
-    def __init__(self, decoder: WireDecoder, answer: Answer, clock: Callable[[], float]) -> None:
+    def __init__(self, decoder: AnswerDecoder, answer: Answer, clock: Callable[[], float]) -> None:
         self._decoder = decoder
         self._answer = answer
         self._clock = clock

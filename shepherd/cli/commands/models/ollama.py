@@ -9,7 +9,7 @@ from typing import TypeVar
 import typer
 
 from shepherd.backends.api.http.client import new_http
-from shepherd.backends.api.ollama.adapter import OllamaWire
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
 from shepherd.backends.api.ollama.models import LocalModel, ShownModel
 from shepherd.backends.connect import endpoint_of
@@ -40,7 +40,7 @@ def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Pr
 async def managing(provider: Provider, book: ProviderBook) -> AsyncGenerator[OllamaManager, None]:
     """What manages the models of a provider of type `ollama`; raises ConfigError."""
     endpoint = endpoint_of(provider, book)
-    headers = {**OllamaWire().auth(endpoint.api_key), **endpoint.headers}
+    headers = {**OllamaAdapter().auth(endpoint.api_key), **endpoint.headers}
     async with new_http(endpoint) as client:
         yield OllamaManager(client, endpoint.base_url, headers, name=provider.name)
 

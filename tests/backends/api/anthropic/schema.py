@@ -19,7 +19,7 @@ from anthropic.types.beta import message_create_params as beta
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import SchemaValidator
 
-from shepherd.backends.api.adapter import WireRequest
+from shepherd.backends.api.adapter import ApiRequest
 from shepherd.messages import JsonObject
 
 _BLOCKS: dict[str, Any] = {
@@ -34,7 +34,7 @@ _BLOCKS: dict[str, Any] = {
 _SAMPLING = ("temperature", "top_p", "top_k")
 
 
-def check_request(request: WireRequest) -> JsonObject:
+def check_request(request: ApiRequest) -> JsonObject:
     """The body; raises what pydantic raises if the SDK could not have sent it.
 
     Sampling parameters are gone from the SDK's types with the API's newest version, so they are

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from shepherd.backends.api.adapter import Delta
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event
 
@@ -75,7 +75,7 @@ def answer(*blocks: Sequence[JsonObject], model: str = MODEL) -> list[JsonObject
 
 def deltas_of(events: Iterable[JsonObject], *, names: bool = True) -> list[Delta]:
     """What the decoder makes of a stream, with or without the names of its events."""
-    decoder = AnthropicWire().decoder()
+    decoder = AnthropicAdapter().decoder()
     return [
         delta for event in events for delta in decoder.feed(event["type"] if names else "", event)
     ]

@@ -14,7 +14,7 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event
@@ -117,7 +117,7 @@ def test_a_refusal_says_why() -> None:
 
 
 def test_it_is_complete_after_its_last_event_and_not_before() -> None:
-    decoder = AnthropicWire().decoder()
+    decoder = AnthropicAdapter().decoder()
     *events, last = answer(text(0, "Hi"))
     for event in events:
         decoder.feed(event["type"], event)
@@ -136,7 +136,7 @@ def test_it_is_complete_after_its_last_event_and_not_before() -> None:
     ],
 )
 def test_an_error_in_the_stream_comes_as_it_is(error: JsonObject, status: int) -> None:
-    decoder = AnthropicWire().decoder()
+    decoder = AnthropicAdapter().decoder()
     assert decoder.feed("error", error) == [ErrorDelta(error, status)]
     assert not decoder.complete
 
@@ -203,7 +203,7 @@ def test_a_server_that_does_not_stream() -> None:
     more = {"content": blocks, "stop_reason": "tool_use"}
     message = started()["message"] | more
     Message.model_validate(message)
-    decoder = AnthropicWire().decoder()
+    decoder = AnthropicAdapter().decoder()
     assert decoder.feed("", message) == [
         UsageDelta(10, None, 1),
         TextDelta("I read a."),
@@ -219,7 +219,7 @@ WRONG: list[Any] = [None, 7, "text", [], {"type": 3}, {"type": "text_delta", "te
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_fields_of_a_wrong_type_give_nothing(wrong: Any) -> None:
-    decoder = AnthropicWire().decoder()
+    decoder = AnthropicAdapter().decoder()
     names = ("message", "content_block", "delta", "usage", "index", "type")
     for kind in ("message_start", "content_block_start", "content_block_delta", "message_delta"):
         assert decoder.feed(kind, dict.fromkeys(names, wrong)) == []

@@ -1,7 +1,7 @@
 """A turn with tools and thoughts through the whole backend, over real HTTP."""
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.events import CallbackEvent, FinishReason
@@ -49,7 +49,7 @@ class Listener:
 
 def backend(upstream: Upstream) -> ApiBackend:
     endpoint = Endpoint(upstream.url, "sk-1", name="claude")
-    return ApiBackend(endpoint, AnthropicWire(), ModelTraits(MODEL, thinking=True))
+    return ApiBackend(endpoint, AnthropicAdapter(), ModelTraits(MODEL, thinking=True))
 
 
 def question() -> Session:

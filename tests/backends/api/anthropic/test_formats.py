@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.formats import enforced
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message
@@ -23,7 +23,7 @@ ANY: JsonObject = {"type": "object"}
 
 def body(schema: JsonObject, model: str) -> JsonObject:
     asked = Session(messages=[Message.user("Who?")], output_format=OutputFormat(schema))
-    return check_request(AnthropicWire().chat(asked, ModelTraits(model), 100))
+    return check_request(AnthropicAdapter().chat(asked, ModelTraits(model), 100))
 
 
 def test_a_schema_is_enforced() -> None:

@@ -6,10 +6,10 @@ import pytest
 from anthropic.types import ModelInfo
 
 from shepherd.backends.api.adapter import ModelEntry
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.messages import JsonObject
 
-WIRE = AnthropicWire()
+ADAPTER = AnthropicAdapter()
 
 OPUS: JsonObject = {
     "id": "claude-opus-5",
@@ -25,10 +25,10 @@ LISTED = "the list of models (max_input_tokens)"
 
 def test_models_with_their_limits() -> None:
     ModelInfo.model_validate(OPUS)
-    asked = WIRE.models()
+    asked = ADAPTER.models()
     assert (asked.method, asked.path, asked.stream) == ("GET", "/v1/models?limit=1000", False)
     local = {"id": "local.gguf", "meta": {"n_ctx_train": 4096}}
-    assert WIRE.parse_models({"data": [OPUS, local, {"name": "nameless"}, 3]}) == [
+    assert ADAPTER.parse_models({"data": [OPUS, local, {"name": "nameless"}, 3]}) == [
         ModelEntry("claude-opus-5", 1_000_000, 128_000, LISTED),
         ModelEntry("local.gguf", 4096, source="the list of models (meta.n_ctx_train)"),
     ]
@@ -36,18 +36,18 @@ def test_models_with_their_limits() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", {}, [None, [], {"id": 3}]])
 def test_a_list_that_is_none_has_no_models(wrong: Any) -> None:
-    assert WIRE.parse_models({"data": wrong}) == []
+    assert ADAPTER.parse_models({"data": wrong}) == []
 
 
 def test_one_model_is_asked_for_by_name_then_llama_cpps_server_for_its_context() -> None:
-    one, props = WIRE.probes("org/model 1")
+    one, props = ADAPTER.probes("org/model 1")
     assert (one.path, props.path) == ("/v1/models/org%2Fmodel%201", "/props")
     entry = ModelEntry("claude-opus-5", 1_000_000, 128_000, LISTED)
-    assert WIRE.parse_probe(one, OPUS, "claude-opus-5") == entry
-    assert WIRE.parse_probe(one, {"id": "x"}, "x") is None
+    assert ADAPTER.parse_probe(one, OPUS, "claude-opus-5") == entry
+    assert ADAPTER.parse_probe(one, {"id": "x"}, "x") is None
     loaded = {"default_generation_settings": {"n_ctx": 8192}}
-    assert WIRE.parse_probe(props, loaded, "m") == ModelEntry(
+    assert ADAPTER.parse_probe(props, loaded, "m") == ModelEntry(
         "m", 8192, source="the server's /props"
     )
     for wrong in ({}, {"default_generation_settings": 3}):
-        assert WIRE.parse_probe(props, wrong, "m") is None
+        assert ADAPTER.parse_probe(props, wrong, "m") is None

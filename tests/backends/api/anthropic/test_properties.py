@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.replay import THOUGHTS
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
@@ -25,7 +25,7 @@ limits = st.sampled_from([0, 1, 2047, 2048, 9000, 10**6])
 
 
 def body(session: Session, model: ModelTraits, max_tokens: int = 0) -> JsonObject:
-    return check_request(AnthropicWire().chat(session, model, max_tokens))
+    return check_request(AnthropicAdapter().chat(session, model, max_tokens))
 
 
 def blocks(sent: JsonObject) -> Iterator[JsonObject]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.api.adapter import ModelTraits, WireRequest
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.adapter import ApiRequest, ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
@@ -23,8 +23,8 @@ READ = ToolSpec("read", "Reads a file.", {"type": "object", "properties": {"path
 ONE, TWO = ToolCall("toolu_1", "read", {"path": "a"}), ToolCall("toolu_2", "read", {"path": "b"})
 
 
-def request(session: Session, model: ModelTraits = OLD, max_tokens: int = 0) -> WireRequest:
-    asked = AnthropicWire().chat(session, model, max_tokens)
+def request(session: Session, model: ModelTraits = OLD, max_tokens: int = 0) -> ApiRequest:
+    asked = AnthropicAdapter().chat(session, model, max_tokens)
     check_request(asked)
     return asked
 
@@ -97,8 +97,8 @@ def test_a_conversation_with_parallel_calls() -> None:
 
 
 def test_the_key_is_a_header_of_its_own() -> None:
-    assert dict(AnthropicWire().auth("sk-1")) == {"x-api-key": "sk-1"}
-    assert dict(AnthropicWire().auth("")) == {}
+    assert dict(AnthropicAdapter().auth("sk-1")) == {"x-api-key": "sk-1"}
+    assert dict(AnthropicAdapter().auth("")) == {}
 
 
 def test_a_session_with_nothing_in_it_is_a_valid_request() -> None:
@@ -138,7 +138,7 @@ def test_a_call_is_forced_and_then_nothing_is_thought(
 def test_a_model_that_cannot_be_forced_says_so() -> None:
     session = Session("", [Message.user("Go.")], [READ], tool_choice=ToolChoice())
     with pytest.raises(InvalidRequestError, match="claude-opus-5-5") as caught:
-        AnthropicWire().chat(session, ModelTraits("claude-opus-5-5"), 0)
+        AnthropicAdapter().chat(session, ModelTraits("claude-opus-5-5"), 0)
     assert caught.value.param == "tool_choice"
 
 
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_forced_says_so() -> None:
 def test_what_is_out_of_range_is_named(sampling: Sampling, param: str) -> None:
     session = Session(messages=[Message.user("Hi")], sampling=sampling)
     with pytest.raises(InvalidRequestError, match=param) as caught:
-        AnthropicWire().chat(session, LOCAL, 0)
+        AnthropicAdapter().chat(session, LOCAL, 0)
     assert caught.value.param == param
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.replay import assistant_blocks
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
@@ -38,8 +38,8 @@ def listen(*_: object) -> bool:
 
 
 def our_answer(events: Sequence[JsonObject]) -> tuple[Message, FinishReason, Answer]:
-    wire = AnthropicWire()
-    decoder, collected = wire.decoder(), Answer(wire, QUESTION, listen)
+    adapter = AnthropicAdapter()
+    decoder, collected = adapter.decoder(), Answer(adapter, QUESTION, listen)
     for event in events:
         collected.take(decoder.feed(event["type"], event))
     assert decoder.complete
@@ -90,7 +90,7 @@ def streams(draw: st.DrawFn) -> list[JsonObject]:
 @settings(max_examples=examples(40))
 @given(streams())
 def test_the_same_stream_gives_the_same_message(events: list[JsonObject]) -> None:
-    sent = AnthropicWire().chat(QUESTION, TRAITS, 500).body
+    sent = AnthropicAdapter().chat(QUESTION, TRAITS, 500).body
     assert sent is not None
     theirs = sdk_answer(events, sent)
     ours, reason, collected = our_answer(events)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.backends.api.adapter import ModelTraits, WireRequest
-from shepherd.backends.api.anthropic.adapter import AnthropicWire
+from shepherd.backends.api.adapter import ApiRequest, ModelTraits
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec, message_from_json
 from shepherd.messages import message_to_json as to_json
 from shepherd.sampling import Sampling
@@ -40,8 +40,8 @@ def tool_turn(model: str, *, thinking: bool = True) -> Session:
     return session(*read, thinking=thinking)
 
 
-def request(asked: Session, model: ModelTraits, max_tokens: int = 0) -> WireRequest:
-    sent = AnthropicWire().chat(asked, model, max_tokens)
+def request(asked: Session, model: ModelTraits, max_tokens: int = 0) -> ApiRequest:
+    sent = AnthropicAdapter().chat(asked, model, max_tokens)
     check_request(sent)
     return sent
 

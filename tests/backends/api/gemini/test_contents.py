@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.gemini.contents import SKIP_SIGNATURE
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
@@ -24,7 +24,7 @@ SIGNED: dict[str, JsonObject] = {"gemini": {"id": "fc-1", "thoughtSignature": "c
 
 
 def contents(*messages: Message, model: ModelTraits = OLD) -> list[JsonObject]:
-    body = GeminiWire().chat(Session(messages=list(messages)), model, 0).body
+    body = GeminiAdapter().chat(Session(messages=list(messages)), model, 0).body
     check_body(body)
     assert body is not None
     return body["contents"]
@@ -32,7 +32,7 @@ def contents(*messages: Message, model: ModelTraits = OLD) -> list[JsonObject]:
 
 @given(texts, conversations, st.sampled_from([OLD, NEW]))
 def test_any_conversation_is_valid(system: str, told: list[Message], model: ModelTraits) -> None:
-    body = GeminiWire().chat(Session(system, told), model, 0).body
+    body = GeminiAdapter().chat(Session(system, told), model, 0).body
     for content in check_body(body):
         called = [part for part in content.parts or [] if part.function_call]
         assert model is OLD or all(part.thought_signature for part in called[:1])
@@ -111,8 +111,8 @@ def test_signatures_go_back_with_their_parts_whatever_is_printed(
 ) -> None:
     parts: list[JsonObject] = [{"text": "<think>Hm.</think>\n```py\n1\n```\n<tool_call>{}"}]
     parts += [{"text": text} | ({"thoughtSignature": "c2ln"} if s else {}) for text, s in told]
-    wire = GeminiWire()
-    answer, decoder = Answer(wire, Session(), ignore_events), wire.decoder()
+    adapter = GeminiAdapter()
+    answer, decoder = Answer(adapter, Session(), ignore_events), adapter.decoder()
     for part in parts:
         answer.take(decoder.feed("", {"candidates": [{"content": {"parts": [part]}}]}))
     answer.take(decoder.feed("", {"candidates": [{"finishReason": "STOP"}]}))

@@ -16,7 +16,7 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.gemini.decoder import GeminiDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
@@ -131,7 +131,7 @@ def test_signed_parts_go_back_as_they_came(spoken: list[Any], calls: list[Any]) 
     if not message.content.strip() and not calls:
         return  # says nothing, and is left out
     session = Session(messages=[Message.user("hi"), message])
-    body = GeminiWire().chat(session, ModelTraits("gemini-2.5-pro"), 0).body
+    body = GeminiAdapter().chat(session, ModelTraits("gemini-2.5-pro"), 0).body
     assert body is not None
     back: list[JsonObject] = body["contents"][1]["parts"]
     parts = [part for parts in spoken for part in parts]

@@ -2,7 +2,7 @@
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message
@@ -35,7 +35,7 @@ def reply(chunks: list[JsonObject]) -> Reply:
 def backend_at(up: Upstream) -> ApiBackend:
     traits = ModelTraits(MODEL, 1_000_000, thinking=True)
     endpoint = Endpoint(up.url, "secret", name="gemini")
-    return ApiBackend(endpoint, GeminiWire(), traits, options=options())
+    return ApiBackend(endpoint, GeminiAdapter(), traits, options=options())
 
 
 async def test_a_turn_with_calls() -> None:
@@ -100,7 +100,7 @@ async def test_a_filtered_answer_says_why() -> None:
 async def test_the_window_is_the_lists() -> None:
     item = {"name": f"models/{MODEL}", "inputTokenLimit": 1048576, "outputTokenLimit": 65536}
     async with Upstream([Reply({"models": [item]}), Reply(item)]) as up:
-        backend = await ApiBackend.connect(Endpoint(up.url), GeminiWire(), ModelTraits(MODEL))
+        backend = await ApiBackend.connect(Endpoint(up.url), GeminiAdapter(), ModelTraits(MODEL))
         await backend.aclose()
     assert (backend.window.size, backend.window.output_limit) == (1048576, 65536)
     assert "inputTokenLimit" in backend.window.source

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from shepherd.backends.api.adapter import Framing, ModelEntry, ModelTraits, WireRequest
-from shepherd.backends.api.gemini.adapter import GeminiWire
+from shepherd.backends.api.adapter import ApiRequest, Framing, ModelEntry, ModelTraits
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
@@ -14,7 +14,7 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from tests.backends.api.gemini.official import check_body
 
-WIRE = GeminiWire()
+ADAPTER = GeminiAdapter()
 TOOL = ToolSpec("t", "does it", {"type": "object", "properties": {"a": {"type": "string"}}})
 BARE = ToolSpec("bare", "needs nothing")
 
@@ -22,7 +22,7 @@ BARE = ToolSpec("bare", "needs nothing")
 def body(max_tokens: int = 0, *, model: str = "gemini-2.5-flash", **session: Any) -> JsonObject:
     traits = ModelTraits(model, output_limit=8192, thinking="2.0" not in model)
     asked = Session(messages=[Message.user("hi")], **session)
-    found = WIRE.chat(asked, traits, max_tokens).body
+    found = ADAPTER.chat(asked, traits, max_tokens).body
     check_body(found)
     assert found is not None
     return found
@@ -33,12 +33,12 @@ def config(max_tokens: int = 0, **more: Any) -> JsonObject:
 
 
 def test_where_it_goes_and_with_what_key() -> None:
-    request = WIRE.chat(Session(messages=[Message.user("hi")]), ModelTraits("gemini-x"), 0)
+    request = ADAPTER.chat(Session(messages=[Message.user("hi")]), ModelTraits("gemini-x"), 0)
     assert request.path == "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
-    assert (request.method, request.stream, WIRE.framing) == ("POST", True, Framing.SSE)
-    assert WIRE.auth("secret") == {"x-goog-api-key": "secret"}
-    assert WIRE.auth("") == {}
-    tuned = WIRE.chat(Session(), ModelTraits("tunedModels/mine"), 0)
+    assert (request.method, request.stream, ADAPTER.framing) == ("POST", True, Framing.SSE)
+    assert ADAPTER.auth("secret") == {"x-goog-api-key": "secret"}
+    assert ADAPTER.auth("") == {}
+    tuned = ADAPTER.chat(Session(), ModelTraits("tunedModels/mine"), 0)
     assert tuned.path == "/v1beta/tunedModels/mine:streamGenerateContent?alt=sse"
 
 
@@ -153,9 +153,9 @@ def test_the_models_that_can_answer_are_listed() -> None:
         types.Model.model_validate(rest | names)
     source = "the list of models (inputTokenLimit)"
     flash = ModelEntry("gemini-2.5-flash", 1048576, 65536, source)
-    assert WIRE.models() == WireRequest("/v1beta/models?pageSize=1000", None, "GET", stream=False)
-    assert WIRE.parse_models({"models": listed}) == [flash, ModelEntry("unknown")]
-    assert WIRE.parse_models({"error": {"code": 500}}) == []
-    (probe,) = WIRE.probes("gemini-2.5-flash")
+    assert ADAPTER.models() == ApiRequest("/v1beta/models?pageSize=1000", None, "GET", stream=False)
+    assert ADAPTER.parse_models({"models": listed}) == [flash, ModelEntry("unknown")]
+    assert ADAPTER.parse_models({"error": {"code": 500}}) == []
+    (probe,) = ADAPTER.probes("gemini-2.5-flash")
     assert (probe.method, probe.path) == ("GET", "/v1beta/models/gemini-2.5-flash")
-    assert WIRE.parse_probe(probe, listed[0], "gemini-2.5-flash") == flash
+    assert ADAPTER.parse_probe(probe, listed[0], "gemini-2.5-flash") == flash

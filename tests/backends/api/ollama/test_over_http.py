@@ -5,7 +5,7 @@ import pytest
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.ollama.adapter import OllamaWire
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
@@ -29,7 +29,7 @@ FULL = (
 
 def backend_at(up: Upstream) -> ApiBackend:
     traits = ModelTraits("qwen3", 4096, thinking=True)
-    return ApiBackend(Endpoint(up.url, name="local"), OllamaWire(), traits, options=options())
+    return ApiBackend(Endpoint(up.url, name="local"), OllamaAdapter(), traits, options=options())
 
 
 async def test_a_turn_with_calls() -> None:
@@ -78,7 +78,7 @@ async def test_the_window_is_the_loaded_one_before_any_other() -> None:
     ):
         async with Upstream(replies) as up:
             backend = await ApiBackend.connect(
-                Endpoint(up.url), OllamaWire(), ModelTraits("qwen3"), options=options()
+                Endpoint(up.url), OllamaAdapter(), ModelTraits("qwen3"), options=options()
             )
             await backend.aclose()
         assert backend.window.size == size

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from shepherd.backends.api.adapter import Framing, ModelTraits, WireRequest
-from shepherd.backends.api.ollama.adapter import OllamaWire
+from shepherd.backends.api.adapter import ApiRequest, Framing, ModelTraits
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
@@ -16,7 +16,7 @@ from shepherd.structure import OutputFormat, ToolChoice
 from tests.backends.api.conversations import conversations, texts
 from tests.backends.api.ollama.official import check_body
 
-WIRE = OllamaWire()
+ADAPTER = OllamaAdapter()
 READ = ToolCall("a", "read_file", {"path": "x"})
 LIST = ToolCall("b", "list_files", {})
 TOOL = ToolSpec("t", "does it", {"type": "object", "properties": {"a": {"type": "string"}}})
@@ -27,7 +27,7 @@ def body(
 ) -> JsonObject:
     traits = ModelTraits(model, context_size=more.pop("context_size", 0), thinking=thinks)
     session = Session(messages=list(messages) or [Message.user("hi")], **more)
-    found = WIRE.chat(session, traits, max_tokens).body
+    found = ADAPTER.chat(session, traits, max_tokens).body
     check_body(found)
     assert found is not None
     return found
@@ -35,16 +35,16 @@ def body(
 
 @given(texts, conversations)
 def test_any_conversation_is_valid(system: str, told: list[Message]) -> None:
-    check_body(WIRE.chat(Session(system, told), ModelTraits("m", thinking=True), 0).body)
+    check_body(ADAPTER.chat(Session(system, told), ModelTraits("m", thinking=True), 0).body)
 
 
 def test_where_it_goes_and_with_what_key() -> None:
-    request = WIRE.chat(Session(), ModelTraits("m"), 0)
+    request = ADAPTER.chat(Session(), ModelTraits("m"), 0)
     assert (request.method, request.path, request.stream) == ("POST", "/api/chat", True)
-    assert WIRE.framing is Framing.NDJSON
-    assert WIRE.auth("secret") == {"Authorization": "Bearer secret"}
-    assert WIRE.auth("") == {}
-    assert WIRE.models() == WireRequest("/api/tags", None, "GET", stream=False)
+    assert ADAPTER.framing is Framing.NDJSON
+    assert ADAPTER.auth("secret") == {"Authorization": "Bearer secret"}
+    assert ADAPTER.auth("") == {}
+    assert ADAPTER.models() == ApiRequest("/api/tags", None, "GET", stream=False)
 
 
 def test_calls_are_objects_and_results_have_names() -> None:

@@ -3,17 +3,17 @@
 import pytest
 from ollama import ListResponse, ProcessResponse, ShowResponse
 
-from shepherd.backends.api.adapter import ModelEntry, ModelTraits, WireRequest
+from shepherd.backends.api.adapter import ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.ollama.adapter import OllamaWire
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.window import LARGEST_UNASKED
 from shepherd.messages import JsonObject
 from tests.backends.api.support import options
 from tests.backends.api.upstream import Received, Reply, Upstream
 
-WIRE = OllamaWire()
-LOADED, SHOWN = WIRE.probes("qwen3")
+ADAPTER = OllamaAdapter()
+LOADED, SHOWN = ADAPTER.probes("qwen3")
 
 
 def shown(info: JsonObject, parameters: str = "", *abilities: str) -> JsonObject:
@@ -24,15 +24,15 @@ def shown(info: JsonObject, parameters: str = "", *abilities: str) -> JsonObject
 
 
 def test_what_is_asked() -> None:
-    assert WireRequest("/api/ps", None, "GET", stream=False) == LOADED
-    assert WireRequest("/api/show", {"model": "qwen3"}, stream=False) == SHOWN
+    assert ApiRequest("/api/ps", None, "GET", stream=False) == LOADED
+    assert ApiRequest("/api/show", {"model": "qwen3"}, stream=False) == SHOWN
 
 
 def test_the_models_are_listed() -> None:
     body: JsonObject = {"models": [{"name": "a:latest", "model": "a:latest"}, {"model": "b:7b"}]}
     ListResponse.model_validate(body)
-    assert WIRE.parse_models(body) == [ModelEntry("a:latest"), ModelEntry("b:7b")]
-    assert WIRE.parse_models({"models": None}) == []
+    assert ADAPTER.parse_models(body) == [ModelEntry("a:latest"), ModelEntry("b:7b")]
+    assert ADAPTER.parse_models({"models": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_window_of_a_loaded_model(name: str, size: int) -> None:
         ]
     }
     ProcessResponse.model_validate(body)
-    entry = WIRE.parse_probe(LOADED, body, name)
+    entry = ADAPTER.parse_probe(LOADED, body, name)
     source = "the model in Ollama's memory"
     assert entry == (ModelEntry(name, size, source=source) if size else None)
 
@@ -57,20 +57,20 @@ def test_the_window_of_a_loaded_model(name: str, size: int) -> None:
 def test_the_parameter_goes_before_the_training() -> None:
     info: JsonObject = {"general.architecture": "qwen3", "qwen3.context_length": 40960}
     body = shown(info, 'stop  "<|im_end|>"\nnum_ctx                        12288\ntop_k 20')
-    entry = WIRE.parse_probe(SHOWN, body, "qwen3")
+    entry = ADAPTER.parse_probe(SHOWN, body, "qwen3")
     assert entry == ModelEntry("qwen3", 12288, source="num_ctx in the model's parameters")
 
 
 def test_a_trained_context_is_asked_for_as_far_as_machines_go() -> None:
-    small = WIRE.parse_probe(SHOWN, shown({"gemma.context_length": 8192}), "m")
+    small = ADAPTER.parse_probe(SHOWN, shown({"gemma.context_length": 8192}), "m")
     assert small == ModelEntry("m", 8192, source="context_length of the model")
     info: JsonObject = {"general.architecture": "llama", "llama.context_length": 131072}
     info |= {"clip.vision.context_length": 999999}
-    large = WIRE.parse_probe(SHOWN, shown(info), "m")
+    large = ADAPTER.parse_probe(SHOWN, shown(info), "m")
     assert large is not None
     assert large.context_size == LARGEST_UNASKED
     assert "131072" in large.source
-    cloud = WIRE.parse_probe(SHOWN, shown(info) | {"remote_host": "https://ollama.com"}, "m")
+    cloud = ADAPTER.parse_probe(SHOWN, shown(info) | {"remote_host": "https://ollama.com"}, "m")
     assert cloud is not None
     assert cloud.context_size == 131072
 
@@ -80,7 +80,7 @@ def test_a_trained_context_is_asked_for_as_far_as_machines_go() -> None:
 def test_whether_it_sees_is_told_by_its_capabilities(
     info: JsonObject, ability: str, vision: object
 ) -> None:
-    entry = WIRE.parse_probe(SHOWN, shown(info, "", "completion", ability), "m")
+    entry = ADAPTER.parse_probe(SHOWN, shown(info, "", "completion", ability), "m")
     assert entry is not None
     assert (entry.vision, entry.context_size) == (vision, info.get("gemma.context_length", 0))
 
@@ -89,8 +89,8 @@ def test_whether_it_sees_is_told_by_its_capabilities(
     "body", [{}, {"error": "no"}, {"model_info": [], "parameters": 3}, shown({"a.b": 1})]
 )
 def test_nothing_is_known_from_what_says_nothing(body: JsonObject) -> None:
-    assert WIRE.parse_probe(SHOWN, body, "m") is None
-    assert WIRE.parse_probe(LOADED, body, "m") is None
+    assert ADAPTER.parse_probe(SHOWN, body, "m") is None
+    assert ADAPTER.parse_probe(LOADED, body, "m") is None
 
 
 @pytest.mark.parametrize("setting", [0, 8192])
@@ -116,7 +116,7 @@ async def test_what_it_tells_goes_before_the_model_database(
     async with Upstream(answer) as up:
         backend = await ApiBackend.connect(
             Endpoint(up.url, name="local"),
-            OllamaWire(),
+            OllamaAdapter(),
             ModelTraits("qwen3", thinking=known, vision=known),
             context_size=setting,
             options=options(),

@@ -29,10 +29,10 @@ class Told:
     errors: list[ErrorDelta] = field(default_factory=list[ErrorDelta])
     extra: list[JsonObject] = field(default_factory=list[JsonObject])
 
-    def message(self, wire: str) -> Message:
+    def message(self, adapter: str) -> Message:
         """The message as it goes into history."""
         calls = tuple(ToolCall(call[0], call[1], json.loads(call[2])) for call in self.calls)
-        extra = {wire: self.extra[0]} if self.extra else {}
+        extra = {adapter: self.extra[0]} if self.extra else {}
         return Message(Role.ASSISTANT, self.text, self.thought, calls, extra=extra)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.openai.chat_adapter import chat_wire
+from shepherd.backends.api.openai.chat_adapter import chat_adapter
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -66,7 +66,7 @@ def body(
     given: Session, model: str | ModelTraits = "gpt-4.1", dialect: Dialect = OPENAI, limit: int = 0
 ) -> JsonObject:
     traits = ModelTraits(model) if isinstance(model, str) else model
-    request = chat_wire(dialect).chat(given, traits, limit)
+    request = chat_adapter(dialect).chat(given, traits, limit)
     assert request.body is not None
     assert (request.path, request.method, request.stream) == ("chat/completions", "POST", True)
     return request.body
@@ -336,10 +336,10 @@ def test_tensorrt_gets_what_it_has() -> None:
 
 
 def test_azure_has_a_version_and_another_header() -> None:
-    wire = chat_wire(AZURE, "2024-10-21")
-    request = wire.chat(session(), ModelTraits("mine"), 0)
+    adapter = chat_adapter(AZURE, "2024-10-21")
+    request = adapter.chat(session(), ModelTraits("mine"), 0)
     assert request.path == "chat/completions?api-version=2024-10-21"
-    assert wire.models().path == "../../models?api-version=2024-10-21"
-    assert wire.auth("k") == {"api-key": "k"}
-    assert chat_wire().auth("k") == {"Authorization": "Bearer k"}
-    assert chat_wire().auth("") == {}
+    assert adapter.models().path == "../../models?api-version=2024-10-21"
+    assert adapter.auth("k") == {"api-key": "k"}
+    assert chat_adapter().auth("k") == {"Authorization": "Bearer k"}
+    assert chat_adapter().auth("") == {}

@@ -3,8 +3,8 @@
 import pytest
 
 from shepherd.backends.api.adapter import ModelEntry
-from shepherd.backends.api.adapters import wire_for
-from shepherd.backends.api.openai.chat_adapter import chat_wire
+from shepherd.backends.api.adapters import adapter_for
+from shepherd.backends.api.openai.chat_adapter import chat_adapter
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -122,18 +122,20 @@ def test_no_list_is_an_empty_one(body: JsonObject) -> None:
 
 
 def test_only_servers_that_may_have_them_are_asked_for_more() -> None:
-    assert chat_wire(OPENAI).probes("m") == []
-    wire = chat_wire(EXTENDED)
-    props, lm_studio = wire.probes("m")
+    assert chat_adapter(OPENAI).probes("m") == []
+    adapter = chat_adapter(EXTENDED)
+    props, lm_studio = adapter.probes("m")
     assert (props.path, props.method, props.stream) == ("../props", "GET", False)
     slot = {"default_generation_settings": {"n_ctx": 2048}}
-    assert wire.parse_probe(props, slot, "m") == ModelEntry("m", 2048, source="llama.cpp's /props")
-    assert wire.parse_probe(props, {"default_generation_settings": {"n_ctx": 0}}, "m") is None
+    assert adapter.parse_probe(props, slot, "m") == ModelEntry(
+        "m", 2048, source="llama.cpp's /props"
+    )
+    assert adapter.parse_probe(props, {"default_generation_settings": {"n_ctx": 0}}, "m") is None
     listed = {"data": [{"id": "n"}, {"id": "m", "loaded_context_length": 512}]}
-    found = wire.parse_probe(lm_studio, listed, "m")
+    found = adapter.parse_probe(lm_studio, listed, "m")
     assert found is not None
     assert found.context_size == 512
-    assert wire.parse_probe(lm_studio, listed, "n") is None
+    assert adapter.parse_probe(lm_studio, listed, "n") is None
 
 
 @pytest.mark.parametrize(
@@ -151,12 +153,12 @@ def test_only_servers_that_may_have_them_are_asked_for_more() -> None:
 def test_models_that_need_it_get_the_responses_api(
     type: str, url: str, dialect: str, model: str, name: str
 ) -> None:
-    assert wire_for(type, url, dialect, model).name == name
+    assert adapter_for(type, url, dialect, model).name == name
 
 
 def test_openai_s_own_models_print_no_calls() -> None:
-    assert not chat_wire(OPENAI).prints_calls
-    assert chat_wire(PLAIN).prints_calls
+    assert not chat_adapter(OPENAI).prints_calls
+    assert chat_adapter(PLAIN).prints_calls
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_openai_s_own_models_print_no_calls() -> None:
     ],
 )
 def test_vendors_own_models_print_no_calls(type: str, url: str, model: str) -> None:
-    assert not wire_for(type, url, "", model).prints_calls
+    assert not adapter_for(type, url, "", model).prints_calls
 
 
 @pytest.mark.parametrize(
@@ -182,11 +184,11 @@ def test_vendors_own_models_print_no_calls(type: str, url: str, model: str) -> N
     ],
 )
 def test_other_models_in_a_vendors_language_may(type: str, url: str, model: str) -> None:
-    assert wire_for(type, url, "", model).prints_calls
+    assert adapter_for(type, url, "", model).prints_calls
 
 
 @pytest.mark.parametrize("type", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
 def test_every_api_reads_max_input_tokens(type: str) -> None:
     item = {"id": "m", "name": "m", "max_input_tokens": 9000, "max_output_tokens": 900}
-    [entry] = wire_for(type).parse_models({"data": [item], "models": [item]})
+    [entry] = adapter_for(type).parse_models({"data": [item], "models": [item]})
     assert (entry.id, entry.context_size, entry.output_limit) == ("m", 9000, 900)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits, StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesWire
+from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
 from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
@@ -154,10 +154,10 @@ def test_it_is_complete_when_all_was_told() -> None:
 
 
 def test_what_came_goes_back_and_openai_takes_it() -> None:
-    wire = OpenAIResponsesWire()
-    said = answer(*STREAM).message(wire.name)
+    adapter = OpenAIResponsesAdapter()
+    said = answer(*STREAM).message(adapter.name)
     history = [Message.user("hi"), said, Message.tool(said.tool_calls[0], "rain")]
-    request = wire.chat(Session("", history), ModelTraits("gpt-5"), 0)
+    request = adapter.chat(Session("", history), ModelTraits("gpt-5"), 0)
     assert request.body is not None
     phased = {"type": "message", "role": "assistant", "content": "Hello", "phase": "commentary"}
     assert valid_responses(request.body)["input"][1:4] == [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesWire
+from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.sampling import Sampling
@@ -16,7 +16,7 @@ from tests.backends.api.openai.official import valid_responses
 from tests.backends.api.openai.test_chat_request import CALL, HISTORY, SPEC
 from tests.backends.api.test_normalise import histories
 
-WIRE = OpenAIResponsesWire()
+ADAPTER = OpenAIResponsesAdapter()
 REASONING: JsonObject = {
     "type": "reasoning",
     "id": "rs_1",
@@ -33,7 +33,7 @@ RESULT_ITEM = {"type": "function_call_output", "call_id": "call_1", "output": "2
 
 
 def body(given: Session, model: str = "gpt-5", limit: int = 0, **traits: Any) -> JsonObject:
-    request = WIRE.chat(given, ModelTraits(model, **traits), limit)
+    request = ADAPTER.chat(given, ModelTraits(model, **traits), limit)
     assert request.body is not None
     assert (request.path, request.method, request.stream) == ("responses", "POST", True)
     return valid_responses(request.body)
@@ -46,7 +46,7 @@ def said(content: str, role: str = "assistant", **more: Any) -> JsonObject:
 def answer(items: list[JsonObject], content: str = "", *calls: ToolCall) -> list[JsonObject]:
     """The items that go back for an answer with these kept items."""
     message = Message(
-        Role.ASSISTANT, content, tool_calls=calls, extra={WIRE.name: {"items": items}}
+        Role.ASSISTANT, content, tool_calls=calls, extra={ADAPTER.name: {"items": items}}
     )
     results = [Message.tool(call, "2") for call in calls]
     sent: list[JsonObject] = body(Session("", [HISTORY[0], message, *results]))["input"]

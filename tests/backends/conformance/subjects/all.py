@@ -13,9 +13,9 @@ from tests.backends.conformance.subjects.scripted import ScriptedSubject
 from tests.backends.conformance.subjects.shepherd import ShepherdSubject
 from tests.backends.conformance.subjects.tensorrt import TensorRTSubject
 from tests.backends.conformance.subjects.tensorrt_inprocess import TensorRTInProcessSubject
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
-WIRED: list[WireSubject] = [
+WIRED: list[AdapterSubject] = [
     ChatSubject(),
     ResponsesSubject(),
     AnthropicSubject(),
@@ -44,6 +44,6 @@ def every(scenario: Scenario) -> list[Subject]:
     return [subject for subject in SUBJECTS if scenario not in subject.lacks]
 
 
-def wired(scenario: Scenario) -> list[WireSubject]:
+def wired(scenario: Scenario) -> list[AdapterSubject]:
     """Those of them that are behind HTTP."""
     return [subject for subject in WIRED if scenario not in subject.lacks]

@@ -5,17 +5,17 @@ from typing import Any
 
 from anthropic import AsyncAnthropic
 
-from shepherd.backends.api.adapter import WireRequest
+from shepherd.backends.api.adapter import ApiRequest
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event, check_request
 from tests.backends.api.anthropic.streams import call, started, text, thought
 from tests.backends.api.upstream import Received, Reply
 from tests.backends.conformance.language import check_turns, compact, halves, sse
 from tests.backends.conformance.said import COMPLETION_TOKENS, PROMPT_TOKENS, Said, Understood
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 
-class AnthropicSubject(WireSubject):
+class AnthropicSubject(AdapterSubject):
     """Blocks by number, thoughts with their signatures."""
 
     name = "anthropic"
@@ -61,7 +61,7 @@ class AnthropicSubject(WireSubject):
         return sse(_error("overloaded_error", "Overloaded"), "error")
 
     def check(self, request: Received) -> None:
-        asked = WireRequest(request.path, request.json, headers=request.headers)
+        asked = ApiRequest(request.path, request.json, headers=request.headers)
         check_turns(check_request(asked)["messages"])
 
     async def official(self, url: str) -> Understood:

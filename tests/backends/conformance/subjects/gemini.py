@@ -17,7 +17,7 @@ from tests.backends.conformance.said import (
     Said,
     Understood,
 )
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 _USAGE: JsonObject = {
     "promptTokenCount": PROMPT_TOKENS,
@@ -26,7 +26,7 @@ _USAGE: JsonObject = {
 _INVALID = "INVALID_ARGUMENT"
 
 
-class GeminiSubject(WireSubject):
+class GeminiSubject(AdapterSubject):
     """Calls come whole; a wrong key is status 400, and how long to wait stands in the error."""
 
     name = "gemini"

@@ -17,10 +17,10 @@ from tests.backends.conformance.said import (
     Said,
     Understood,
 )
-from tests.backends.conformance.wired import WireSubject
+from tests.backends.conformance.wired import AdapterSubject
 
 
-class OllamaSubject(WireSubject):
+class OllamaSubject(AdapterSubject):
     """Lines of JSON, calls whole; errors are texts, in which llama.cpp's come as JSON.
 
     A local server asks for no key, Ollama's cloud and proxies before a server do.

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from openai import AsyncOpenAI
 
-from shepherd.backends.api.adapter import Wire
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.openai.official import chunk, valid_chat
 from tests.backends.api.openai.official import said as delta
@@ -20,7 +20,7 @@ from tests.backends.conformance.said import (
     Understood,
 )
 from tests.backends.conformance.scenario import Scenario
-from tests.backends.conformance.wired import KEY, WireSubject
+from tests.backends.conformance.wired import KEY, AdapterSubject
 
 USAGE: JsonObject = {
     "prompt_tokens": PROMPT_TOKENS,
@@ -29,7 +29,7 @@ USAGE: JsonObject = {
 }
 
 
-class ChatSubject(WireSubject):
+class ChatSubject(AdapterSubject):
     """OpenAI itself; what copies it is below."""
 
     name = "openai"
@@ -41,8 +41,8 @@ class ChatSubject(WireSubject):
         Scenario.THINKING: "OpenAI's chat completions keep their thoughts; its copies' are tried"
     }
 
-    def wire(self, url: str) -> Wire:
-        return wire_for(self.type, "", model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        return adapter_for(self.type, "", model=self.model)
 
     def frames(self, said: Said) -> Sequence[bytes]:
         chunks = [delta(role="assistant", content=""), *thoughts(said)]

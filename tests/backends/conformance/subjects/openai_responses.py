@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from openai import AsyncOpenAI
 
-from shepherd.backends.api.adapter import Wire
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.openai.official import event, response, valid_responses
 from tests.backends.api.upstream import Received, Reply
@@ -34,8 +34,8 @@ class ResponsesSubject(ChatSubject):
     recorded = SHORT.silent
     lacks: ClassVar = {}
 
-    def wire(self, url: str) -> Wire:
-        return wire_for(self.type, "", model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        return adapter_for(self.type, "", model=self.model)
 
     def frames(self, said: Said) -> Sequence[bytes]:
         events = [event("response.created", response=response("in_progress", []))]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import Wire
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Received, Reply
 from tests.backends.conformance.language import compact
@@ -47,8 +47,8 @@ class StrictSubject(ChatSubject):
     name = "strict"
     lacks: ClassVar[Mapping[Scenario, str]] = _TRIED
 
-    def wire(self, url: str) -> Wire:
-        return wire_for(self.type, url, model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        return adapter_for(self.type, url, model=self.model)
 
     def refusal(self, request: Received) -> Reply | None:
         if "chat_template_kwargs" not in request.json:

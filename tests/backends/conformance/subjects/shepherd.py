@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import httpx
 
-from shepherd.backends.api.adapter import Wire
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.base import Prefilled
 from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
 from shepherd.errors import BackendError, BusyError, ModelLoadError
@@ -49,8 +49,8 @@ class ShepherdSubject(ChatSubject):
         Scenario.MODEL: "the server answers with its model, whatever name it is asked for"
     }
 
-    def wire(self, url: str) -> Wire:
-        return wire_for(self.type, url, model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        return adapter_for(self.type, url, model=self.model)
 
     def frames(self, said: Said) -> Sequence[bytes]:
         return _recorded(script_of(said), thinking=bool(said.thought))

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import Wire
-from shepherd.backends.api.adapters import wire_for
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.adapters import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply
 from tests.backends.conformance.language import sse
@@ -24,8 +24,8 @@ class TensorRTSubject(ChatSubject):
         Scenario.MODEL: "trtllm-serve answers with the model it has, whatever name it is asked for",
     }
 
-    def wire(self, url: str) -> Wire:
-        return wire_for(self.type, url, model=self.model)
+    def adapter(self, url: str) -> Adapter:
+        return adapter_for(self.type, url, model=self.model)
 
     def overflow(self, prompt: int, limit: int) -> Reply:
         text = (

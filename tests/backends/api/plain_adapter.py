@@ -1,4 +1,4 @@
-"""The smallest wire there can be, for tests of what is the same for all wires.
+"""The smallest adapter there can be, for tests of what is the same for all adapters.
 
 An event holds any of: text, thought, call (a CallDelta's fields), extra, usage (a UsageDelta's
 fields), stop (with note), error (with status).
@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from shepherd.backends.api.adapter import (
+    Adapter,
+    AnswerDecoder,
+    ApiRequest,
     CallDelta,
     Delta,
     ErrorDelta,
@@ -19,9 +22,6 @@ from shepherd.backends.api.adapter import (
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    Wire,
-    WireDecoder,
-    WireRequest,
 )
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
@@ -29,7 +29,7 @@ from shepherd.messages import JsonObject
 from shepherd.session import Session
 
 
-class PlainDecoder(WireDecoder):
+class PlainDecoder(AnswerDecoder):
     def __init__(self) -> None:
         self._complete = False
 
@@ -64,7 +64,7 @@ class PlainDecoder(WireDecoder):
             yield StopDelta(FinishReason(data["stop"]), data.get("note", ""))
 
 
-class PlainWire(Wire):
+class PlainAdapter(Adapter):
     """`/chat` with the messages as they are, `/models` with ids and sizes, `/props` with a size."""
 
     name: ClassVar[str] = "plain"
@@ -72,34 +72,34 @@ class PlainWire(Wire):
     def auth(self, api_key: str) -> Mapping[str, str]:
         return {"x-key": api_key} if api_key else {}
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> WireRequest:
+    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         if session.sampling.mirostat:
             raise InvalidRequestError("plain has no mirostat", "mirostat")
         messages = [{"role": m.role.value, "content": m.content} for m in session.messages]
         body: dict[str, Any] = {"model": model.id, "messages": messages}
-        return WireRequest("/chat", body | ({"max_tokens": max_tokens} if max_tokens else {}))
+        return ApiRequest("/chat", body | ({"max_tokens": max_tokens} if max_tokens else {}))
 
-    def decoder(self) -> WireDecoder:
+    def decoder(self) -> AnswerDecoder:
         return PlainDecoder()
 
-    def models(self) -> WireRequest:
-        return WireRequest("/models", method="GET", stream=False)
+    def models(self) -> ApiRequest:
+        return ApiRequest("/models", method="GET", stream=False)
 
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         return [ModelEntry(m["id"], m.get("size", 0), source="the list") for m in body["models"]]
 
-    def probes(self, model: str) -> list[WireRequest]:
-        return [WireRequest(path, method="GET", stream=False) for path in ("../other", "/props")]
+    def probes(self, model: str) -> list[ApiRequest]:
+        return [ApiRequest(path, method="GET", stream=False) for path in ("../other", "/props")]
 
-    def parse_probe(self, request: WireRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         return ModelEntry(model, body.get("size", 0), source="the probe")
 
 
-class SilentWire(PlainWire):
+class SilentAdapter(PlainAdapter):
     """Its models never print a call."""
 
     prints_calls: ClassVar[bool] = False
 
 
-class LinesWire(PlainWire):
+class LinesAdapter(PlainAdapter):
     framing: ClassVar[Framing] = Framing.NDJSON
