@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shepherd.cli.request import Launch
+from shepherd.cli.request import Launch, load_settings
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
@@ -25,7 +24,7 @@ from shepherd.messages import Message
 def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
-    config = model_of_flags(load_config(cwd, os.environ, request.overrides))
+    config = model_of_flags(load_settings(cwd, os.environ, request.overrides))
     if request.connect:
         from shepherd.cli.connect import run_connected
 
@@ -33,7 +32,7 @@ def launch(request: Launch) -> int:
     if request.cliserver:
         from shepherd.cli.serve.shared import serve_conversation
 
-        providers = ProviderBook.from_env(os.environ, request.given)
+        providers = ProviderBook.from_env(os.environ, request.provider)
         serving = serve_conversation(
             config, cwd, request.start, providers, insecure=request.insecure
         )
@@ -41,7 +40,7 @@ def launch(request: Launch) -> int:
     if request.server:
         from shepherd.cli.serve.http import serve_config
 
-        providers = ProviderBook.from_env(os.environ, request.given)
+        providers = ProviderBook.from_env(os.environ, request.provider)
         return asyncio.run(serve_config(config, cwd, providers, insecure=request.insecure))
     return asyncio.run(_converse(config, cwd, request))
 
@@ -54,7 +53,7 @@ def _working_directory() -> Path:
 
 
 async def _converse(config: Config, cwd: Path, request: Launch) -> int:
-    providers = ProviderBook.from_env(os.environ, request.given)
+    providers = ProviderBook.from_env(os.environ, request.provider)
     opened = open_conversation(config, os.environ, cwd, request.start, providers)
     async with opened as conversation:
         return await _ended_by_signals(_frontend(conversation, request))

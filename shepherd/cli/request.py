@@ -1,11 +1,15 @@
-"""What a command line asks for, as data."""
+"""What a command line asks for, as data, and the settings that it leads to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.load import load_config
+from shepherd.config.settings import Config
 from shepherd.conversation.session_start import SessionStart
+from shepherd.errors import ConfigError
 
 if TYPE_CHECKING:
     from shepherd.config.provider_book import Ephemeral
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 class Launch:
     """Which frontend to start and how; `overrides` are settings by `section.key`.
 
-    `given` is a provider that only this run knows. `connect` is the URL of a shared conversation,
+    `provider` is one that only this run knows. `connect` is the URL of a shared conversation,
     `api_key` its key. `images` go with the prompt.
     """
 
@@ -25,8 +29,22 @@ class Launch:
     start: SessionStart = field(default_factory=SessionStart)
     server: bool = False
     insecure: bool = False
-    given: "Ephemeral | None" = None
+    provider: "Ephemeral | None" = None
     cliserver: bool = False
     connect: str = ""
     api_key: str = ""
     images: Sequence[Path] = ()
+
+
+def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> Config:
+    """The settings that count in `cwd`.
+
+    Raises ConfigError, which is a UsageError when nothing is wrong without the `overrides`.
+    """
+    try:
+        return load_config(cwd, env, overrides)
+    except ConfigError as error:
+        if overrides:
+            load_config(cwd, env)
+            raise UsageError(str(error)) from error
+        raise

@@ -8,15 +8,19 @@ from shepherd.server.guard import names_this_machine
 from shepherd.server.settings import ServerSettings
 
 
+class UnsafeAddressError(ConfigError):
+    """The address is open to other machines, and no client would have to show a key."""
+
+
 def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.socket:
     """A socket bound to the address, not listening yet.
 
-    Raises ConfigError when the address is unknown or taken, or when it is reachable from other
-    machines and, not being `authenticated`, anybody there would be let in.
+    Raises ConfigError when the address is unknown or taken, and UnsafeAddressError when other
+    machines could reach it without being `authenticated`.
     """
     family, address = _resolve(settings.host, settings.port)
     if not (authenticated or settings.insecure or names_this_machine(address[0])):
-        raise ConfigError(
+        raise UnsafeAddressError(
             f"Refusing to listen on {settings.host} without authentication: every machine that "
             "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
             "NAME`), or --insecure if that is what you want."

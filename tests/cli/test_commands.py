@@ -38,8 +38,33 @@ def test_config_set_repairs_a_file(program: Program) -> None:
     assert done.returncode == 0
     assert "other problems" in done.stderr
     assert "unknown setting server.prot" in done.stderr
-    assert program.run("config", "unset", "server.prot").stderr == ""
+    done = program.run("config", "unset", "server.prot")
+    assert done.stderr == f"server.prot is no longer set in {file}.\n"
     assert file.read_text() == "[server]\nport = 8123\n"
+
+
+def test_each_change_is_confirmed(program: Program) -> None:
+    file = program.config / "config.toml"
+    set_, unset = ("config", "set"), ("config", "unset")
+    assert program.run(*set_, "server.port", "1").stderr == f"server.port is set in {file}.\n"
+    said = program.run(*unset, "server.port").stderr
+    assert said == f"server.port is no longer set in {file}.\n"
+    assert program.run(*unset, "server.port").stderr == f"server.port is not set in {file}.\n"
+    program.run("provider", "add", "x", "--type", "openai", "--model", "m")
+    said = program.run("provider", "set", "x", "context-size", "5000").stderr
+    assert said == "x: context-size is changed.\n"
+
+
+def test_negative_numbers_are_values(program: Program) -> None:
+    for value in ("-1.5", "-2", "-1e-1"):
+        key = "sampling.penalty_present"
+        assert program.run("config", "set", key, value).returncode == 0
+        assert float(program.run("config", "get", key).stdout) == float(value)
+    assert program.run("config", "set", "--help").returncode == 0
+    assert "No such option" in program.run("config", "set", "a.b", "--hlep").stderr
+    program.run("provider", "add", "x", "--type", "openai", "--model", "m")
+    done = program.run("provider", "set", "x", "priority", "-1")
+    assert done.stderr == "shepherd: x.priority must be a whole number from 0 to 1000\n"
 
 
 def test_config_show_tells_of_llama_cpps_variable(program: Program) -> None:

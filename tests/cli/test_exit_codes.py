@@ -29,6 +29,17 @@ from tests.patience import PATIENCE
         (["--temperature", "99", "-e", "x"], "sampling.temperature must be a number from"),
         (["--context-size", "-5", "config", "show"], "llamacpp.context_size must be"),
         (["--context-size", "100", "-e", "x"], "context_size: must be 0 or at least 256"),
+        (
+            ["--set", "llamacpp.n_batch=16", "--set", "llamacpp.ubatch=32", "-e", "x"],
+            "ubatch (32) must not exceed n_batch (16)",
+        ),
+        (["--set", "llamacpp.ubatch=1024", "config", "get", "llamacpp.ubatch"], "must not exceed"),
+        (["--server", "--host", "0.0.0.0", "--port", "0"], "Refusing to listen on 0.0.0.0"),
+        (["--cliserver", "--host", "0.0.0.0", "--port", "0"], "Refusing to listen on 0.0.0.0"),
+        (["--backend", "opnai", "--model", "x", "-e", "x"], "did you mean openai?"),
+        (["provider", "add", "x", "--type", "opnai"], "did you mean openai?"),
+        (["provider", "remvoe", "x"], "Did you mean 'remove'?"),
+        (["config", "set", "sampling.seed", "-1"], "sampling.seed must be a whole number from 0"),
         (["--resume", "", "-e", "x"], "--resume is empty"),
         (["--resume", " ", "--json"], "--resume is empty"),
         (["-e", "  "], "--execute is empty"),
@@ -42,6 +53,16 @@ def test_wrong_usage(program: Program, arguments: list[str], said: str) -> None:
     done = program.run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in " ".join(done.stderr.split())
+
+
+def test_wrong_settings_of_a_file_are_no_wrong_usage(program: Program) -> None:
+    program.config.mkdir(parents=True)
+    file = program.config / "config.toml"
+    file.write_text("[llamacpp]\nn_batch = 16\nubatch = 32\n")
+    assert program.run("-e", "x").returncode == 1
+    assert program.run("--set", "llamacpp.threads=1", "-e", "x").returncode == 1
+    file.write_text('[server]\nhost = "0.0.0.0"\n')
+    assert program.run("--server", "--port", "0").returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from typing import Annotated, cast
 
 import typer
 
+from shepherd.cli.commands.arguments import ValueCommand
+from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
-from shepherd.config.load import default_of, load_config, show_config, show_value
+from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
@@ -43,7 +45,7 @@ def get(context: typer.Context, key: Key) -> None:
     typer.echo(value if isinstance(value, str) else show_value(value))
 
 
-@config.command("set")
+@config.command("set", cls=ValueCommand)
 def set_(
     key: Key, value: Annotated[str, typer.Argument(help="The value; lists as in TOML.")]
 ) -> None:
@@ -57,7 +59,8 @@ def set_(
         flag_layer({key: parsed})
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    _tell_problems(set_value(path, key, parsed))
+    problems = set_value(path, key, parsed)
+    _report(f"{key} is set in {path}.", problems)
 
 
 @config.command("unset")
@@ -68,9 +71,7 @@ def unset(key: Key) -> None:
     key = first_name(key)
     path = Paths.from_env(os.environ).user_file
     was_set, problems = unset_value(path, key)
-    if not was_set:
-        sys.stderr.write(f"{key} is not set in {path}.\n")
-    _tell_problems(problems)
+    _report(f"{key} is {'no longer' if was_set else 'not'} set in {path}.", problems)
 
 
 @config.command("path")
@@ -96,17 +97,16 @@ def path() -> None:
 
 
 def _load(context: typer.Context) -> Config:
-    loaded = load_config(Path.cwd(), os.environ, cast(Mapping[str, object], context.obj))
+    loaded = load_settings(Path.cwd(), os.environ, cast(Mapping[str, object], context.obj))
     for warning in loaded.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
     return loaded
 
 
-def _tell_problems(problems: str) -> None:
+def _report(result: str, problems: str) -> None:
+    sys.stderr.write(f"{sanitize(result)}\n")
     if problems:
-        sys.stderr.write(
-            f"shepherd: done, but the file has other problems:\n{sanitize(problems)}\n"
-        )
+        sys.stderr.write(f"shepherd: the file has other problems:\n{sanitize(problems)}\n")
 
 
 def _known(name: str) -> str:

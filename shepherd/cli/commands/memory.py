@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.config.paths import Paths
 from shepherd.memory import Memory, Place
 
@@ -19,7 +20,7 @@ memory = typer.Typer(
 )
 
 
-@memory.command("search")
+@memory.command("search", cls=ValueCommand)
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
 ) -> None:

@@ -159,12 +159,17 @@ class _Commands:
 
     async def cancel(self, argument: str) -> None:
         session = await self.client.session()
-        running = session["running"]
-        request = argument or (str(running["request"]) if running else "")
-        if not request:
-            self._say(Text("Nothing runs."))
+        running = [session["running"]] if session["running"] else []
+        pending = [str(entry["request"]) for entry in (*running, *session["queue"])]
+        request = argument or (str(running[0]["request"]) if running else "")
+        if request not in pending:
+            what = (
+                f"There is no request {one_line(request, _SHOWN)}." if request else "Nothing runs."
+            )
+            self._say(Text(what))
             return
         await self.client.cancel(request)
+        self._say(Text(f"The request {request} is cancelled."))
 
     async def clear(self, argument: str) -> None:
         await self.client.clear()

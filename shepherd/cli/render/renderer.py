@@ -24,11 +24,14 @@ STOP_HINT = "Esc stops"
 class Renderer:
     """An event callback that shows everything; `show_thinking` False hides the reasoning.
 
+    `reword` changes notices and errors before they are shown.
+
     Text comes in through `sanitize`: nothing that a model or a tool says can steer the terminal.
     """
 
     def __init__(self, surface: Surface, status: Status, code_theme: str) -> None:
         self.show_thinking = True
+        self.reword: Callable[[str], str] = lambda text: text
         self.activity = Activity(surface.painter.glyphs)
         self._surface = surface
         self._glyphs = surface.painter.glyphs
@@ -72,12 +75,14 @@ class Renderer:
     def notice(self, text: str, style: str = "quiet") -> None:
         """Show a line about what happened."""
         self.settle()
-        self._surface.show(Piece(Text(f"  {sanitize(text)}", style=style)))
+        self._surface.show(Piece(Text(f"  {sanitize(self.reword(text))}", style=style)))
 
     def error(self, text: str) -> None:
         """Show an error."""
         self.settle()
-        self._surface.show(BLANK_LINE, Piece(Text(f"Error: {sanitize(text)}", style="bad")))
+        self._surface.show(
+            BLANK_LINE, Piece(Text(f"Error: {sanitize(self.reword(text))}", style="bad"))
+        )
 
     def tool_started(self, call: ToolCall) -> None:
         """A call begins."""

@@ -12,7 +12,7 @@ from shepherd.catalog.discovery import Found, discover
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
-from shepherd.cli.repl.commands import CommandContext, fill_table
+from shepherd.cli.repl.commands import CommandContext, fill_table, with_slash_commands
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
@@ -54,6 +54,7 @@ class Repl:
             conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
         )
         fill_table(loop.table, context)
+        loop.renderer.reword = with_slash_commands
         conversation.when_moved(self._moved)
 
     async def run(self) -> None:

@@ -2,17 +2,21 @@
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
+from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener
 from shepherd.conversation.toolbox import build_policy, build_registry, build_sandbox, tool_context
 from shepherd.server.keys import KeyStore
+from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.approval import DenyingApprover
@@ -33,8 +37,20 @@ async def serve_config(
     open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None
-    await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)
+    with refusal_of_flags(config):
+        await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)
     return 0
+
+
+@contextmanager
+def refusal_of_flags(config: Config) -> Generator[None]:
+    """An address that is refused is a UsageError if the command line has named it."""
+    try:
+        yield
+    except UnsafeAddressError as error:
+        if config.source("server.host").layer is LayerName.FLAG:
+            raise UsageError(str(error)) from error
+        raise
 
 
 def server_settings(config: Config, *, insecure: bool) -> ServerSettings:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from shepherd.cli.serve.http import server_settings
+from shepherd.cli.serve.http import refusal_of_flags, server_settings
 from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
@@ -50,7 +50,8 @@ async def serve_conversation(
     async with opened as conversation:
         conversation.notices.listen(_note)
         open_service = partial(_open_service, conversation, paths, settings, keys)
-        await serve_service(open_service, settings, keys, ANYBODY_MAY_APPROVE)
+        with refusal_of_flags(config):
+            await serve_service(open_service, settings, keys, ANYBODY_MAY_APPROVE)
     return 0
 
 

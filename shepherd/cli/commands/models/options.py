@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from shepherd.cli.commands.models.text import file_line, memory_text, say_rows, size_text, tell
+from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
@@ -150,4 +150,4 @@ def _models_dir(config: Config) -> Path:
 
 def _config(context: typer.Context) -> Config:
     overrides = cast(Mapping[str, object], context.obj)
-    return load_config(Path.cwd(), os.environ, overrides)
+    return load_settings(Path.cwd(), os.environ, overrides)

@@ -8,6 +8,7 @@ from pathlib import Path
 from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
+from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN
 from shepherd.config.load import load_config
@@ -53,7 +54,7 @@ async def add_provider(
 
 async def list_providers(console: Console, overrides: Mapping[str, object]) -> int:
     """Show all in their order; a star for the one that the settings choose."""
-    book, config = console.book, load_config(Path.cwd(), os.environ, overrides)
+    book, config = console.book, load_settings(Path.cwd(), os.environ, overrides)
     providers = book.all()
     current = config.model.provider.partition("/")[0]
     width = max((len(p.name) for p in providers), default=0)
@@ -89,6 +90,7 @@ async def set_provider(console: Console, name: str, key: str, value: str | None)
     if before.api_key != after.api_key:
         await asyncio.to_thread(book.secrets.forget, before)
     book.store.save(after)
+    console.tell(f"{name}: {key.replace('_', '-')} is changed.")
     await console.after_change(name, key.replace("-", "_"))
     return 0
 

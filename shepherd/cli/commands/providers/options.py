@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.main import get_command
 
+from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, ShellConsole
 from shepherd.cli.terminal.errors import UsageError
@@ -118,7 +119,7 @@ def show(name: Name) -> Action:
     return partial(actions.show_provider, name=name)
 
 
-@provider.command("set")
+@provider.command("set", cls=ValueCommand)
 def set_(
     name: Name,
     key: Annotated[str, typer.Argument(help="model, base-url, api-key, context-size …")],

@@ -1,5 +1,7 @@
 """Slash commands: one table that is also the help and the completion."""
 
+import re
+
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
 from shepherd.cli.repl.commands.memory import memory_commands
@@ -8,7 +10,21 @@ from shepherd.cli.repl.commands.provider import provider_commands
 from shepherd.cli.repl.commands.resume import resume_commands
 from shepherd.cli.repl.commands.view import view_commands
 
-__all__ = ["Command", "CommandContext", "CommandTable", "fill_table", "parse_command"]
+__all__ = [
+    "Command",
+    "CommandContext",
+    "CommandTable",
+    "fill_table",
+    "parse_command",
+    "with_slash_commands",
+]
+
+_SHELL_COMMAND = re.compile(r"`shepherd (provider|memory) ")
+
+
+def with_slash_commands(text: str) -> str:
+    """The text with the commands of this prompt in place of the shell's, where it has them."""
+    return _SHELL_COMMAND.sub(r"`/\1 ", text)
 
 
 def fill_table(table: CommandTable, context: CommandContext) -> None:

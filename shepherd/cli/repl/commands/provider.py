@@ -16,10 +16,12 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import LOCAL, Provider
 from shepherd.errors import ConfigError
+from shepherd.validation import did_you_mean, nearest
 
 OF_ONE = ("use", "set", "show", "test", "remove")
 COMMANDS = ("add", *OF_ONE)
 """Those of `shepherd provider`, whose options they have."""
+_WORDS = (*COMMANDS, "list", "next")
 
 _SETTINGS = [
     name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
@@ -67,12 +69,21 @@ class _Provider:
             elif words[0] in COMMANDS:
                 await self._do(words)
             elif len(words) > 1:
-                self._context.renderer.error("/provider NAME, /provider next, or /provider alone.")
+                self._context.renderer.error(_no_command(words[0]))
+            elif words == ["next"]:
+                await PromptConsole(self._context).switch(self._next())
             else:
-                name = self._next() if words == ["next"] else words[0]
-                await PromptConsole(self._context).switch(name)
+                await self._switch(words[0])
         except (ConfigError, OSError) as error:  # a file that can't be written
             self._context.renderer.error(str(error))
+
+    async def _switch(self, selector: str) -> None:
+        name = selector.partition("/")[0]
+        known = [LOCAL, *(provider.name for provider in self._context.conversation.providers.all())]
+        if name not in known and nearest(name, _WORDS) and not nearest(name, known):
+            self._context.renderer.error(_no_command(name))
+        else:
+            await PromptConsole(self._context).switch(selector)
 
     async def _do(self, words: list[str]) -> None:
         from shepherd.cli.commands.providers.options import read_command  # loads typer
@@ -116,6 +127,11 @@ class _Provider:
         return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"
 
 
+def _no_command(word: str) -> str:
+    meant = did_you_mean(word, _WORDS) or f"; the commands are {', '.join(_WORDS)}."
+    return f"/provider has no command {one_line(word, 40)}{meant}"
+
+
 def _words(argument: str) -> list[str]:
     """The words as a shell would read them; raises UsageError."""
     try:
@@ -148,8 +164,8 @@ class PromptConsole:
     def show(self, text: str) -> None:
         lead = () if self._has_said else (BLANK_LINE,)
         self._has_said = True
-        said = text.replace("`shepherd provider ", "`/provider ")
-        self._context.surface.show(*lead, Piece(Text(sanitize(said))))
+        text = self._context.renderer.reword(text)
+        self._context.surface.show(*lead, Piece(Text(sanitize(text))))
 
     def tell(self, text: str) -> None:
         self.show(text)
@@ -176,7 +192,6 @@ class PromptConsole:
         await conversation.provider_changed(name)
         if not key:
             return
-        self.show(f"{name}: {key.replace('_', '-')} is changed.")
         if name in (conversation.slot.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
             selector = name if key == "model" else conversation.config.model.provider
             await self.switch(selector)
