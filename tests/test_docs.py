@@ -219,7 +219,7 @@ def options() -> set[str]:
     return {"--help", "--version", *re.findall(r"--[a-z][a-z-]*", page)}
 
 
-@pytest.mark.parametrize("page", written_pages(), ids=lambda page: page.name)
+@page_by_page
 def test_sentences_are_short(page: Path) -> None:
     assert [f"{page.name}:{s.line}: {s.text}" for s in too_long(page)] == []
 

@@ -19,8 +19,10 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
 
     @router.get(PATH)
     async def health() -> JsonResponse:
-        """Whether the server can answer: 200, or 503 when the backend has failed for good, its
-        threads have made no progress for 30 seconds, or the provider behind it does not answer.
+        """Whether the server can answer: 200 or 503.
+
+        503 means that the backend has failed for good, that its threads have made no progress for
+        30 seconds, or that the provider behind it does not answer.
 
         Needs no key.
         """
