@@ -59,7 +59,7 @@ def _row(option: TyperOption) -> str:
 def _type_name(option: TyperOption) -> str:
     kind: object = option.type_descriptor.annotation
     if words := allowed_words(kind):
-        return r"\|".join(words)
+        return r"\|".join(filter(None, words))
     return kind.__name__.upper() if isinstance(kind, type) else "TEXT"
 
 

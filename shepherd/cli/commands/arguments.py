@@ -1,10 +1,15 @@
-"""Arguments of commands that look like options."""
+"""What the commands' arguments and options have in common."""
 
+import dataclasses
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any, TypeVar, get_type_hints
 
 from typer.core import TyperCommand
+
+R = TypeVar("R")
 
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d.*|-(inf|infinity|nan)", re.IGNORECASE)
 
@@ -18,3 +23,49 @@ class ValueCommand(TyperCommand):
         if place is None or "--" in args:
             return super().parse_args(ctx, list(args))
         return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+
+
+def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
+    """Let each parameter of `command` that is a dataclass be given by one option per field."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if dataclasses.is_dataclass(parameter.annotation)
+    }
+
+    @wraps(command)
+    def run(**values: Any) -> R:
+        grouped = {
+            name: group(
+                **{field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+            )
+            for name, group in groups.items()
+        }
+        return command(**values, **grouped)
+
+    parameters = [
+        flat
+        for name, parameter in signature.parameters.items()
+        for flat in (_parameters(groups[name]) if name in groups else [parameter])
+    ]
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    flat_signature = signature.replace(parameters=keywords)
+    setattr(run, "__signature__", flat_signature)  # noqa: B010 - functions have no such attribute for types
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return run
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    """A parameter for each field of a dataclass, with its type and default."""
+    types = get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        default: Any = field.default
+        if default is dataclasses.MISSING:
+            default = inspect.Parameter.empty
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=types[field.name],
+        )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, fields
 from functools import partial
 from io import StringIO
 from typing import Annotated, Any, cast
@@ -10,10 +11,11 @@ from typing import Annotated, Any, cast
 import typer
 from typer.main import get_command
 
-from shepherd.cli.commands.arguments import ValueCommand
+from shepherd.cli.commands.arguments import ValueCommand, with_option_groups
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, ShellConsole
 from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.choices import Effort
 from shepherd.config.providers import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.secrets import ENVIRONMENT
 
@@ -32,77 +34,79 @@ def _setting(name: str, *names: str, panel: str | None = None) -> Any:
     return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
 
 
-@provider.command("add")
-def add(  # noqa: PLR0913 - each option is a parameter
-    name: Name,
-    type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = "",
-    base_url: Annotated[str, typer.Option(help="Address; the type's own if not given.")] = "",
+@dataclass(frozen=True, kw_only=True)
+class ProviderOptions:
+    """The options of `provider add`."""
+
+    type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")]
+    model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = ""
+    base_url: Annotated[str, typer.Option(help="Address; the type's own if not given.")] = ""
     api_key: Annotated[
         str | None, typer.Option(help="The key, kept in a private file; - reads it hidden.")
-    ] = None,
+    ] = None
     api_key_env: Annotated[
         str, typer.Option(metavar="VARIABLE", help="The variable that holds the key.")
-    ] = "",
+    ] = ""
     keyring: Annotated[
         bool, typer.Option("--keyring", help="Keep the key in the system's keyring.")
-    ] = False,
+    ] = False
     context_size: Annotated[
         int, typer.Option(help="Tokens of context; 0 = what the server says.")
-    ] = 0,
+    ] = 0
     output_limit: Annotated[
         int, typer.Option(help="Longest answer in tokens; 0 = the model's.")
-    ] = 0,
-    priority: Annotated[int, typer.Option(help="Place in the order, the lowest first.")] = 100,
+    ] = 0
+    priority: Annotated[int, typer.Option(help="Place in the order, the lowest first.")] = 100
     dialect: Annotated[
         str, typer.Option(help="OpenAI parameters: strict or extended; unset = by the server.")
-    ] = "",
+    ] = ""
     header: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
-    ] = None,
-    requests_per_minute: Annotated[int, _setting("requests_per_minute")] = 0,
-    tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0,
-    effort: Annotated[str, _setting("effort")] = "",
-    ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True,
-    tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = "",
-    tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1,
-    pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1,
-    gpu_memory: Annotated[float, _setting("gpu_memory", panel=TENSORRT)] = 0.9,
-    max_batch_size: Annotated[int, _setting("max_batch_size", panel=TENSORRT)] = 0,
-    guided_decoding: Annotated[str, _setting("guided_decoding", panel=TENSORRT)] = "",
+    ] = None
+    requests_per_minute: Annotated[int, _setting("requests_per_minute")] = 0
+    tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0
+    effort: Annotated[Effort, _setting("effort")] = Effort.UNSET
+    ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True
+    tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = ""
+    tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1
+    pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1
+    gpu_memory: Annotated[float, _setting("gpu_memory", panel=TENSORRT)] = 0.9
+    max_batch_size: Annotated[int, _setting("max_batch_size", panel=TENSORRT)] = 0
+    guided_decoding: Annotated[str, _setting("guided_decoding", panel=TENSORRT)] = ""
     trust_remote_code: Annotated[
         bool, _setting("trust_remote_code", "--trust-remote-code", panel=TENSORRT)
-    ] = False,
-    use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False,
-) -> Action:
+    ] = False
+    use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The provider's settings by their names in its file; raises UsageError."""
+        settings = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name in Provider.model_fields and field.name != "api_key"
+        }
+        return {
+            **settings,
+            "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
+            "headers": dict(_header(text) for text in self.header or []),
+        }
+
+
+@provider.command("add")
+@with_option_groups
+def add(name: Name, options: ProviderOptions) -> Action:
     """Add a provider; its key stays out of its settings."""
-    if api_key_env and (api_key is not None or keyring):
+    if options.api_key_env and (options.api_key is not None or options.keyring):
         raise UsageError("--api-key-env names where the key is; --api-key and --keyring store one.")
-    values: dict[str, object] = {
-        "type": type,
-        "model": model,
-        "base_url": base_url,
-        "api_key": f"{ENVIRONMENT}{api_key_env}" if api_key_env else "",
-        "context_size": context_size,
-        "output_limit": output_limit,
-        "priority": priority,
-        "dialect": dialect,
-        "headers": dict(_header(text) for text in header or []),
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "effort": effort,
-        "ask": ask,
-        "tokenizer": tokenizer,
-        "tensor_parallel": tensor_parallel,
-        "pipeline_parallel": pipeline_parallel,
-        "gpu_memory": gpu_memory,
-        "max_batch_size": max_batch_size,
-        "guided_decoding": guided_decoding,
-        "trust_remote_code": trust_remote_code,
-    }
     return partial(
-        actions.add_provider, name=name, values=values, key=api_key, keyring=keyring, use=use_it
+        actions.add_provider,
+        name=name,
+        values=options.values,
+        key=options.api_key,
+        keyring=options.keyring,
+        use=options.use_it,
     )
 
 

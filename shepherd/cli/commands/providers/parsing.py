@@ -17,7 +17,7 @@ _HEADER = "headers."
 _NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
 
 
-def given_provider(
+def ephemeral_provider(
     backend: str | None, api_base: str | None, api_key: str | None, model: str | None
 ) -> Ephemeral | None:
     """The provider of `--backend`, None without it; it is called like its type.
@@ -41,13 +41,13 @@ def given_provider(
 
 
 def model_overrides(
-    provider: str | None, given: Ephemeral | None, model: str | None
+    provider: str | None, ephemeral: Ephemeral | None, model: str | None
 ) -> Mapping[str, object]:
     """The settings by which `--provider`, `--backend` and `--model` choose what answers."""
-    if given is not None:
+    if ephemeral is not None:
         if provider is not None:
             raise UsageError("--backend describes a provider; --provider names another one.")
-        return {"model.provider": given.provider.name}
+        return {"model.provider": ephemeral.provider.name}
     return override_model(provider, model)
 
 
