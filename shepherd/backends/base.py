@@ -124,6 +124,10 @@ class ModelInfo:
     vision: bool | None = None
 
 
+def _ignore() -> None:
+    """Remove a listener that was never called."""
+
+
 class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     """A session whose prompt is accepted and ready to generate.
 
@@ -173,12 +177,13 @@ class Backend(ABC):
         """What answers now, as `model.provider` names it, where that may change; else ""."""
         return ""
 
-    def when_moved(self, listener: Callable[[], None]) -> None:
+    def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `listener` called each time that another model answers from then on.
 
-        That is before it is asked anything. Replaces the listener before.
+        It is called before that model gets a request. Returns a function that removes it again.
         """
-        _ = listener  # one model answers always
+        _ = listener  # the model never changes
+        return _ignore
 
     def take_warning(self) -> str:
         """What the user should know of how it was opened, "" for nothing; given once.

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
@@ -34,7 +35,7 @@ class FallbackBackend(Backend):
         self._current = backend
         self._label = candidates[0].label
         self._left: list[Backend] = []
-        self._moved: Callable[[], None] | None = None
+        self._listeners: list[Callable[[], None]] = []
         self._told = told
         self._moving = asyncio.Lock()
 
@@ -73,8 +74,9 @@ class FallbackBackend(Backend):
     def selector(self) -> str:
         return self._label
 
-    def when_moved(self, listener: Callable[[], None]) -> None:
-        self._moved = listener
+    def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
 
     def take_warning(self) -> str:
         told, self._told = self._told, ""
@@ -143,8 +145,8 @@ class FallbackBackend(Backend):
             self._left.append(failed)
             candidate, self._current = opened
             self._label = candidate.label
-            if self._moved is not None:
-                self._moved()
+            for listener in [*self._listeners]:
+                listener()
             told = _warning(error, skipped, candidate)
             callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
 

@@ -9,19 +9,16 @@ from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation.conversation import Conversation, Surroundings
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
 from shepherd.conversation.session_start import Notices, SessionStart, begin_session
 from shepherd.conversation.toolbox import (
-    add_memory_tools,
     archive_of,
-    build_memory,
-    build_policy,
-    build_registry,
-    build_sandbox,
+    build_workspace,
     offered_tools,
 )
 from shepherd.memory import Place
+from shepherd.session import Session
 
 CONVERSATION = Concurrency(1, maximum=8)
 """One conversation, which may ask its model something beside."""
@@ -65,18 +62,51 @@ def build_conversation(
     providers: ProviderBook | None = None,
 ) -> Conversation:
     """`open_conversation` with another opener; the caller closes it."""
-    paths, place, notices = Paths.from_env(env), Place.of(cwd), Notices()
-    memory = build_memory(config, paths, notices)
-    registry = build_registry(config)
-    add_memory_tools(registry, config, memory, place)
+    paths, notices = Paths.from_env(env), Notices()
+    workspace = build_workspace(config, paths, cwd, notices)
     for warning in config.warnings:
         notices.tell(warning)
     session, transcript = begin_session(config, paths, cwd, start, notices)
-    session.archive = archive_of(session, memory, place)
-    session.tools = offered_tools(registry, config, None)
+    session.archive = archive_of(session, workspace.memory, Place.of(cwd))
+    session.tools = offered_tools(workspace.registry, config, None)
     session.sampling = config.sampling.to_sampling()
     session.thinking = config.model.thinking
-    policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
-    surroundings = Surroundings(paths, cwd, policy, sandbox, registry, memory)
     slot = partial(ModelSlot, config, open_backend, providers or ProviderBook(paths, env))
-    return Conversation(surroundings, slot, notices, session, transcript)
+    return Conversation(workspace, slot, notices, session, transcript)
+
+
+@asynccontextmanager
+async def open_shared(
+    backend: Backend,
+    config: Config,
+    env: Mapping[str, str],
+    cwd: Path,
+    session: Session | None = None,
+    providers: ProviderBook | None = None,
+) -> AsyncGenerator[Conversation]:
+    """A conversation over a backend that others use too; it stays open, and nothing is saved.
+
+    `session` has the messages until now, by default none. Raises ConfigError.
+    """
+    config = unsaved(config)
+    paths, notices = Paths.from_env(env), Notices()
+
+    if session is None:
+        session = begin_session(config, paths, cwd, SessionStart(), notices)[0]
+        session.sampling = config.sampling.to_sampling()
+        session.thinking = config.model.thinking
+    book = providers or ProviderBook(paths, env)
+    slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
+    workspace = build_workspace(config, paths, cwd, notices)
+    conversation = Conversation(workspace, slot, notices, session, None)
+    try:
+        await conversation.backend()
+        yield conversation
+    finally:
+        await conversation.aclose()
+
+
+def unsaved(config: Config) -> Config:
+    """The settings of a conversation of which nothing is kept: no transcript and no memory."""
+    terminal = config.terminal.model_copy(update={"save_sessions": False})
+    return config.model_copy(update={"terminal": terminal})

@@ -1,39 +1,22 @@
 """One conversation: a session, the model that answers, tools, rules and memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from shepherd.backends.base import Backend
-from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.session_start import Notices, SessionStart, begin_session
-from shepherd.conversation.toolbox import archive_of, offered_tools, tool_context
+from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
-from shepherd.memory import Memory, Place
+from shepherd.memory import Place
 from shepherd.session import Session
-from shepherd.tools.permissions.approval import Approver, DenyingApprover
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
-from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where a conversation takes place, and what holds in it."""
-
-    paths: Paths
-    cwd: Path
-    policy: PermissionPolicy
-    sandbox: Sandbox
-    registry: ToolRegistry
-    memory: Memory | None = None
 
 
 class Conversation:
@@ -45,18 +28,19 @@ class Conversation:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        workspace: Workspace,
         slot: Callable[["Conversation"], ModelSlot],
         notices: Notices,
         session: Session,
         transcript: Transcript | None,
     ) -> None:
-        self.paths = surroundings.paths
-        self.cwd = surroundings.cwd
-        self.policy = surroundings.policy
-        self.sandbox = surroundings.sandbox
-        self.registry = surroundings.registry
-        self.memory = surroundings.memory
+        self._workspace = workspace
+        self.paths = workspace.paths
+        self.cwd = workspace.cwd
+        self.policy = workspace.policy
+        self.sandbox = workspace.sandbox
+        self.registry = workspace.registry
+        self.memory = workspace.memory
         self.notices = notices
         self.session = session
         self.transcript = transcript
@@ -133,12 +117,7 @@ class Conversation:
 
         `registry` has the tools, by default those of the session's model.
         """
-        return ToolRunner(
-            registry or self.registry,
-            self.policy,
-            approver or DenyingApprover(),
-            tool_context(self.config, self.paths, self.cwd, self.sandbox),
-        )
+        return self._workspace.tool_runner(self.config, approver, registry)
 
     async def aclose(self) -> None:
         """Free the backend and close what is kept."""

@@ -35,7 +35,8 @@ class SlotListener(Protocol):
 class ModelSlot:
     """Holds one backend, which loads when it is first needed or at `start`.
 
-    `config` are the settings with the model that answers, or is being loaded.
+    `config` are the settings with the model that answers, or is being loaded. A backend that is
+    `borrowed` is not closed at the end, and can't be changed.
     """
 
     def __init__(
@@ -44,11 +45,15 @@ class ModelSlot:
         open_backend: BackendOpener,
         providers: ProviderBook,
         listener: SlotListener,
+        *,
+        borrowed: Backend | None = None,
     ) -> None:
         self.config = config
         self.open_backend = open_backend
         self.providers = providers
         self._listener = listener
+        self._borrowed = borrowed
+        self._stop_listening: Callable[[], None] = _nothing
         self._loading: asyncio.Task[Backend] | None = None
 
     @property
@@ -120,13 +125,18 @@ class ModelSlot:
         return await self._switch(self.config)
 
     async def aclose(self) -> None:
-        """Close the backend, or stop loading it."""
+        """Close the backend unless it is borrowed, or stop loading it."""
+        self._stop_listening()
         task, self._loading = self._loading, None
-        await _end(task)
+        if self._borrowed is None:
+            await _end(task)
+        elif task is not None:
+            task.cancel()
 
     async def _open(self) -> Backend:
-        backend = await self.open_backend(self.config)
-        backend.when_moved(partial(self._moved, backend))
+        backend = self._borrowed or await self.open_backend(self.config)
+        self._stop_listening()
+        self._stop_listening = backend.when_moved(partial(self._moved, backend))
         self._listener.backend_ready(backend)
         return backend
 
@@ -136,6 +146,10 @@ class ModelSlot:
         self._listener.model_changed(backend, chosen=False)
 
     async def _switch(self, config: Config) -> Backend:
+        if self._borrowed is not None:
+            raise ConfigError(
+                "This conversation shares its model with others; it can't be changed."
+            )
         before, loading = self.config, self._loading
         if self._is_local(before) and self._is_local(config):
             await _end(loading)
@@ -177,3 +191,7 @@ def _retrieve(task: asyncio.Task[Backend]) -> None:
     """Mark the failure as seen: everyone who awaits the backend gets it."""
     if not task.cancelled():
         task.exception()
+
+
+def _nothing() -> None:
+    """Stop listening to a backend that is not loaded."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
@@ -18,11 +19,51 @@ from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
+from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a conversation takes place: its directory, tools, rules, sandbox and memory."""
+
+    paths: Paths
+    cwd: Path
+    policy: PermissionPolicy
+    sandbox: Sandbox
+    registry: ToolRegistry
+    memory: Memory | None = None
+
+    def tool_runner(
+        self,
+        config: Config,
+        approver: Approver | None = None,
+        registry: ToolRegistry | None = None,
+    ) -> ToolRunner:
+        """Runs calls of the tools in `registry`, by default all of the workspace.
+
+        Without an approver, calls that need approval are denied.
+        """
+        return ToolRunner(
+            registry or self.registry,
+            self.policy,
+            approver or DenyingApprover(),
+            tool_context(config, self.paths, self.cwd, self.sandbox),
+        )
+
+
+def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -> Workspace:
+    """The workspace of one conversation in `cwd`; raises ConfigError if its rules are broken."""
+    memory = build_memory(config, paths, notices)
+    registry = build_registry(config)
+    add_memory_tools(registry, config, memory, Place.of(cwd))
+    policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
+    return Workspace(paths, cwd, policy, sandbox, registry, memory)
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:

@@ -13,13 +13,13 @@ from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
-from shepherd.conversation.build import backend_opener
-from shepherd.conversation.toolbox import build_policy, build_registry, build_sandbox, tool_context
+from shepherd.conversation.build import backend_opener, unsaved
+from shepherd.conversation.session_start import Notices
+from shepherd.conversation.toolbox import build_workspace
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.runner import ToolRunner
 
 PARALLEL = Concurrency(4)
@@ -32,7 +32,7 @@ async def serve_config(
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
     paths = Paths.from_env(os.environ)
     for warning in config.warnings:
-        sys.stderr.write(f"shepherd: {warning}\n")
+        _warn(warning)
 
     open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
@@ -74,9 +74,10 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
 
 
 def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
-    return ToolRunner(
-        build_registry(config),
-        build_policy(config, paths, cwd),
-        DenyingApprover(),
-        tool_context(config, paths, cwd, build_sandbox(config)),
-    )
+    notices = Notices()
+    notices.listen(_warn)
+    return build_workspace(unsaved(config), paths, cwd, notices).tool_runner(config)
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"shepherd: {text}\n")
