@@ -11,14 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from shepherd.catalog.download import DownloadError, Source, download
+from shepherd.catalog.model_files import is_model_name, model_name
 from shepherd.errors import ModelLoadError
 
 PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
 """Which quantisation is taken where nobody says: small, and hardly worse than the original."""
 
 NAMES_SHOWN = 30
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
-_NO_MODEL = re.compile(r"(^|/)(mmproj|imatrix)|-vocab", re.IGNORECASE)
 
 _GATED = (
     "{repo} is only for those who have accepted its terms: do that on the hub's page and set "
@@ -69,8 +68,8 @@ def choose_files(files: Sequence[HubFile], wanted: Wanted) -> list[HubFile]:
     """The files of one model, all parts of a split one; raises ModelLoadError naming the choice."""
     models: dict[str, list[HubFile]] = {}
     for file in sorted(files, key=lambda f: f.name):
-        if file.name.endswith(".gguf") and not _NO_MODEL.search(file.name):
-            models.setdefault(_whole_name(file.name), []).append(file)
+        if is_model_name(PurePosixPath(file.name).name):
+            models.setdefault(model_name(file.name), []).append(file)
     if not models:
         raise ModelLoadError(
             f"{wanted.repo} has no GGUF files; look for a repository of the same model with GGUF "
@@ -106,7 +105,7 @@ def pull(text: str, models_dir: Path, tell: Tell) -> Path:
 
 def _matching(names: Sequence[str], wanted: Wanted) -> list[str]:
     if wanted.file:
-        asked = _whole_name(wanted.file if wanted.file.endswith(".gguf") else f"{wanted.file}.gguf")
+        asked = model_name(wanted.file if wanted.file.endswith(".gguf") else f"{wanted.file}.gguf")
         return [name for name in names if asked in (name, PurePosixPath(name).name)]
     if wanted.quant:
         return [name for name in names if _is_quant(name, wanted.quant)]
@@ -124,11 +123,6 @@ def _is_quant(name: str, quant: str) -> bool:
         re.search(rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])", name, re.IGNORECASE)
         is not None
     )
-
-
-def _whole_name(name: str) -> str:
-    """The name without the number of a part: one for all parts of a model."""
-    return _PART.sub("", name.removesuffix(".gguf"))
 
 
 def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:

@@ -1,5 +1,11 @@
-"""GGUF files in the places where programs keep them: names and sizes, no file is opened."""
+"""GGUF models in the places where programs keep them: names and sizes; no file is opened.
 
+All commands read a directory of models with this module. A model that is split into parts is one
+model, under the name of its first part, once all parts are there. Projectors (mmproj), importance
+matrices and vocabularies are not models.
+"""
+
+import glob
 import os
 import re
 from collections import deque
@@ -10,20 +16,20 @@ from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
 
-LEAST_BYTES = 1_048_576
-"""Smaller models are vocabularies and tests."""
+MIN_BYTES = 1_048_576
+"""Smaller files of other programs are vocabularies and tests."""
 
-MOST_EFFORT = 10_000
+MAX_EFFORT = 10_000
 """Names that are read in one place at most; a directory costs as much as ten names."""
 
 DIRECTORY_EFFORT = 10
-DEEPEST = 4
+MAX_DEPTH = 4
 """Directories below a place: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
 
 SUFFIX = ".gguf"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
-_NO_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
-_NO_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
+_NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
+_NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +40,43 @@ class ModelFile:
     size: int
 
 
+def is_model_name(name: str) -> bool:
+    """Whether a file of this name is a model, or a part of one."""
+    return name.lower().endswith(SUFFIX) and not _NOT_A_MODEL.search(name)
+
+
+def model_name(name: str) -> str:
+    """The name without suffix and number of its part: the same for all parts of a model."""
+    return _PART.sub("", _stem(name))
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The parts of the model whose first file is at `path`, in their order."""
+    part = _PART.search(_stem(path.name))
+    if part is None:
+        return [path]
+    prefix = path.name[: part.start()]
+    return sorted(path.parent.glob(f"{glob.escape(prefix)}-?????-of-{part[2]}{path.suffix}"))
+
+
+def models_in(directory: Path) -> list[ModelFile]:
+    """The whole models of a directory and of those in it, by path; [] if it can't be read."""
+    listed = [_models(entries) for entries in _walk(directory, 1)]
+    return sorted((model for models in listed for model, _ in models), key=lambda m: m.path)
+
+
 def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]:
     """Whole models in the models directory and where other programs keep theirs, each once.
 
-    Looks no further than `MOST_EFFORT` in each place, at what is near first.
+    Looks no further than `MAX_EFFORT` in each place, at what is near first.
     """
     seen: set[tuple[int, int]] = set()
     for place in usual_places(env, models_dir):
-        for entries in _walk(place):
-            yield from _models(entries, seen)
+        for entries in _walk(place, MAX_DEPTH):
+            for model, identity in _models(entries):
+                if model.size >= MIN_BYTES and identity not in seen:
+                    seen.add(identity)
+                    yield model
 
 
 def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:
@@ -70,16 +104,16 @@ def _given(env: Mapping[str, str], home: Path, *variables: str) -> Path | None:
     return Path(text) if text else None
 
 
-def _walk(root: Path) -> Iterator[list[os.DirEntry[str]]]:
+def _walk(root: Path, max_depth: int) -> Iterator[list[os.DirEntry[str]]]:
     """The GGUF files of each directory, by name; `root` first, then those below, level by level."""
     waiting = deque([(str(root), 0)])
-    left = MOST_EFFORT
+    left = MAX_EFFORT
     while waiting and left > 0:
         directory, depth = waiting.popleft()
         entries = _listed(directory, left)
         left -= DIRECTORY_EFFORT + len(entries)
-        yield [entry for entry in entries if entry.name.lower().endswith(SUFFIX)]
-        if depth < DEEPEST:
+        yield [entry for entry in entries if is_model_name(entry.name)]
+        if depth < max_depth:
             waiting += [(entry.path, depth + 1) for entry in entries if _is_place(entry)]
 
 
@@ -90,7 +124,7 @@ def _listed(directory: str, most: int) -> list[os.DirEntry[str]]:
 
 
 def _is_place(entry: os.DirEntry[str]) -> bool:
-    if _NO_PLACE.match(entry.name) or entry.name.lower().endswith(SUFFIX):
+    if _NOT_A_PLACE.match(entry.name) or entry.name.lower().endswith(SUFFIX):
         return False
     try:
         return entry.is_dir()
@@ -98,27 +132,30 @@ def _is_place(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _models(entries: Iterable[os.DirEntry[str]], seen: set[tuple[int, int]]) -> Iterator[ModelFile]:
-    """The models of one directory that are whole and not in `seen`, which they are afterwards."""
-    found: dict[tuple[str, int], list[tuple[Path, os.stat_result]]] = {}
+def _models(
+    entries: Iterable[os.DirEntry[str]],
+) -> Iterator[tuple[ModelFile, tuple[int, int]]]:
+    """The whole models of one directory, each with the identity of its first file."""
+    models: dict[tuple[str, int], list[tuple[Path, os.stat_result]]] = {}
     for entry in entries:
-        facts = None if _NO_MODEL.search(entry.name) else _facts(entry)
+        facts = _facts(entry)
         if facts is not None:
-            stem = entry.name[: -len(SUFFIX)]
-            part = _PART.search(stem)
-            key = (stem[: part.start()], int(part[2])) if part else (stem, 1)
-            found.setdefault(key, []).append((Path(entry.path), facts))
-    for (_, parts), files in found.items():
+            part = _PART.search(_stem(entry.name))
+            key = (model_name(entry.name), int(part[2]) if part else 1)
+            models.setdefault(key, []).append((Path(entry.path), facts))
+    for (_, parts), files in models.items():
         path, facts = files[0]
-        size = sum(of_part.st_size for _, of_part in files)
-        identity = facts.st_dev, facts.st_ino
-        if len(files) == parts and size >= LEAST_BYTES and identity not in seen:
-            seen.add(identity)
-            yield ModelFile(path, size)
+        if len(files) == parts:
+            size = sum(of_part.st_size for _, of_part in files)
+            yield ModelFile(path, size), (facts.st_dev, facts.st_ino)
+
+
+def _stem(name: str) -> str:
+    return name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name
 
 
 def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """What a file is, its link followed; None for what is no file."""
+    """The status of a file, its link followed; None for anything that is not a file."""
     try:
         facts = entry.stat()
     except OSError:

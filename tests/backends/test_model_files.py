@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.catalog.model_files import DEEPEST, MOST_EFFORT, ModelFile, model_files
+from shepherd.backends.llamacpp.native.locate import available_models
+from shepherd.catalog.hub import HubFile, choose_files, parse_wanted
+from shepherd.catalog.model_files import (
+    MAX_DEPTH,
+    MAX_EFFORT,
+    ModelFile,
+    model_files,
+    models_in,
+    parts_of,
+)
+from shepherd.cli.repl.commands.model import local_models
+from shepherd.errors import ModelLoadError
 from tests.backends.ggufs import gguf
 
 
@@ -82,8 +93,8 @@ def test_a_file_with_several_names_is_shown_once(tmp_path: Path) -> None:
 
 def test_large_trees_are_not_searched_to_their_end(tmp_path: Path) -> None:
     near = gguf(tmp_path / "models/near.gguf")
-    gguf(tmp_path / "models" / "/".join("d" * (DEEPEST + 1)) / "deep.gguf")
-    for number in range(MOST_EFFORT // 10):
+    gguf(tmp_path / "models" / "/".join("d" * (MAX_DEPTH + 1)) / "deep.gguf")
+    for number in range(MAX_EFFORT // 10):
         (tmp_path / "models" / f"{number:05}").mkdir()
     gguf(tmp_path / "models/zzz/far.gguf")
     assert found(tmp_path) == {near}
@@ -91,3 +102,44 @@ def test_large_trees_are_not_searched_to_their_end(tmp_path: Path) -> None:
         near,
         tmp_path / "models/zzz/far.gguf",
     }
+
+
+def test_every_reader_of_the_models_directory_agrees(tmp_path: Path) -> None:
+    directory = tmp_path / "ours"
+    for name in (
+        "one.gguf",
+        "UPPER.GGUF",
+        "sub/two.gguf",
+        "big-00001-of-00003.gguf",
+        "big-00002-of-00003.gguf",
+        "big-00003-of-00003.gguf",
+        "half-00002-of-00002.gguf",
+        "mmproj-one.gguf",
+        "sub/two-mmproj-F16.gguf",
+        "sub/one.imatrix.gguf",
+        ".hidden/three.gguf",
+        "a/b/four.gguf",
+    ):
+        gguf(directory / name)
+    (directory / "folder.gguf").mkdir()
+    names = ["UPPER.GGUF", "big-00001-of-00003.gguf", "one.gguf", "sub/two.gguf"]
+    paths = [directory / name for name in names]
+    assert [model.path for model in models_in(directory)] == paths
+    assert available_models(directory) == paths
+    assert local_models(directory) == names
+    assert found(tmp_path) == {*paths, directory / "a/b/four.gguf"}
+    sizes = {model.path.name: model.size for model in models_in(directory)}
+    assert sizes["big-00001-of-00003.gguf"] == 6_000_000
+    files = [HubFile(str(p.relative_to(directory))) for p in directory.rglob("*") if p.is_file()]
+    chosen = choose_files(files, parse_wanted("me/models/big.gguf"))
+    assert [file.name for file in chosen] == [f"big-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+    assert parts_of(paths[1]) == [directory / file.name for file in chosen]
+    with pytest.raises(ModelLoadError, match="several models") as raised:
+        choose_files(files, parse_wanted("me/models"))
+    assert "mmproj" not in str(raised.value)
+
+
+def test_a_directory_that_is_not_there_has_no_models(tmp_path: Path) -> None:
+    assert models_in(tmp_path / "none") == []
+    assert available_models(tmp_path / "none") == []
+    assert local_models(tmp_path / "none") == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shepherd.backends.llamacpp.native.bindings import bindings
-from shepherd.backends.llamacpp.native.model import other_parts
+from shepherd.catalog.model_files import parts_of
 
 _HEADER = 1024 * 1024
 _SAMPLES, _SAMPLE_BYTES = 32, 4096
@@ -69,7 +69,7 @@ def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Finge
         content = sha256(file.read(_HEADER) + _samples(file, model.stat().st_size)).hexdigest()
     return Fingerprint(
         _short(str(model.resolve())),
-        _short(content, _dates(model), *map(_dates, other_parts(model)), _build()),
+        _short(content, *map(_dates, parts_of(model)), _build()),
         _short(*context, *adapters),
     )
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from shepherd.catalog.model_files import SUFFIX, models_in
 from shepherd.errors import ModelLoadError
-
-SUFFIX = ".gguf"
 
 
 def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
@@ -27,8 +26,7 @@ def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> 
 
 def available_models(models_dir: Path) -> list[Path]:
     """The models in a directory, at most one level down, first parts only of split files."""
-    found = [*models_dir.glob(f"*{SUFFIX}"), *models_dir.glob(f"*/*{SUFFIX}")]
-    return sorted(path for path in found if path.is_file() and not _is_later_part(path))
+    return [model.path for model in models_in(models_dir)]
 
 
 def _only_model(directory: Path) -> Path:
@@ -40,7 +38,7 @@ def _only_model(directory: Path) -> Path:
 
 
 def _by_prefix(name: str, models_dir: Path) -> Path:
-    models = available_models(models_dir) if models_dir.is_dir() else []
+    models = available_models(models_dir)
     matches = [path for path in models if path.name.lower().startswith(name.lower())]
     if len(matches) == 1:
         return matches[0].resolve()
@@ -50,8 +48,3 @@ def _by_prefix(name: str, models_dir: Path) -> Path:
     names = ", ".join(path.name for path in models[:10])
     there = f"Models there: {names}." if names else "There are no models there yet."
     raise ModelLoadError(f"No model '{name}' as a path or in {models_dir}. {there}")
-
-
-def _is_later_part(path: Path) -> bool:
-    stem, _, rest = path.stem.rpartition("-of-")
-    return rest.isdigit() and not stem.endswith("-00001")

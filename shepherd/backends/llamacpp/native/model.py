@@ -8,6 +8,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.catalog.model_files import parts_of
 from shepherd.errors import ModelLoadError
 
 
@@ -21,7 +22,7 @@ class MappedFiles:
 
     def __init__(self, model: Path) -> None:
         """Open all files of the model at this path; those that can't be opened are not watched."""
-        self._files = [file for path in (model, *other_parts(model)) if (file := _opened(path))]
+        self._files = [file for path in parts_of(model) if (file := _opened(path))]
 
     def check(self) -> None:
         """Raise ModelLoadError if a file is not what was loaded."""
@@ -44,15 +45,6 @@ class _File:
     path: Path
     descriptor: int
     state: tuple[int, int]
-
-
-def other_parts(model: Path) -> list[Path]:
-    """The other files of a model that is split: `name-00001-of-00003.gguf`."""
-    head, found, tail = model.name.rpartition("-of-")
-    if not found:
-        return []
-    pattern = f"{head[:-5]}?????-of-{tail}"
-    return sorted(path for path in model.parent.glob(pattern.replace("[", "[[]")) if path != model)
 
 
 def _opened(path: Path) -> _File | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.output.style import detect_style
+from shepherd.catalog.model_files import parts_of
 
 _QUANTS = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
@@ -47,18 +48,13 @@ def summarise(path: Path) -> ModelSummary:
         path=path,
         name=_text(values, "general.name") or path.stem,
         architecture=architecture,
-        size=sum(part.stat().st_size for part in _parts(path)),
+        size=sum(part.stat().st_size for part in parts_of(path)),
         parameters=_text(values, "general.size_label"),
         quantisation=_QUANTS.get(_number(values, "general.file_type", -1), ""),
         context=_number(values, f"{architecture}.context_length"),
         family=detect_style(_text(values, "tokenizer.chat_template")).family,
         cache_bytes=_cache_bytes(values, architecture),
     )
-
-
-def _parts(path: Path) -> list[Path]:
-    stem, found, total = path.name.partition("-00001-of-")
-    return sorted(path.parent.glob(f"{stem}-?????-of-{total}")) if found else [path]
 
 
 def _cache_bytes(values: dict[str, Any], architecture: str) -> int:

@@ -1,11 +1,13 @@
 """Commands about the model."""
 
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from pathlib import Path
 
 from rich.text import Text
 
 from shepherd.backends.base import Backend
+from shepherd.catalog.model_files import models_in
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.errors import ShepherdError
@@ -94,10 +96,6 @@ class _Model:
 
 
 def local_models(directory: Path) -> list[str]:
-    """Names of the model files below `directory`, sorted."""
-    try:
-        files = [f for pattern in ("*.gguf", "*/*.gguf") for f in directory.glob(pattern)]
-    except OSError:
-        return []
-    names = (str(f.relative_to(directory)) for f in files[:MAX_LISTED])
-    return sorted(n for n in names if n.isprintable())
+    """Names of the models in `directory`, sorted."""
+    names = (str(model.path.relative_to(directory)) for model in models_in(directory))
+    return sorted(islice((name for name in names if name.isprintable()), MAX_LISTED))
