@@ -1,11 +1,13 @@
 """The providers that do not answer, as tools of the model that does."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from shepherd.agents import Asking, AskProvider, DelegateBackends, tool_names
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import ModelSlot
+from shepherd.conversation.reachable import can_answer
 from shepherd.conversation.session_start import Notices
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import ConfigError
@@ -14,6 +16,9 @@ from shepherd.session import Session
 from shepherd.tools.base import AnyTool
 from shepherd.tools.registry import ToolRegistry
 from shepherd.turn import TurnLimits
+
+MAX_DELEGATES = 5
+"""Tools for asking other providers in one prompt; the providers that come first have them."""
 
 
 class Delegates:
@@ -61,11 +66,16 @@ class Delegates:
             self._notices.tell(str(error))
             return
         names = tool_names(provider.name for provider in providers)
-        for provider in providers:
-            name = names[provider.name]
-            may_be_asked = provider.ask and provider.name != current
-            if may_be_asked and name not in config.tools.disabled:
-                self._registry.add(AskProvider(name, provider, self._asking))
+        candidates = (
+            provider
+            for provider in providers
+            if provider.ask
+            and provider.name != current
+            and names[provider.name] not in config.tools.disabled
+            and can_answer(provider, self._slot.providers)
+        )
+        for provider in islice(candidates, MAX_DELEGATES):
+            self._registry.add(AskProvider(names[provider.name], provider, self._asking))
 
     def forget(self) -> None:
         """Forget what the providers were asked until now."""

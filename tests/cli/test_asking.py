@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import socket
 import tomllib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -92,11 +95,29 @@ class Opener:
         return self.backends[-1]
 
 
+@cache
+def listening_port() -> int:
+    """The port of a server that takes connections, and says nothing; open until the tests end."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            server.accept()[0].close()
+
+    Thread(target=accept, daemon=True).start()
+    port: int = server.getsockname()[1]
+    return port
+
+
 def book(tmp_path: Path, names: Sequence[str] = ("work", "fast", "my-box")) -> ProviderBook:
     env = {"HOME": str(tmp_path / "home")}
     providers = ProviderBook(Paths.from_env(env), env)
     for name in names:
-        values = {"type": "openai", "model": "m", "base_url": "http://127.0.0.1:9"}
+        values = {
+            "type": "openai",
+            "model": "m",
+            "base_url": f"http://127.0.0.1:{listening_port()}",
+        }
         providers.store.save(make_provider(name, values))
     return providers
 
@@ -131,6 +152,39 @@ async def test_the_others_are_offered_and_a_switch_changes_them(tmp_path: Path) 
     assert spec.description.startswith("Ask the model of my-box (m)")
     assert list(spec.parameters["properties"]) == ["question", "fresh"]
     assert spec.parameters["required"] == ["question"]
+    await conversation.aclose()
+
+
+async def test_only_providers_that_can_answer_are_offered(tmp_path: Path) -> None:
+    providers = book(tmp_path, ["work", "fast"])
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for name, values in {
+        "nobody": {"type": "openai", "model": "m", "base_url": f"http://127.0.0.1:{port}"},
+        "keyless": {"type": "openai", "model": "m"},
+        "lost-key": {"type": "openai", "model": "m", "api_key": "file"},
+        "lost-file": {"type": "llamacpp", "model": str(tmp_path / "none.gguf")},
+        "no-address": {"type": "shepherd", "model": "m"},
+        "cloud": {"type": "anthropic", "model": "m", "headers": {"x-api-key": "k"}},
+    }.items():
+        providers.store.save(make_provider(name, values))
+    env = {"HOME": str(tmp_path / "home")}
+    config = load_config(tmp_path, env, {"model.provider": "work"})
+    conversation = build_conversation(config, env, tmp_path, SessionStart(), Opener(), providers)
+    await conversation.backend()
+    assert asking(conversation.session) == ["ask_cloud", "ask_fast"]
+    await conversation.aclose()
+
+
+async def test_a_handful_of_providers_is_offered(tmp_path: Path) -> None:
+    providers = book(tmp_path, ["work", *(f"p{n}" for n in range(9))])
+    values = {"type": "openai", "model": "m", "base_url": f"http://127.0.0.1:{listening_port()}"}
+    providers.store.save(make_provider("p8", {**values, "priority": 1}))
+    env = {"HOME": str(tmp_path / "home")}
+    config = load_config(tmp_path, env, {"model.provider": "work"})
+    conversation = build_conversation(config, env, tmp_path, SessionStart(), Opener(), providers)
+    await conversation.backend()
+    assert sorted(asking(conversation.session)) == [f"ask_p{n}" for n in (0, 1, 2, 3, 8)]
     await conversation.aclose()
 
 

@@ -1,0 +1,52 @@
+"""Whether a provider can answer, as far as that is known without a request."""
+
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider
+from shepherd.config.vendors import vendor_of
+from shepherd.errors import ConfigError
+
+CONNECT_SECONDS = 0.1
+"""The longest wait for a server of this machine or network."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def can_answer(provider: Provider, book: ProviderBook) -> bool:
+    """Whether its key, its file or its server is there; True where only a request could tell.
+
+    Connects to servers of this machine and network, and to no others.
+    """
+    if provider.is_local:
+        path = Path(provider.model.removeprefix("script:")).expanduser()
+        return not path.is_absolute() or path.exists()
+    try:
+        has_key = bool(book.key(provider).value)
+    except ConfigError:
+        return False
+    from shepherd.backends.api.http.endpoint import Endpoint
+    from shepherd.backends.connect import address_of
+
+    try:
+        address = address_of(provider)
+    except ConfigError:
+        return False
+    endpoint = Endpoint(address, headers=provider.headers)
+    if endpoint.is_near:
+        return _listens(address)
+    needs_key = vendor_of(provider) is not None and provider.api_key != "none"
+    return has_key or endpoint.has_key or not needs_key
+
+
+def _listens(address: str) -> bool:
+    """Whether a server takes connections at the address."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
+    try:
+        with socket.create_connection((host, port), CONNECT_SECONDS):
+            return True
+    except (OSError, UnicodeError):
+        return False
