@@ -37,6 +37,7 @@ _TIGHTEN = {
     "tools.allow_private_hosts": "off only",
     "tools.ask_providers": "off only",
     "tools.disabled": "adds to yours",
+    "plugins.disabled": "adds to yours",
 }
 
 

@@ -1,1 +1,144 @@
-"""What installed packages add to Shepherd, by their entry points; read only when it is needed."""
+"""What installed packages add to Shepherd, by their entry points; loaded when it is needed."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shepherd.errors import ShepherdError
+
+T = TypeVar("T")
+_ENDINGS = (".dist-info", ".egg-info")
+_ENTRY_POINTS = "entry_points.txt"
+
+
+class Group(StrEnum):
+    """The groups of entry points that Shepherd loads."""
+
+    TOOLS = "shepherd.tools"
+    BACKENDS = "shepherd.backends"
+    COMMANDS = "shepherd.commands"
+    ROUTES = "shepherd.routes"
+
+
+class PluginError(ShepherdError):
+    """A plugin can't be used; the message names the plugin and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One entry point of an installed package; `value` is `module:attribute`."""
+
+    group: Group
+    name: str
+    package: str
+    version: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.package} {self.version}, {self.group})"
+
+    def load(self) -> Any:
+        """The object of the entry point; raises PluginError."""
+        from importlib.metadata import EntryPoint
+
+        return self.guard(EntryPoint(self.name, self.value, self.group).load)
+
+    def guard(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which runs code of the plugin; raises PluginError."""
+        try:
+            return work()
+        except PluginError:
+            raise
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginError(f"The plugin {self} can't be used: {reason}") from error
+
+    def is_in(self, names: Collection[str]) -> bool:
+        """Whether one of the names is the entry point's or its package's."""
+        return self.name in names or _normalized(self.package) in map(_normalized, names)
+
+
+class Plugins:
+    """The installed plugins without those that the user has switched off by name."""
+
+    def __init__(self, disabled: Collection[str] = ()) -> None:
+        self._disabled = disabled
+
+    def of(self, group: Group) -> list[Plugin]:
+        """The plugins of one group."""
+        plugins = (plugin for plugin in installed_plugins() if plugin.group is group)
+        return [plugin for plugin in plugins if not plugin.is_in(self._disabled)]
+
+    def use(self, group: Group, work: Callable[[Any], T], warn: Callable[[str], None]) -> list[T]:
+        """What `work` makes of each plugin of the group; a sentence to `warn` where it fails."""
+        results: list[T] = []
+        for plugin in self.of(group):
+            try:
+                results.append(plugin.guard(partial(work, plugin.load())))
+            except PluginError as error:
+                warn(str(error))
+        return results
+
+
+def installed_plugins() -> list[Plugin]:
+    """The plugins of all installed packages, by package, group and name.
+
+    Nothing in the working directory counts: a cloned repository could bring a package.
+    """
+    by_package: dict[str, list[Plugin]] = {}
+    for path in _metadata_directories():
+        plugins = _plugins_at(path)
+        if plugins:
+            by_package.setdefault(_normalized(plugins[0].package), plugins)
+    plugins = (plugin for plugins in by_package.values() for plugin in plugins)
+    return sorted(plugins, key=lambda p: (p.package, p.group, p.name))
+
+
+def _metadata_directories() -> Iterator[str]:
+    """The metadata of packages with entry points for Shepherd; reads a small file of each."""
+    cwd = os.path.realpath(".")
+    for folder in dict.fromkeys(sys.path):
+        if not os.path.isabs(folder) or os.path.realpath(folder) == cwd:  # noqa: PTH117 - quick
+            continue
+        try:
+            names = sorted(os.listdir(folder))  # noqa: PTH208 - quick
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith(_ENDINGS) and _names_shepherd(f"{folder}/{name}/{_ENTRY_POINTS}"):
+                yield f"{folder}/{name}"
+
+
+def _names_shepherd(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - quick
+            return b"[shepherd." in file.read()
+    except OSError:
+        return False
+
+
+def _plugins_at(path: str) -> list[Plugin]:
+    """The plugins of one package; a package with broken metadata has none."""
+    from importlib.metadata import Distribution
+
+    groups = {group.value: group for group in Group}
+    try:
+        package = Distribution.at(Path(path))
+        name, version = str(package.metadata["Name"]), package.version
+        return [
+            Plugin(groups[point.group], point.name, name, version, point.value)
+            for point in package.entry_points
+            if point.group in groups
+        ]
+    except (KeyError, ValueError, TypeError, OSError, AttributeError):
+        return []
+
+
+def _normalized(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()

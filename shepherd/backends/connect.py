@@ -11,9 +11,11 @@ from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.rate import RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy
 from shepherd.backends.api.window import Window, lacks_list, list_models
+from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider
+from shepherd.config.providers import PROVIDER_TYPES, Provider
+from shepherd.config.settings import Config
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError
 from shepherd.events import ignore_events
@@ -55,6 +57,8 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     The model of a server that has no list of models is asked a short question instead. Raises
     ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
+    if provider.type not in PROVIDER_TYPES:
+        return await _examine_extension(provider, book)
     options = ClientOptions(retry=RetryPolicy(tries=1), is_test=True)
     models = await _models(provider, book, options)
     try:
@@ -69,6 +73,15 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     finally:
         await backend.aclose()
     return Examination(models or (), backend.info.id, backend.window, listing=models is not None)
+
+
+async def _examine_extension(provider: Provider, book: ProviderBook) -> Examination:
+    backend = await open_extension(provider, book, Config())
+    try:
+        info = backend.info
+        return Examination([info.id], info.id, Window(info.context_size, source="the plugin"))
+    finally:
+        await backend.aclose()
 
 
 async def _models(
@@ -120,6 +133,8 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
 
 def address_of(provider: Provider) -> str:
     """The provider's base URL, the type's own if it has none; raises ConfigError."""
+    if provider.type not in PROVIDER_TYPES:
+        return provider.base_url or f"https://{provider.type}.plugin"
     return base_url_for(provider.type, provider.base_url, _adapter(provider))
 
 

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.config.choices import Effort
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider
+from shepherd.config.providers import PROVIDER_TYPES, Provider
 from shepherd.config.settings import Config, LayerName
 
 
@@ -35,6 +35,10 @@ async def open_provider(
 
         backend = await open_local(local_config(provider, config), parallel=parallel)
         return _thinking(backend, provider)
+    if provider.type not in PROVIDER_TYPES:
+        from shepherd.backends.extension import open_extension
+
+        return _thinking(await open_extension(provider, book, config), provider)
     from shepherd.backends.connect import connect
 
     return await connect(provider, book)

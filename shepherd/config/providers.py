@@ -2,13 +2,13 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from shepherd.config.choices import Effort
 from shepherd.config.fields import expected
@@ -17,6 +17,7 @@ from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
+from shepherd.plugins import Group, installed_plugins
 from shepherd.validation import describe_problem, did_you_mean, key_of, nearest
 
 ProviderType = Literal[
@@ -24,6 +25,7 @@ ProviderType = Literal[
     "tensorrt",
 ]  # fmt: skip
 PROVIDER_TYPES: tuple[str, ...] = get_args(ProviderType)
+_one_of = ", ".join(f"`{name}`" for name in PROVIDER_TYPES)
 Dialect = Literal["", "strict", "extended"]
 
 LOCAL = "local"
@@ -39,7 +41,11 @@ class Provider(Section):
 
     name: Annotated[str, Field(exclude=True)]
     type: Annotated[
-        ProviderType, Field(description="The API's language, or `llamacpp` for a GGUF file.")
+        str,
+        Field(
+            description=f"The API's language, or `llamacpp` for a GGUF file: {_one_of}, or what a "
+            "plugin adds."
+        ),
     ]
     model: Annotated[
         str, Field(description='The model\'s name there; "" = the only one that it offers.')
@@ -125,6 +131,13 @@ class Provider(Section):
         bool, Field(description="As before: run the code that comes with the model.")
     ] = False
 
+    @field_validator("type")
+    @classmethod
+    def _is_known(cls, type: str) -> str:
+        if type not in (*PROVIDER_TYPES, *plugin_types()):
+            raise PydanticCustomError("literal_error", "Input should be a type of providers")
+        return type
+
     @field_validator("base_url")
     @classmethod
     def _is_web_address(cls, url: str) -> str:
@@ -184,17 +197,22 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     key = key_of(problem)
     first = str(problem["loc"][0])
     field = Provider.model_fields.get(first)
+    types = (*PROVIDER_TYPES, *plugin_types()) if first == "type" else ()
+    if types:
+        wanted = "one of " + ", ".join(f'"{word}"' for word in types)
+    else:
+        wanted = "a table of texts" if first == "headers" else expected(field) if field else ""
     text = describe_problem(
         problem,
         f"{name}.{key}",
         unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
-        expected="a table of texts" if first == "headers" else expected(field) if field else "",
+        expected=wanted,
     )
     if first != "type":
         return text
     if problem["type"] == "missing":
-        return f"{text}; it is one of {', '.join(PROVIDER_TYPES)}"
-    return text + _type_meant(problem["input"])
+        return f"{text}; it is one of {', '.join(types)}"
+    return text + _type_meant(problem["input"], types)
 
 
 _TYPES_BY_OTHER_NAMES = {
@@ -215,11 +233,16 @@ _TYPES_BY_OTHER_NAMES = {
 """What users call the API of a vendor or a server."""
 
 
-def _type_meant(value: object) -> str:
+def _type_meant(value: object, types: Iterable[str]) -> str:
     """A guess at the type that was meant, as the end of a sentence; "" without one."""
     name = str(value).strip().lower().replace("_", "-")
     known = _TYPES_BY_OTHER_NAMES.get(name)
-    return f"; did you mean {known}?" if known else did_you_mean(name, PROVIDER_TYPES)
+    return f"; did you mean {known}?" if known else did_you_mean(name, types)
+
+
+def plugin_types() -> list[str]:
+    """The types of providers that plugins add; nothing is loaded."""
+    return [p.name for p in installed_plugins() if p.group is Group.BACKENDS]
 
 
 class ProviderStore:

@@ -376,3 +376,12 @@ class ServerSection(Section):
     cors_origins: Annotated[
         list[str], Field(description="Origins of web pages that may call the server.")
     ] = []
+
+
+class PluginsSection(Section):
+    """What installed packages add."""
+
+    disabled: Annotated[
+        list[str],
+        Field(description="Packages, or entry points by name, that are not loaded."),
+    ] = []

@@ -14,6 +14,7 @@ from shepherd.config.sections import (
     ModelSection,
     PermissionRule,
     PermissionsSection,
+    PluginsSection,
     Section,
     ServerSection,
     TerminalSection,
@@ -95,6 +96,7 @@ class Config(BaseModel):
     memory: MemorySection = MemorySection()
     terminal: TerminalSection = TerminalSection()
     server: ServerSection = ServerSection()
+    plugins: PluginsSection = PluginsSection()
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict[str, Source])
     _project_rules: tuple[PermissionRule, ...] = PrivateAttr(default=())

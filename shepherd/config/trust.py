@@ -33,7 +33,7 @@ FREE = frozenset(
 )
 """Settings that any file may set; so may it all of `sampling`."""
 
-ADDING_UP = frozenset({"tools.disabled"})
+ADDING_UP = frozenset({"tools.disabled", "plugins.disabled"})
 """Lists to which a project's file may add; it can't take anything out of the user's."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)

@@ -1,7 +1,7 @@
 """The tools of a conversation: which there are, which a model is offered, under which rules."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from shepherd.memory.memory import MIB
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
+from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.memory import memory_tools
@@ -62,6 +63,7 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     memory = build_memory(config, paths, notices)
     registry = build_registry(config)
     add_memory_tools(registry, config, memory, Place.of(cwd))
+    add_plugin_tools(registry, config, notices.tell)
     policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
     return Workspace(paths, cwd, policy, sandbox, registry, memory)
 
@@ -97,7 +99,8 @@ def offered_tools(
         return [tool.spec() for tool in tools]
     if config.memory.tools == "on":
         allowed |= OWN_TOOLS
-    return [tool.spec() for tool in tools if tool.name in allowed]
+    trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
+    return [tool.spec() for tool in trained]
 
 
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:
@@ -112,6 +115,15 @@ def build_registry(config: Config) -> ToolRegistry:
     from shepherd.tools.builtin import builtin_tools  # loads every family
 
     return ToolRegistry(t for t in builtin_tools() if t.name not in config.tools.disabled)
+
+
+def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str], None]) -> None:
+    """Put the tools of plugins behind the others; `warn` gets a sentence for each that fails."""
+    plugins = Plugins(config.plugins.disabled)
+    if config.model.tools and plugins.of(Group.TOOLS):
+        from shepherd.tools.extension import add_extensions
+
+        add_extensions(registry, plugins, config.tools.disabled, warn)
 
 
 def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:

@@ -1,9 +1,10 @@
 """Puts the server together from its parts; `APIS` lists the APIs that it serves."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
+from shepherd.plugins import Group, Plugins
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
@@ -27,6 +29,8 @@ from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
 APIS: Sequence[Api] = (OPENAI,)
+
+logger = logging.getLogger(__name__)
 
 
 def create_app(
@@ -51,6 +55,8 @@ def create_app(
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
+    if settings.plugins is not None:
+        _include_plugins(app, context, settings.plugins)
     _finish(app, lambda: backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
     return app
 
@@ -68,6 +74,15 @@ def create_conversation_app(
     errors = ErrorShapes(SharedSessionErrors())
     _finish(app, lambda: conversation.backend, errors, settings, keys)
     return app
+
+
+def _include_plugins(app: FastAPI, context: ServerContext, plugins: Plugins) -> None:
+    """Add the routes of plugins behind all others, whose paths they can't take."""
+
+    def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
+        app.include_router(make_router(context))
+
+    plugins.use(Group.ROUTES, include, logger.warning)
 
 
 def _bare_app() -> FastAPI:

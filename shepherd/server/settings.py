@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
+from shepherd.plugins import Plugins
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class ServerSettings:
     beyond loopback without authentication. `max_choices` is how many answers (`n`) a request gets.
     `read_timeout` and `write_timeout` are how many seconds a client may take to send a request's
     headers, and to read what was sent to it; a body gets more by its size. Connections are limited
-    in all and per address, 0 for no limit.
+    in all and per address, 0 for no limit. `plugins` may add routes; None leaves them out.
     """
 
     host: str = "127.0.0.1"
@@ -32,6 +33,7 @@ class ServerSettings:
     write_timeout: float = 60.0
     max_connections: int = 512
     max_connections_per_address: int = 64
+    plugins: Plugins | None = None
 
 
 @dataclass(frozen=True, slots=True)

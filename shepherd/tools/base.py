@@ -156,13 +156,15 @@ class Tool(ABC, Generic[A]):
     """One tool; it is stateless, so one instance serves every session.
 
     A tool with `calls_models` runs another model, which is not offered such tools itself. A tool
-    with `starts_programs` starts them in the `confinement` of its context.
+    with `starts_programs` starts them in the `confinement` of its context. A tool with
+    `is_extension` is not Shepherd's own; no model is trained on it.
     """
 
     name: str
     description: str
     arguments: type[A]
     calls_models: bool = False
+    is_extension: bool = False
     starts_programs: bool = False
 
     def spec(self) -> ToolSpec:

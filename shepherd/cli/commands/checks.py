@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 
 from shepherd.backends.local import SCRIPT_PREFIX
@@ -21,6 +22,7 @@ from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.plugins import PluginError, installed_plugins
 from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.version import __version__
 
@@ -67,6 +69,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _sandbox(config),
         *_model(config),
         *_providers(paths, env),
+        *_plugins(config),
         _terminal(env),
         _programs(),
         _keyring(),
@@ -183,6 +186,27 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
     except ShepherdError as error:
         return Check("provider", State.NOTE, text, (str(error),))
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
+
+
+def _plugins(config: Config) -> Iterator[Check]:
+    """Each package's plugins, loaded; a failure or a disabled one is a note."""
+    packages = groupby(installed_plugins(), lambda plugin: (plugin.package, plugin.version))
+    for (package, version), plugins in packages:
+        failures: list[str] = []
+        described: list[str] = []
+        for plugin in plugins:
+            state = ""
+            if plugin.is_in(config.plugins.disabled):
+                state = " (switched off: plugins.disabled)"
+            else:
+                try:
+                    plugin.load()
+                except PluginError as error:
+                    state = " (fails)"
+                    failures.append(str(error))
+            described.append(f"{plugin.group.removeprefix('shepherd.')} {plugin.name}{state}")
+        note = State.NOTE if failures else State.OK
+        yield Check("plugin", note, f"{package} {version}: {', '.join(described)}", (*failures,))
 
 
 def _terminal(env: Mapping[str, str]) -> Check:

@@ -16,6 +16,7 @@ from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices
 from shepherd.conversation.toolbox import build_workspace
+from shepherd.plugins import Plugins
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.run import serve
@@ -70,14 +71,17 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         write_timeout=section.write_timeout,
         max_connections=section.max_connections,
         max_connections_per_address=section.max_connections_per_address,
+        plugins=Plugins(config.plugins.disabled),
     )
+
+
+def _warn(text: str) -> None:
+    from shepherd.cli.terminal.sanitize import sanitize
+
+    sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
 def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
     notices = Notices()
     notices.listen(_warn)
     return build_workspace(unsaved(config), paths, cwd, notices).tool_runner(config)
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"shepherd: {text}\n")

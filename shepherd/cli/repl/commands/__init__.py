@@ -1,6 +1,7 @@
 """Slash commands: one table that is also the help and the completion."""
 
 import re
+from collections.abc import Callable, Iterable
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
@@ -9,6 +10,7 @@ from shepherd.cli.repl.commands.model import model_commands
 from shepherd.cli.repl.commands.provider import provider_commands
 from shepherd.cli.repl.commands.resume import resume_commands
 from shepherd.cli.repl.commands.view import view_commands
+from shepherd.plugins import Group, Plugins
 
 __all__ = [
     "Command",
@@ -35,3 +37,15 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(conversation_commands(context))
     table.extend(resume_commands(context))
     table.extend(memory_commands(context))
+    _add_plugins(table, context)
+
+
+def _add_plugins(table: CommandTable, context: CommandContext) -> None:
+    """Put the commands of plugins behind the others; a notice names what can't be used."""
+
+    def add(make_commands: Callable[[CommandContext], Iterable[Command]]) -> None:
+        table.extend(make_commands(context))
+
+    conversation = context.conversation
+    plugins = Plugins(conversation.config.plugins.disabled)
+    plugins.use(Group.COMMANDS, add, conversation.notices.tell)

@@ -1,0 +1,39 @@
+"""Backends of plugins: their entry point opens a provider of the type that it is named after."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, cast
+
+from shepherd.backends.base import Backend
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider
+from shepherd.config.settings import Config
+from shepherd.errors import ConfigError, ShepherdError
+from shepherd.plugins import Group, PluginError, Plugins
+
+OpenBackend: TypeAlias = Callable[[Provider, str], Awaitable[object]]
+"""What the entry point is: it gets the provider and its key, "" if it has none."""
+
+
+async def open_extension(provider: Provider, book: ProviderBook, config: Config) -> Backend:
+    """The backend of a provider whose type comes from a plugin.
+
+    Raises ConfigError when the plugin is missing, switched off or broken, and what it raises.
+    """
+    plugins = Plugins(config.plugins.disabled).of(Group.BACKENDS)
+    plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)
+    if plugin is None:
+        raise ConfigError(
+            f"Provider {provider.name}: the type {provider.type} needs a plugin that is not "
+            "installed, or that plugins.disabled names; `shepherd doctor` lists plugins."
+        )
+    open_backend = cast(OpenBackend, plugin.load())
+    try:
+        backend = await open_backend(provider, book.key(provider).value)
+    except ShepherdError:
+        raise
+    except Exception as error:  # foreign code may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise PluginError(f"The plugin {plugin} can't be used: {reason}") from error
+    if not isinstance(backend, Backend):
+        raise PluginError(f"The plugin {plugin} can't be used: it returned no backend")
+    return backend

@@ -1,0 +1,68 @@
+"""The sample package, installed where the program finds it."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE
+
+PACKAGE = Path(__file__).parent / "package"
+SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory in which the wheel of the sample package is installed."""
+    wheel = tmp_path / "shepherd_sample-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path in sorted(PACKAGE.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(PACKAGE))
+    folder = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def env(tmp_path: Path, site: Path) -> dict[str, str]:
+    (tmp_path / "home").mkdir()
+    return {
+        "HOME": str(tmp_path / "home"),
+        "PATH": os.environ["PATH"],
+        "LC_ALL": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "PYTHONPATH": str(site),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path, env: dict[str, str]) -> Run:
+    """Runs the program."""
+    (tmp_path / "work").mkdir()
+
+    def begin(*arguments: str, script: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
+        argv = [SHEPHERD, *arguments]
+        if script:
+            (tmp_path / "script").write_text(script)
+            argv += ["--model", f"script:{tmp_path / 'script'}"]
+        return subprocess.run(
+            argv,
+            cwd=tmp_path / "work",
+            env=env | more,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=3 * PATIENCE,
+            check=False,
+        )
+
+    return begin
