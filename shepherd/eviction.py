@@ -34,12 +34,12 @@ def plan_eviction(
     """
     groups = message_groups(messages)
     sizes = [sum(counts[i] for i in group) for group in groups]
-    most = tokens_over + max(0, sum(sizes) - tokens_over) // 2
+    max_freed = tokens_over + max(0, sum(sizes) - tokens_over) // 2
     plan: list[range] = []
     freed = 0
     for group, size in zip(groups, sizes, strict=True):
         spare = freed - tokens_over
-        if spare >= 0 and (not plan or spare >= slack or freed + size > most):
+        if spare >= 0 and (not plan or spare >= slack or freed + size > max_freed):
             break
         plan.append(group)
         freed += size

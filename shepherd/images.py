@@ -14,7 +14,7 @@ MAX_IMAGES = 20
 """How large an image may be, and how many may go with one message."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_BLANKS = b" \t\n\r\v\f"
+_WHITESPACE = b" \t\n\r\v\f"
 _SLICE = 64 * 1024
 _HEAD_BYTES = 12
 """The first bytes, which tell the type."""
@@ -61,8 +61,8 @@ def read_image(data: bytes, name: str = "") -> Image:
     """The image in `data`; raises ImageError saying what to do if models can't take it."""
     shown = name or "The image"
     if len(data) > MAX_IMAGE_BYTES:
-        most = MAX_IMAGE_BYTES // 1024**2
-        raise ImageError(f"{shown} is larger than {most} MiB; make it smaller first.")
+        limit = MAX_IMAGE_BYTES // 1024**2
+        raise ImageError(f"{shown} is larger than {limit} MiB; make it smaller first.")
     image = Image(_sniffed(data), data, name)
     if not image.media_type:
         raise ImageError(f"{shown} is no PNG, JPEG, GIF or WebP; convert it to one of these first.")
@@ -102,7 +102,7 @@ def _decoded(text: str) -> bytes:
     """
     data, carry, ended = bytearray(), b"", False
     for start in range(0, len(text), _SLICE):
-        carry += text[start : start + _SLICE].encode("ascii").translate(None, _BLANKS)
+        carry += text[start : start + _SLICE].encode("ascii").translate(None, _WHITESPACE)
         if ended and carry:
             raise ValueError("there is more behind its end")
         whole = carry[: len(carry) // 4 * 4]

@@ -26,7 +26,7 @@ from shepherd.images import (
     load_image,
     read_image,
 )
-from shepherd.memory.records import kept_text
+from shepherd.memory.records import archived_text
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.files.read import ReadImage
@@ -109,7 +109,7 @@ def test_text_shows_a_label_and_never_the_bytes() -> None:
     shown = [
         as_markdown(Session(messages=[message])),
         as_json(Session(messages=[message])),
-        kept_text(message),
+        archived_text(message),
         repr(message),
     ]
     for text in shown:

@@ -274,7 +274,7 @@ def test_of_files_written_at_once_the_one_begun_later_is_newer(tmp_path: Path) -
     for path in paths:
         os.utime(path, (1_000_000, 1_000_000))
     newest_first = sorted((path.stem for path in paths), reverse=True)
-    assert list(store.begun_in(CWD)) == newest_first
+    assert list(store.session_ids(CWD)) == newest_first
     assert [summary.id for summary in store.summaries()[0]] == newest_first
 
 

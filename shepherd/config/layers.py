@@ -125,9 +125,9 @@ def _check(layer: Layer, data: Mapping[str, object]) -> None:
     except ValidationError as error:
         problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
         if problems:
-            told = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
-            more = [f"and {len(problems) - len(told)} more"] if len(problems) > len(told) else []
-            raise ConfigError("\n".join(told + more)) from error
+            lines = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
+            more = [f"and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
+            raise ConfigError("\n".join(lines + more)) from error
 
 
 def _between_layers(problem: ErrorDetails) -> bool:

@@ -55,7 +55,7 @@ class Paths:
         return self.config / "models.toml"
 
     @property
-    def told_file(self) -> Path:
+    def suggestions_file(self) -> Path:
         """What was found on this machine and suggested once."""
         return self.state / "suggested"
 

@@ -22,23 +22,23 @@ class ProviderBook:
     """The stored providers and an ephemeral one, which goes before a stored one of its name."""
 
     def __init__(
-        self, paths: Paths, env: Mapping[str, str], given: Ephemeral | None = None
+        self, paths: Paths, env: Mapping[str, str], ephemeral: Ephemeral | None = None
     ) -> None:
         self.store = ProviderStore(paths.providers_file)
         self.secrets = Secrets(paths.credentials_file, env)
         self._models_file = paths.models_file
-        self._given = given
+        self._ephemeral = ephemeral
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str], given: Ephemeral | None = None) -> "ProviderBook":
+    def from_env(cls, env: Mapping[str, str], ephemeral: Ephemeral | None = None) -> "ProviderBook":
         """The book of the user whom the environment names."""
-        return cls(Paths.from_env(env), env, given)
+        return cls(Paths.from_env(env), env, ephemeral)
 
     def all(self) -> list[Provider]:
         """In the order of priority, the ephemeral one first; raises ConfigError."""
-        given = [self._given.provider] if self._given else []
-        names = [provider.name for provider in given]
-        return given + [p for p in self.store.all() if p.name not in names]
+        ephemeral = [self._ephemeral.provider] if self._ephemeral else []
+        names = [provider.name for provider in ephemeral]
+        return ephemeral + [p for p in self.store.all() if p.name not in names]
 
     def pick(self, selector: str) -> Provider:
         """The provider of `NAME` or `NAME/MODEL`, with that model; raises ConfigError."""
@@ -51,8 +51,8 @@ class ProviderBook:
 
     def stored(self, name: str) -> Provider:
         """The provider of this name in the user's file; raises ConfigError."""
-        given = self._given.provider.name if self._given else None
-        if name == given and name not in [p.name for p in self.store.all()]:
+        ephemeral = self._ephemeral.provider.name if self._ephemeral else None
+        if name == ephemeral and name not in [p.name for p in self.store.all()]:
             raise ConfigError(
                 f"{name} is described by the command line alone: there is nothing stored to "
                 f"change. `shepherd provider add {name}` stores a provider."
@@ -75,13 +75,13 @@ class ProviderBook:
 
     def is_stored(self, provider: Provider) -> bool:
         """Whether it is in the user's file, not only on the command line."""
-        return self._given is None or self._given.provider.name != provider.name
+        return self._ephemeral is None or self._ephemeral.provider.name != provider.name
 
     def key(self, provider: Provider) -> Secret:
         """The provider's key; raises ConfigError when it is not where it should be."""
-        given = self._given
-        if given is not None and given.provider.name == provider.name and given.key:
-            return Secret(given.key, "the command line")
+        ephemeral = self._ephemeral
+        if ephemeral is not None and ephemeral.provider.name == provider.name and ephemeral.key:
+            return Secret(ephemeral.key, "the command line")
         return self.secrets.find(provider)
 
     def facts(self, provider: Provider) -> ModelFacts:

@@ -309,8 +309,8 @@ class ProviderStore:
             return make_provider(name, cast(dict[str, Any], values))
         except ConfigError as error:
             where = f"{self.path}:{line_of(text, (name,))}"
-            told = "\n".join(f"{where}: {line}" for line in str(error).splitlines())
-            raise ConfigError(told) from None
+            problems_text = "\n".join(f"{where}: {line}" for line in str(error).splitlines())
+            raise ConfigError(problems_text) from None
 
 
 def unknown_provider(name: str, names: list[str]) -> str:

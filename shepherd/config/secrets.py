@@ -18,11 +18,11 @@ SERVICE = "shepherd"
 """Under which name the keyring has our keys."""
 
 ENVIRONMENT = "env:"
-_SHOWN = 4
-_SHORTEST_SHOWN = 16
+_VISIBLE_CHARACTERS = 4
+_MIN_MASKED_LENGTH = 16
 """Of shorter keys nothing is shown."""
 
-_SHORTEST_KNOWN = 12
+_MIN_KEY_LENGTH = 12
 """Shorter ones may be words that stand for themselves."""
 
 
@@ -38,16 +38,16 @@ class Secret:
         """Enough to tell one's keys apart: `sk-…abcd`."""
         if not self.value:
             return ""
-        if len(self.value) < _SHORTEST_SHOWN:
+        if len(self.value) < _MIN_MASKED_LENGTH:
             return "…"
         head = self.value[:3] if self.value[2:3] in ("-", "_") else ""
-        return f"{head}…{self.value[-_SHOWN:]}"
+        return f"{head}…{self.value[-_VISIBLE_CHARACTERS:]}"
 
 
 def keys_in(env: Mapping[str, str]) -> dict[str, str]:
     """The keys in the environment that are long enough to be known again, with their variables."""
     keys = {env[name].strip(): name for name in sorted(env) if name.endswith("_API_KEY")}
-    return {key: name for key, name in keys.items() if len(key) >= _SHORTEST_KNOWN}
+    return {key: name for key, name in keys.items() if len(key) >= _MIN_KEY_LENGTH}
 
 
 class Secrets:

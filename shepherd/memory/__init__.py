@@ -1,6 +1,14 @@
 """What outlives a conversation's context: messages that left it, and facts. In SQLite."""
 
 from shepherd.memory.memory import ConversationArchive, Memory
-from shepherd.memory.records import Counts, Fact, Found, KeptMessage, Place
+from shepherd.memory.records import ArchivedMessage, Counts, Fact, MemoryMatch, Place
 
-__all__ = ["ConversationArchive", "Counts", "Fact", "Found", "KeptMessage", "Memory", "Place"]
+__all__ = [
+    "ArchivedMessage",
+    "ConversationArchive",
+    "Counts",
+    "Fact",
+    "Memory",
+    "MemoryMatch",
+    "Place",
+]

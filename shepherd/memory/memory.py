@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.records import Counts, Fact, Found, KeptMessage, Place, kept_text
+from shepherd.memory.records import ArchivedMessage, Counts, Fact, MemoryMatch, Place, archived_text
 from shepherd.messages import Message, Role
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Memory:
         """Whether the last message was kept, as far as is known yet."""
         return not self._failed
 
-    def keep(self, messages: Sequence[KeptMessage]) -> None:
+    def keep(self, messages: Sequence[ArchivedMessage]) -> None:
         """Write messages down in their order, soon; the first failure is warned about."""
         from shepherd.memory.rows import add_messages
 
@@ -64,7 +64,7 @@ class Memory:
         self._writing.add(writing)
         writing.add_done_callback(self._kept)
 
-    async def search(self, query: str, project: str, limit: int) -> list[Found]:
+    async def search(self, query: str, project: str, limit: int) -> list[MemoryMatch]:
         """The messages that `query` is about, the best first, those of `project` before others."""
         from shepherd.memory.search import search_messages
 
@@ -169,7 +169,7 @@ class ConversationArchive:
         if any(entry.text for entry in kept):
             self._memory.keep([entry for entry in kept if entry.text])
 
-    def _kept(self, message: Message, said: datetime) -> KeptMessage:
+    def _kept(self, message: Message, said: datetime) -> ArchivedMessage:
         tool = message.name if message.role is Role.TOOL else ""
-        text = kept_text(message)
-        return KeptMessage(self._session, self._place, said, message.role, tool, text)
+        text = archived_text(message)
+        return ArchivedMessage(self._session, self._place, said, message.role, tool, text)

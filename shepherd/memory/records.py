@@ -29,7 +29,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMessage:
+class ArchivedMessage:
     """A message that left a conversation; `tool` is the name of a result's tool, else ""."""
 
     session: str
@@ -41,7 +41,7 @@ class KeptMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MemoryMatch:
     """A hit: `text` is all of a short message, a part of a long one.
 
     `directory` is where it was said, "" if that is this project.
@@ -74,7 +74,7 @@ class Counts:
     oldest: datetime | None
 
 
-def kept_text(message: Message) -> str:
+def archived_text(message: Message) -> str:
     """What of a message can be found again: its words and its calls; "" if it is not kept."""
     if message.is_hint or (message.role is Role.TOOL and message.name in OWN_TOOLS):
         return ""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from shepherd.errors import MemoryStoreError
 from shepherd.memory.database import Handle
-from shepherd.memory.records import Counts, Fact, KeptMessage
+from shepherd.memory.records import ArchivedMessage, Counts, Fact
 
 TRIM_SHARE = 0.9
 """What is over the limit is trimmed to this share of it, so that not every write has to."""
@@ -19,7 +19,7 @@ MAX_KEY, MAX_VALUE = 200, 8192
 """Characters."""
 
 
-def add_messages(handle: Handle, messages: Sequence[KeptMessage], max_bytes: int) -> None:
+def add_messages(handle: Handle, messages: Sequence[ArchivedMessage], max_bytes: int) -> None:
     """Append messages in their order; beyond `max_bytes` of text the oldest go."""
     for message in messages:
         added = handle.connection.execute(

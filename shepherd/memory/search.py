@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shepherd.memory.database import Handle
-from shepherd.memory.records import Fact, Found, storable
+from shepherd.memory.records import Fact, MemoryMatch, storable
 from shepherd.messages import Role
 
 MAX_TERMS = 24
@@ -33,7 +33,7 @@ def search_terms(query: str) -> list[str]:
     return list({word.casefold(): word for word in words}.values())[:MAX_TERMS]
 
 
-def search_messages(handle: Handle, query: str, project: str, limit: int) -> list[Found]:
+def search_messages(handle: Handle, query: str, project: str, limit: int) -> list[MemoryMatch]:
     """The best `limit` messages, those of `project` first; [] if `query` has no words."""
     terms = search_terms(query)
     if not terms:
@@ -56,7 +56,7 @@ def search_facts(facts: Sequence[Fact], query: str, limit: int) -> list[Fact]:
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    found: Found
+    found: MemoryMatch
     here: bool
     score: float
 
@@ -98,7 +98,7 @@ def _hit(row: sqlite3.Row | tuple[object, ...], *, here: bool) -> _Hit:
     _, said, role, tool, directory, start, length, words, part = row
     age_days = max(0.0, time.time() - float(str(said))) / 86_400
     recency = 0.5 + 0.5 * 0.5 ** (age_days / HALF_LIFE_DAYS)
-    found = Found(
+    found = MemoryMatch(
         said=datetime.fromtimestamp(int(str(said)), UTC),
         role=Role(str(role)),
         tool=str(tool),
@@ -108,10 +108,10 @@ def _hit(row: sqlite3.Row | tuple[object, ...], *, here: bool) -> _Hit:
     return _Hit(found, here, float(str(words)) * recency)
 
 
-def _best(hits: Sequence[_Hit], limit: int) -> list[Found]:
+def _best(hits: Sequence[_Hit], limit: int) -> list[MemoryMatch]:
     """The best, this project's first, and the same words only once."""
     ranked = sorted(hits, key=lambda hit: (not hit.here, -hit.score))
-    different: dict[tuple[Role, str], Found] = {}
+    different: dict[tuple[Role, str], MemoryMatch] = {}
     for hit in ranked:
         different.setdefault((hit.found.role, hit.found.text), hit.found)
     return list(different.values())[:limit]

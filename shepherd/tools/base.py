@@ -32,9 +32,9 @@ class Arguments(BaseModel):
     def _drop_null(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
-        given = cast(dict[str, Any], data)
+        values = cast(dict[str, Any], data)
         optional = {n for n, f in cls.model_fields.items() if not f.is_required()}
-        return {k: v for k, v in given.items() if v is not None or k not in optional}
+        return {k: v for k, v in values.items() if v is not None or k not in optional}
 
 
 A = TypeVar("A", bound=Arguments)

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field, StringConstraints
 
 from shepherd.errors import MemoryStoreError, ToolError
-from shepherd.memory import Fact, Found, Memory, Place
+from shepherd.memory import Fact, Memory, MemoryMatch, Place
 from shepherd.memory.records import storable
 from shepherd.memory.rows import EVERYWHERE, MAX_KEY, MAX_VALUE
 from shepherd.memory.search import WHOLE_CHARACTERS, search_facts
@@ -69,7 +69,7 @@ def fact_line(fact: Fact) -> str:
     return f"[fact] {fact.key}: {fact.value[:WHOLE_CHARACTERS]}{'…' if long else ''}"
 
 
-def message_line(found: Found) -> str:
+def message_line(found: MemoryMatch) -> str:
     """`[2026-11-21 08:03 user] text`, in local time; names the directory of another project."""
     origin = found.tool or found.role.value
     where = f" in {found.directory}" if found.directory else ""

@@ -17,16 +17,16 @@ def glob_regex(pattern: str) -> str:
 
 def expand_braces(pattern: str) -> list[str]:
     """`a{b,c}` as `ab` and `ac`; an unbalanced brace is a plain character."""
-    pending, done = [pattern], list[str]()
+    pending, expanded = [pattern], list[str]()
     while pending:
         current = pending.pop()
-        found = _BRACES.search(current)
-        if found is None or len(pending) + len(done) >= _MAX_ALTERNATIVES:
-            done.append(current)
+        match = _BRACES.search(current)
+        if match is None or len(pending) + len(expanded) >= _MAX_ALTERNATIVES:
+            expanded.append(current)
             continue
-        head, tail = current[: found.start()], current[found.end() :]
-        pending.extend(head + part + tail for part in reversed(found[1].split(",")))
-    return done
+        head, tail = current[: match.start()], current[match.end() :]
+        pending.extend(head + part + tail for part in reversed(match[1].split(",")))
+    return expanded
 
 
 def has_open_braces(pattern: str) -> bool:

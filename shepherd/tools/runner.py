@@ -112,15 +112,15 @@ class ToolRunner:
         notes: list[str] = []
         authorize = partial(self._authorize, call, tool, notes)
         context = replace(context, grants=frozenset(accesses), authorize=authorize)
-        made = _Call(call, tool, arguments, context, tuple(accesses))
-        plan = await self._plan(made)
+        prepared = _PreparedCall(call, tool, arguments, context, tuple(accesses))
+        plan = await self._plan(prepared)
         if plan.verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {plan.verdict.cause}")
         if plan.verdict.decision is Decision.ASK:
-            notes.append(await self._approved(made, plan))
+            notes.append(await self._approved(prepared, plan))
             if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
                 raise ToolError(_CHANGED)
-        result = await self._confined(made, plan)
+        result = await self._confined(prepared, plan)
         return replace(result, content=result.content + "".join(notes))
 
     async def _authorize(
@@ -141,33 +141,37 @@ class ToolRunner:
             )
             notes.append(self._remember(request, await self._consent(request)))
 
-    async def _plan(self, made: "_Call") -> Plan:
+    async def _plan(self, prepared: "_PreparedCall") -> Plan:
         """What the rules say of a call, and where it runs."""
-        if made.tool.starts_programs:
-            return await self._confiner.plan(made.command)
-        return Plan(self.policy.decide(made.tool.name, made.accesses), self.policy, self.policy)
+        if prepared.tool.starts_programs:
+            return await self._confiner.plan(prepared.command)
+        return Plan(
+            self.policy.decide(prepared.tool.name, prepared.accesses), self.policy, self.policy
+        )
 
-    async def _approved(self, made: "_Call", plan: Plan) -> str:
+    async def _approved(self, prepared: "_PreparedCall", plan: Plan) -> str:
         """Ask; the text to add to the result. Raises ToolError if the answer is no."""
         request = ApprovalRequest(
-            call=made.call,
-            accesses=made.accesses,
-            preview=valid_text(await self._preview(made)),
-            session=propose(plan.policy, made.tool.name, made.accesses, Lifetime.SESSION),
-            always=propose(plan.policy, made.tool.name, made.accesses, Lifetime.ALWAYS),
+            call=prepared.call,
+            accesses=prepared.accesses,
+            preview=valid_text(await self._preview(prepared)),
+            session=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.SESSION),
+            always=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.ALWAYS),
             cause=plan.verdict.cause,
             sandbox=plan.sandbox_text,
         )
-        return await self._answer(made, request)
+        return await self._answer(prepared, request)
 
-    async def _answer(self, made: "_Call", request: ApprovalRequest) -> str:
+    async def _answer(self, prepared: "_PreparedCall", request: ApprovalRequest) -> str:
         """The text that a yes adds to the result. Raises ToolError if the answer is no."""
         approval = await self._consent(request)
-        accesses = await asyncio.to_thread(made.tool.accesses, made.arguments, self.context)
-        if tuple(accesses) != made.accesses:
+        accesses = await asyncio.to_thread(prepared.tool.accesses, prepared.arguments, self.context)
+        if tuple(accesses) != prepared.accesses:
             raise ToolError(_CHANGED)
-        if denied := _denied(self.policy, made):  # by a rule that came meanwhile
-            raise ToolError(f"denied by rule: {self.policy.decide(made.tool.name, denied).cause}")
+        if denied := _denied(self.policy, prepared):  # by a rule that came meanwhile
+            raise ToolError(
+                f"denied by rule: {self.policy.decide(prepared.tool.name, denied).cause}"
+            )
         return self._remember(request, approval)
 
     async def _consent(self, request: ApprovalRequest) -> Approval:
@@ -178,66 +182,74 @@ class ToolRunner:
             raise ToolError(approval.reason + feedback)
         return approval
 
-    async def _confined(self, made: "_Call", plan: Plan) -> ToolResult:
+    async def _confined(self, prepared: "_PreparedCall", plan: Plan) -> ToolResult:
         """Run the call; when the sandbox refuses something, ask whether to run it with more."""
         place = (
-            made.tool.start_directory(made.arguments, made.context)
+            prepared.tool.start_directory(prepared.arguments, prepared.context)
             if plan.box
-            else made.context.cwd
+            else prepared.context.cwd
         )
         notes = ""
         while True:
             confinement = await self._confiner.confinement(plan, place)
-            context = replace(made.context, confinement=confinement)
-            result = await _within(made.tool, made.arguments, context)
+            context = replace(prepared.context, confinement=confinement)
+            result = await _within(prepared.tool, prepared.arguments, context)
             if result.refusal is None:
                 return replace(result, content=result.content + notes)
             try:
-                plan, answer = await self._opened(made, plan, result.refusal)
+                plan, answer = await self._opened(prepared, plan, result.refusal)
             except ToolError as error:
-                said = refusal_note(result.refusal, str(error))
-                made.context.on_event(CallbackEvent.SYSTEM, said, Topic.NOTICE, "")
-                return replace(result, content=f"{result.content}{notes}\n[{said}]")
+                note = refusal_note(result.refusal, str(error))
+                prepared.context.on_event(CallbackEvent.SYSTEM, note, Topic.NOTICE, "")
+                return replace(result, content=f"{result.content}{notes}\n[{note}]")
             notes += answer
 
-    async def _opened(self, made: "_Call", plan: Plan, refusal: Refusal) -> tuple[Plan, str]:
+    async def _opened(
+        self, prepared: "_PreparedCall", plan: Plan, refusal: Refusal
+    ) -> tuple[Plan, str]:
         """The plan by which the call runs again, and the text to add to its result.
 
         Raises ToolError if a rule or the user says no.
         """
         opening = plan.opening(refusal)
         # the first run may have made or removed what the line mentions
-        touched = await asyncio.to_thread(made.tool.accesses, made.arguments, made.context)
-        made = replace(made, accesses=tuple(touched))
-        accesses = made.command.opening(opening.kind)
-        verdict = self.policy.decide(made.tool.name, (*_denied(self.policy, made), *accesses))
+        current = await asyncio.to_thread(
+            prepared.tool.accesses, prepared.arguments, prepared.context
+        )
+        prepared = replace(prepared, accesses=tuple(current))
+        accesses = prepared.command.opening(opening.kind)
+        verdict = self.policy.decide(
+            prepared.tool.name, (*_denied(self.policy, prepared), *accesses)
+        )
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
-        everything = (*made.accesses, *accesses)
+        everything = (*prepared.accesses, *accesses)
 
         def offer(lifetime: Lifetime) -> tuple[Rule, ...]:
-            if made.command.connects_itself:
+            if prepared.command.connects_itself:
                 return ()
-            return propose(opening.plan.policy, made.tool.name, everything, lifetime)
+            return propose(opening.plan.policy, prepared.tool.name, everything, lifetime)
 
         request = ApprovalRequest(
-            call=made.call,
+            call=prepared.call,
             accesses=accesses,
-            preview=valid_text(await self._preview(made)),
+            preview=valid_text(await self._preview(prepared)),
             session=offer(Lifetime.SESSION),
             always=offer(Lifetime.ALWAYS),
             cause=verdict.cause,
             sandbox=opening.question,
         )
-        return opening.plan, await self._answer(made, request) + opening.note
+        return opening.plan, await self._answer(prepared, request) + opening.note
 
-    async def _preview(self, made: "_Call") -> str:
+    async def _preview(self, prepared: "_PreparedCall") -> str:
         """The preview; raises its ToolError only if the model may know what it tells."""
         try:
-            return await asyncio.to_thread(made.tool.preview, made.arguments, made.context)
+            return await asyncio.to_thread(
+                prepared.tool.preview, prepared.arguments, prepared.context
+            )
         except ToolError as error:
-            reads = _telling(error, made.accesses)
-            if self.policy.decide(made.tool.name, reads).decision is Decision.ALLOW:
+            reads = _telling(error, prepared.accesses)
+            if self.policy.decide(prepared.tool.name, reads).decision is Decision.ALLOW:
                 raise
             return f"({error})"
 
@@ -269,13 +281,13 @@ class ToolRunner:
         return text
 
 
-def _denied(policy: PermissionPolicy, made: "_Call") -> list[Access]:
+def _denied(policy: PermissionPolicy, prepared: "_PreparedCall") -> list[Access]:
     """What a call touches that no answer can allow."""
-    return [access for access in made.accesses if policy.denies(made.tool.name, access)]
+    return [access for access in prepared.accesses if policy.denies(prepared.tool.name, access)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _PreparedCall:
     """A call whose arguments were checked, with what it touches."""
 
     call: ToolCall

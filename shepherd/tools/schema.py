@@ -39,11 +39,11 @@ def _compact(node: object, definitions: JsonObject) -> object:
         return [_compact(item, definitions) for item in cast(list[object], node)]
     if not isinstance(node, dict):
         return node
-    given = cast(dict[str, Any], node)
-    if "$ref" in given:
-        return _compact(definitions[str(given["$ref"]).rsplit("/", 1)[-1]], definitions)
+    mapping = cast(dict[str, Any], node)
+    if "$ref" in mapping:
+        return _compact(definitions[str(mapping["$ref"]).rsplit("/", 1)[-1]], definitions)
     result: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in mapping.items():
         if key in _NAMED_PARTS:
             parts = cast(dict[str, Any], value)
             result[key] = {name: _compact(part, definitions) for name, part in parts.items()}

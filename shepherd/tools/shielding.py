@@ -47,7 +47,7 @@ class Shielding:
         self._sandbox = sandbox
         self._spill_dir = spill_dir
         self._home = Path("~").expanduser().resolve()
-        self._seen: tuple[list[Rule], FileRules, TreeScanner] | None = None
+        self._cached: tuple[list[Rule], FileRules, TreeScanner] | None = None
 
     def profile(self, cwd: Path, rights: Rights) -> tuple[Profile, bool]:
         """What a call in `cwd` may reach, and whether that holds.
@@ -57,23 +57,23 @@ class Shielding:
         files, scanner = self._up_to_date()
         root = self._policy.cwd
         shielded = scanner.scan(str(root))
-        hidden, kept = {*map(Path, shielded.hidden)}, {*map(Path, shielded.kept)}
-        for name in files.named():
+        hidden, protected = {*map(Path, shielded.hidden)}, {*map(Path, shielded.protected)}
+        for name in files.known_paths():
             path = Path(os.path.realpath(name))
             if files.hides(name) or files.hides(str(path)):
                 hidden.add(path)
-            elif path.is_relative_to(root) and files.keeps(str(path)):
-                kept.add(path)
-        kept |= {root / name for name in files.run_by_themselves}
+            elif path.is_relative_to(root) and files.protects(str(path)):
+                protected.add(path)
+        protected |= {root / name for name in files.startup_names}
         if rights.environments:
-            kept = {path for path in kept if path.name not in _ENVIRONMENTS}
-        writable, git_kept = _repository(root) if rights.git else ((), ())
-        kept = {path for path in kept if path not in writable} | {*git_kept}
+            protected = {path for path in protected if path.name not in _ENVIRONMENTS}
+        writable, git_protected = _repository(root) if rights.git else ((), ())
+        protected = {path for path in protected if path not in writable} | {*git_protected}
         profile = Profile(
             root=root,
             cwd=cwd,
             home=self._home,
-            protected=tuple(sorted(kept)),
+            protected=tuple(sorted(protected)),
             hidden=tuple(sorted(hidden)),
             readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
             writable=(*self._sandbox.writable, *writable, *_granted(rights, root, _WRITES)),
@@ -82,11 +82,11 @@ class Shielding:
         return profile, shielded.complete
 
     def _up_to_date(self) -> tuple[FileRules, TreeScanner]:
-        rules, seen = self._policy.rules(), self._seen
-        if seen is None or seen[0] != rules:
+        rules, cached = self._policy.rules(), self._cached
+        if cached is None or cached[0] != rules:
             files = FileRules(self._policy, self._home)
-            seen = self._seen = (rules, files, TreeScanner(files))
-        return seen[1], seen[2]
+            cached = self._cached = (rules, files, TreeScanner(files))
+        return cached[1], cached[2]
 
 
 _READS = (AccessKind.READ, (Claim.EXACT, Claim.MENTION))
@@ -94,10 +94,10 @@ _WRITES = (AccessKind.WRITE, (Claim.EXACT,))
 
 
 def _granted(
-    rights: Rights, root: Path, what: tuple[AccessKind, Sequence[Claim]]
+    rights: Rights, root: Path, accesses: tuple[AccessKind, Sequence[Claim]]
 ) -> Iterable[Path]:
     """The approved files outside of `root`; none that holds it."""
-    kind, claims = what
+    kind, claims = accesses
     paths = (Path(a.target) for a in rights.files if a.kind is kind and a.claim in claims)
     return islice((path for path in paths if _is_apart(path, root)), MAX_GRANTED)
 

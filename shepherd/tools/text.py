@@ -17,7 +17,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def counted(number: int, noun: str, format: str = "") -> str:
+def pluralize(number: int, noun: str, format: str = "") -> str:
     """`1 message`, `2 messages`; the number as `format` says."""
     return f"{number:{format}} {noun if number == 1 else f'{noun}s'}"
 

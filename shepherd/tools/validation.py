@@ -4,7 +4,7 @@ from pydantic import BaseModel, ValidationError
 
 from shepherd.validation import describe_problem
 
-_SHOWN = 3
+_MAX_PROBLEMS = 3
 
 
 def argument_errors(error: ValidationError, model: type[BaseModel]) -> str:
@@ -16,5 +16,5 @@ def argument_errors(error: ValidationError, model: type[BaseModel]) -> str:
         text = describe_problem(detail, name, unknown=f"{name} is unknown; it takes {takes}")
         if text not in problems:
             problems.append(text)
-    more = f"; {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return "; ".join(problems[:_SHOWN]) + more
+    more = f"; {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+    return "; ".join(problems[:_MAX_PROBLEMS]) + more

@@ -70,10 +70,10 @@ class Transcript:
         self._next += 1
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
-        doomed = {i for r in ranges for i in r}
-        gone = tuple(n for i, n in enumerate(self._numbers) if i in doomed and n is not None)
-        self._numbers = [n for i, n in enumerate(self._numbers) if i not in doomed]
-        self._write(MessagesEvicted(gone))
+        to_remove = {i for r in ranges for i in r}
+        evicted = tuple(n for i, n in enumerate(self._numbers) if i in to_remove and n is not None)
+        self._numbers = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        self._write(MessagesEvicted(evicted))
 
     def cleared(self) -> None:
         self._numbers.clear()

@@ -25,10 +25,10 @@ class SessionSummary:
     title: str
 
 
-def new_id(begun: datetime) -> str:
-    """An id for a session that begins at `begun` (in UTC); ids are in the order of their times."""
-    part = begun.microsecond * 0x1000 // 1_000_000
-    return f"{begun:%Y%m%d-%H%M%S}-{part:03x}{secrets.randbelow(0x1000):03x}"
+def new_id(started: datetime) -> str:
+    """A new id for a session that starts at `started` (in UTC); ids sort by their times."""
+    part = started.microsecond * 0x1000 // 1_000_000
+    return f"{started:%Y%m%d-%H%M%S}-{part:03x}{secrets.randbelow(0x1000):03x}"
 
 
 class SessionStore:
@@ -65,12 +65,12 @@ class SessionStore:
     def latest(self, cwd: Path) -> str:
         """The id of the session last written to in `cwd`, of those in which something was said;
         raises SessionError if there is none."""
-        newest = next((i for i in self.begun_in(cwd) if not _is_empty(self.find(i))), None)
+        newest = next((i for i in self.session_ids(cwd) if not _is_empty(self.find(i))), None)
         if newest is None:
             raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
         return newest
 
-    def begun_in(self, cwd: Path) -> Iterator[str]:
+    def session_ids(self, cwd: Path) -> Iterator[str]:
         """The ids of the sessions of `cwd`, the newest first, without those that are damaged."""
         for path in self._newest_first():
             try:

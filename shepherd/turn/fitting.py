@@ -8,7 +8,7 @@ from shepherd.errors import ContextFullError
 from shepherd.eviction import message_groups, plan_eviction
 from shepherd.messages import Message
 from shepherd.session import Session
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 ANSWER_SHARE = 8
 """An eighth of the context is kept free for the answer, as long as something can be evicted."""
@@ -153,7 +153,7 @@ SEARCH_TOOL = "search_memory"
 
 def eviction_notice(session: Session, count: int) -> str:
     """The notice about the `count` oldest messages: that they left, and how they are found."""
-    text = f"Context full: {counted(count, 'old message')} left the conversation."
+    text = f"Context full: {pluralize(count, 'old message')} left the conversation."
     if session.archive is None or not session.archive.keeps:
         return text
     offered = any(tool.name == SEARCH_TOOL for tool in session.tools)

@@ -68,14 +68,14 @@ async def test_each_is_suggested_once_and_only_at_first(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "OPENAI_API_KEY": "sk-x"}
     paths, config = Paths.from_env(env), load_config(tmp_path, env)
     book = ProviderBook(paths, env)
-    told = await suggestions(config, book, env, paths.told_file)
+    told = await suggestions(config, book, env, paths.suggestions_file)
     assert any("OPENAI_API_KEY: shepherd provider add openai" in line for line in told)
-    again = await suggestions(config, book, env, paths.told_file)
+    again = await suggestions(config, book, env, paths.suggestions_file)
     assert all("OPENAI_API_KEY" not in line for line in again)
     env |= {"XAI_API_KEY": "x"}
-    assert any("XAI" in s for s in await suggestions(config, book, env, paths.told_file))
+    assert any("XAI" in s for s in await suggestions(config, book, env, paths.suggestions_file))
     env |= {"MISTRAL_API_KEY": "x"}
     chosen = load_config(tmp_path, env, {"model.name": "pup"})
-    assert await suggestions(chosen, book, env, paths.told_file) == []
+    assert await suggestions(chosen, book, env, paths.suggestions_file) == []
     book.store.save(make_provider("work", {"type": "openai"}))
-    assert await suggestions(config, book, env, paths.told_file) == []
+    assert await suggestions(config, book, env, paths.suggestions_file) == []

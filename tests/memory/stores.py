@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shepherd.memory import KeptMessage, Memory, Place
+from shepherd.memory import ArchivedMessage, Memory, Place
 from shepherd.messages import Role
 
 HERE, THERE = Place("/work/here/sub", "/work/here"), Place("/work/there", "/work/there")
@@ -18,8 +18,8 @@ def fail(text: str) -> None:
 
 def said(
     text: str, place: Place = HERE, age: timedelta = timedelta(), session: str = "s"
-) -> KeptMessage:
-    return KeptMessage(session, place, NOW - age, Role.USER, "", text)
+) -> ArchivedMessage:
+    return ArchivedMessage(session, place, NOW - age, Role.USER, "", text)
 
 
 @asynccontextmanager

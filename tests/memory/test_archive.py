@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shepherd.eviction import message_groups
 from shepherd.memory import ConversationArchive
-from shepherd.memory.records import RESULT_CHARACTERS, kept_text
+from shepherd.memory.records import RESULT_CHARACTERS, archived_text
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from tests.examples import examples
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 def archived(messages: list[Message]) -> list[str]:
     """The texts that are kept of `messages`."""
-    return [text for text in map(kept_text, messages) if text]
+    return [text for text in map(archived_text, messages) if text]
 
 
 @settings(

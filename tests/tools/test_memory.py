@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.choices import ApproveMode
-from shepherd.memory import KeptMessage, Memory, Place
+from shepherd.memory import ArchivedMessage, Memory, Place
 from shepherd.messages import Role
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.registry import ToolRegistry
@@ -46,8 +46,8 @@ async def test_messages_and_facts_are_found_with_time_and_role(
     local = noon.astimezone().strftime("%Y-%m-%d %H:%M")
     memory.keep(
         [
-            KeptMessage("s", HERE, noon, Role.USER, "", "The heron nests in staging."),
-            KeptMessage("s", HERE, noon, Role.TOOL, "grep", "a.txt:1: heron"),
+            ArchivedMessage("s", HERE, noon, Role.USER, "", "The heron nests in staging."),
+            ArchivedMessage("s", HERE, noon, Role.TOOL, "grep", "a.txt:1: heron"),
         ]
     )
     await here.call("set_fact", key="bird", value="a heron")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from shepherd.tools.invisible import count_hidden, count_right_to_left, pieces
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 MAX_SEGMENT = 2000
 """Characters of a line that are laid out together; a longer one goes on in the next segment."""
@@ -50,7 +50,7 @@ class Line(NamedTuple):
         at = 0
         for blanks in _HIDING_BLANKS.finditer(self.text):
             yield from _visible(self.text[at : blanks.start()])
-            yield f"<{counted(len(blanks[0]), 'blank')}>", True
+            yield f"<{pluralize(len(blanks[0]), 'blank')}>", True
             at = blanks.end()
         yield from _visible(self.text[at:])
 
@@ -84,7 +84,7 @@ def text_lines(text: str) -> Iterator[Line]:
             continue
         run = list(group)
         if len(run) > MAX_BLANK_LINES:
-            marker = f"<{counted(len(run), 'blank line')}>"
+            marker = f"<{pluralize(len(run), 'blank line')}>"
             yield Line(marker, run[0].style, sign, len(run), is_marker=True)
         else:
             yield from run
@@ -129,10 +129,10 @@ def warnings(texts: Sequence[str]) -> Iterator[str]:
     text = "\n".join(texts)
     hidden = max(map(count_hidden, texts))
     if hidden:
-        yield f"! {counted(hidden, 'hidden character')}: each is shown as <U+its number>"
+        yield f"! {pluralize(hidden, 'hidden character')}: each is shown as <U+its number>"
     turned = max(map(count_right_to_left, texts))
     if turned:
-        yield f"! {counted(turned, 'right-to-left letter')}: the order on the screen may be another"
+        yield f"! {pluralize(turned, 'right-to-left letter')}: the screen may show another order"
     if not text.isascii():
         yield from _named("host", _hosts(text))
         yield from _named("word", _mixed_words(text))
@@ -142,7 +142,7 @@ def _named(kind: str, found: list[str]) -> Iterator[str]:
     for line in found[:MAX_NAMED]:
         yield f"! {line}"
     if len(found) > MAX_NAMED:
-        yield f"! {counted(len(found) - MAX_NAMED, f'more {kind}')} like that"
+        yield f"! {pluralize(len(found) - MAX_NAMED, f'more {kind}')} like that"
 
 
 def _hosts(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.memory import Counts, Fact, Memory
 from shepherd.memory.search import search_facts
 from shepherd.tools.memory import NO_MATCHES, fact_line, message_line
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 SHOWN_HITS = 10
 FACT_WIDTH = 200
@@ -31,11 +31,11 @@ def fact_lines(facts: Sequence[Fact]) -> list[str]:
 
 def counts_line(counts: Counts) -> str:
     """How much there is."""
-    facts = counted(counts.facts, "fact", ",")
+    facts = pluralize(counts.facts, "fact", ",")
     if counts.oldest is None:
         return f"No messages, {facts}."
     since = f"{counts.oldest.astimezone():%Y-%m-%d}"
-    messages = counted(counts.messages, "message", ",")
-    sessions = counted(counts.sessions, "session", ",")
+    messages = pluralize(counts.messages, "message", ",")
+    sessions = pluralize(counts.sessions, "session", ",")
     size = f"{counts.text_bytes / MIB:.1f} MiB"
     return f"{messages} from {sessions} since {since} ({size}), {facts}."

@@ -10,7 +10,7 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore
 
 TITLE_WIDTH = 60
@@ -28,7 +28,7 @@ def list_sessions() -> None:
         when = item.updated.astimezone().strftime("%Y-%m-%d %H:%M")
         title = one_line(item.title, TITLE_WIDTH)
         where = one_line(item.cwd, LINE_WIDTH)
-        size = f"{counted(item.messages, 'message', '>4'):<13}"
+        size = f"{pluralize(item.messages, 'message', '>4'):<13}"
         typer.echo(f"{item.id}  {when}  {size}  {where}  {title}")
     for problem in problems:
         sys.stderr.write(f"shepherd: {problem}\n")

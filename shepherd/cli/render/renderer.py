@@ -15,7 +15,7 @@ from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
@@ -219,7 +219,7 @@ def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
     starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
     if begin:
-        renderer.notice(counted(begin, "earlier message"))
+        renderer.notice(pluralize(begin, "earlier message"))
     for message in messages[begin:]:
         _show(message, renderer)
     renderer.turn_over()

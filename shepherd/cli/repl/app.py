@@ -106,10 +106,10 @@ class Repl:
     async def _suggest(self) -> None:
         """Tell, once, what this machine has that could answer in place of the built-in model."""
         conversation = self._conversation
-        told_file = conversation.paths.told_file
+        suggestions_file = conversation.paths.suggestions_file
         try:
             lines = await suggestions(
-                conversation.config, conversation.providers, os.environ, told_file
+                conversation.config, conversation.providers, os.environ, suggestions_file
             )
         except ShepherdError as error:
             self._renderer.error(str(error))
@@ -148,16 +148,17 @@ def _is_unset(config: Config, providers: ProviderBook) -> bool:
 
 
 async def suggestions(
-    config: Config, providers: ProviderBook, env: Mapping[str, str], told_file: Path
+    config: Config, providers: ProviderBook, env: Mapping[str, str], suggestions_file: Path
 ) -> list[str]:
     """A line for each thing that could answer, for those who have chosen nothing yet.
 
-    Each is told once: `told_file` keeps what was. Raises ConfigError for a broken providers.toml.
+    Each is shown once; `suggestions_file` records them. Raises ConfigError if providers.toml is
+    broken.
     """
     if not _is_unset(config, providers):
         return []
     found = await discover(env, _models_dir(config))
-    new = await asyncio.to_thread(_untold, found, told_file)
+    new = await asyncio.to_thread(_untold, found, suggestions_file)
     if not new:
         return []
     return [
@@ -170,11 +171,11 @@ def _models_dir(config: Config) -> Path:
     return Path(config.llamacpp.models_dir).expanduser()
 
 
-def _untold(found: list[Found], told_file: Path) -> list[Found]:
+def _untold(found: list[Found], suggestions_file: Path) -> list[Found]:
     """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
     try:
-        make_private_directory(told_file.parent)
-        with open(told_file, "a+", encoding="utf-8", opener=_private) as file:
+        make_private_directory(suggestions_file.parent)
+        with open(suggestions_file, "a+", encoding="utf-8", opener=_private) as file:
             file.seek(0)
             told = file.read(LARGEST).splitlines()
             new = [item for item in found if item.command not in told]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shepherd.tools.files.matching import Block, common_blocks
-from shepherd.tools.text import counted, one_line
+from shepherd.tools.text import one_line, pluralize
 
 _CONTEXT = 3
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -21,7 +21,7 @@ def unified_diff(before: str, after: str, name: str) -> str:
     head = [f"--- {name}", f"+++ {name}"]
     if before.replace("\r\n", "\n") == after.replace("\r\n", "\n"):
         windows = abs(before.count("\r\n") - after.count("\r\n"))
-        return "\n".join([*head, f"@@ only line ends change, {counted(windows, 'line')} @@"])
+        return "\n".join([*head, f"@@ only line ends change, {pluralize(windows, 'line')} @@"])
     if _all_crlf(before) and _all_crlf(after):
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     old, new = _lines(before), _lines(after)

@@ -88,7 +88,7 @@ def open_below(directory: int, path: str) -> int:
 def open_regular_at(directory: int, name: str) -> int:
     """The same for a file inside an open directory."""
     existing_status(directory, name)
-    with _links_told(directory, name):
+    with _report_links(directory, name):
         descriptor = os.open(name, _FILE, dir_fd=directory)
     try:
         _check_regular(name, os.fstat(descriptor))
@@ -123,9 +123,9 @@ def _walk(path: Path, flags: int, *, create: bool) -> int:
 
 def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
     """Closes `descriptor` and returns that of the directory to which `names` lead from it."""
-    for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+    for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
         try:
-            below = _enter(descriptor, name, _SEARCH if left else flags, create=create)
+            below = _enter(descriptor, name, _SEARCH if remaining else flags, create=create)
         finally:
             os.close(descriptor)
         descriptor = below
@@ -136,12 +136,12 @@ def _enter(directory: int, name: str, flags: int, *, create: bool) -> int:
     if create:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=directory)
-    with _links_told(directory, name):
+    with _report_links(directory, name):
         return os.open(name, flags | _DIRECTORY, dir_fd=directory)
 
 
 @contextmanager
-def _links_told(directory: int, name: str) -> Generator[None]:
+def _report_links(directory: int, name: str) -> Generator[None]:
     """Raise ELOOP where a link was not followed; systems differ in what they say then."""
     try:
         yield

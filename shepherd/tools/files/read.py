@@ -15,7 +15,7 @@ from shepherd.tools.files.lines import Slice, read_slice
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, detect
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 MAX_LINES = 2000
 _UTF16_LIMIT = 32 << 20
@@ -60,7 +60,7 @@ def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: S
             return "(empty file)"
         encoding = detect(head)
         if encoding is None or (encoding.codec.startswith("utf-16") and size > _UTF16_LIMIT):
-            raise ToolError(f"binary file: {arguments.path} ({counted(size, 'byte')})")
+            raise ToolError(f"binary file: {arguments.path} ({pluralize(size, 'byte')})")
         return _slice_text(file, encoding, arguments, context.output_bytes, stopped)
 
 
@@ -80,7 +80,7 @@ def _slice_text(
     part = read_slice(file, first, arguments.limit or MAX_LINES, max_bytes, stopped)
     if not part.data:
         raise ToolError(
-            f"offset {first} is past the end: {arguments.path} has {counted(part.total, 'line')}"
+            f"offset {first} is past the end: {arguments.path} has {pluralize(part.total, 'line')}"
         )
     shown = part.data.decode(encoding.codec, "replace").removeprefix("\ufeff")
     shown = shown.replace("\r\n", "\n").removesuffix("\n")

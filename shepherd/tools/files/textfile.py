@@ -9,7 +9,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 HEAD_BYTES = 8192
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
@@ -93,7 +93,7 @@ def load_text(
         data = file.read(MAX_BYTES + 1)
     encoding = detect(data)
     if encoding is None:
-        raise ToolError(f"binary file: {shown} ({counted(size, 'byte')})")
+        raise ToolError(f"binary file: {shown} ({pluralize(size, 'byte')})")
     try:
         return TextFile(encoding.decode(data), encoding)
     except UnicodeDecodeError as error:
@@ -122,11 +122,11 @@ def replaced_file(files: FileAccess, path: Path) -> Replaced:
     except OSError:
         return Replaced(note="replaces a file that can't be read")
     if size > MAX_BYTES:
-        return Replaced(note=f"replaces a file of {counted(size, 'byte')}, too large to compare")
+        return Replaced(note=f"replaces a file of {pluralize(size, 'byte')}, too large to compare")
     encoding = detect(data)
     try:
         if encoding is not None:
             return Replaced(encoding.decode(data))
     except UnicodeDecodeError:
         pass
-    return Replaced(note=f"replaces a binary file of {counted(size, 'byte')}")
+    return Replaced(note=f"replaces a binary file of {pluralize(size, 'byte')}")

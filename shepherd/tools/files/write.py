@@ -11,7 +11,7 @@ from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import replaced_file
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 
 class WriteArguments(Arguments):
@@ -61,7 +61,7 @@ def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResu
     display = _change(files, path, arguments)
     with file_errors(arguments.path):
         files.write(path, data)
-    return ToolResult(f"Wrote {counted(len(data), 'byte')} to {arguments.path}", display=display)
+    return ToolResult(f"Wrote {pluralize(len(data), 'byte')} to {arguments.path}", display=display)
 
 
 class DeleteArguments(Arguments):

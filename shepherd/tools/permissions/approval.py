@@ -117,8 +117,10 @@ async def disclosed(
         approval = await approver.ask(ApprovalRequest(call, (), preview=_PREVIEW, cause=_CAUSE))
     if approval.choice is not Choice.DENY:
         return result
-    said = f"{approval.reason}: {approval.feedback}" if approval.feedback else approval.reason
-    return replace(result, content=f"Error: {HELD_BACK} ({said})", ok=False)
+    reason_text = (
+        f"{approval.reason}: {approval.feedback}" if approval.feedback else approval.reason
+    )
+    return replace(result, content=f"Error: {HELD_BACK} ({reason_text})", ok=False)
 
 
 def harmless_error(error: Exception) -> str:

@@ -29,7 +29,7 @@ def holds_private_key(text: str) -> bool:
     """Whether the text has the header, the footer or the first bytes of a private key."""
     if _KEY.search(text):
         return True
-    return any(_KEY.search(_decoded(found[0])) for found in _WRAPPED.finditer(text))
+    return any(_KEY.search(_decoded(match[0])) for match in _WRAPPED.finditer(text))
 
 
 def is_key_file(path: Path) -> bool:

@@ -43,7 +43,9 @@ class FileRules:
         defaults = len(default_rules())
         rules = [*policy.rules()[defaults:], *self._edits.rules()[defaults:]]
         patterns = {part for rule in rules if _counts(rule) for part in expand_braces(rule.pattern)}
-        self._made = sorted({_TREE.sub("", p) for p in patterns if p.startswith("{cwd}/")})
+        self._local_patterns = sorted(
+            {_TREE.sub("", p) for p in patterns if p.startswith("{cwd}/")}
+        )
         names = sorted({_last_name(pattern) for pattern in patterns})
         self._names = re.compile("|".join(names) or "(?!)", re.DOTALL | re.IGNORECASE)
         self._places = sorted({*filter(None, (_place(p, home) for p in patterns))})
@@ -57,16 +59,16 @@ class FileRules:
         """Whether reading is denied."""
         return self._answer("hides", path, self._hides)
 
-    def keeps(self, path: str) -> bool:
+    def protects(self, path: str) -> bool:
         """Whether nobody may write the file unasked."""
-        return self._answer("keeps", path, self._keeps)
+        return self._answer("protects", path, self._protects)
 
     @property
-    def run_by_themselves(self) -> tuple[str, ...]:
+    def startup_names(self) -> tuple[str, ...]:
         """Names in the working directory that no command may make: programs run them unasked."""
-        return tuple(name for name in self._made if name and not has_magic(name))
+        return tuple(name for name in self._local_patterns if name and not has_magic(name))
 
-    def named(self) -> Iterator[str]:
+    def known_paths(self) -> Iterator[str]:
         """The paths that exist, anywhere, and that the patterns name: known places of secrets."""
         for place in self._places:
             if has_magic(place):
@@ -89,7 +91,7 @@ class FileRules:
     def _hides(self, path: str) -> bool:
         return self._policy.denies(TOOL, Access(AccessKind.READ, path))
 
-    def _keeps(self, path: str) -> bool:
+    def _protects(self, path: str) -> bool:
         verdict = self._edits.decide_one(_WRITER, Access(AccessKind.WRITE, path))
         return verdict.decision is not Decision.ALLOW
 

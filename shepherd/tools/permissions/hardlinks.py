@@ -34,7 +34,7 @@ class HardLinks:
                 return name
         return ""
 
-    def may_be_missed(self, status: os.stat_result) -> bool:
+    def may_be_incomplete(self, status: os.stat_result) -> bool:
         """Whether the file may have such a name that was not looked at: there are too many."""
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
             return False

@@ -174,10 +174,10 @@ class PermissionPolicy:
         return (
             self.is_contained
             and access.kind in _HELD_BY_SANDBOX
-            and not self._is_given(verdict.rule)
+            and not self._is_explicit(verdict.rule)
         )
 
-    def _is_given(self, rule: Rule | None) -> bool:
+    def _is_explicit(self, rule: Rule | None) -> bool:
         """Whether the user or the project gave the rule."""
         return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
@@ -192,8 +192,8 @@ class PermissionPolicy:
             or not is_key_file(Path(access.target))
         ):
             return verdict
-        held_back = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
-        return Verdict(held_back, note=f"a private key: {one_line(access.target)}")
+        decision = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
+        return Verdict(decision, note=f"a private key: {one_line(access.target)}")
 
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
@@ -206,7 +206,7 @@ class PermissionPolicy:
         if access.claim in _TREES and verdict.decision is not Decision.DENY:
             return self._tree_verdict(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
-            counts = self.is_contained and self._is_given(verdict.rule)
+            counts = self.is_contained and self._is_explicit(verdict.rule)
             return verdict if counts else Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
             return Verdict(Decision.ASK, note="the command can't be read in full")
@@ -219,7 +219,7 @@ class PermissionPolicy:
                 return True
             status = file_status(one)
             return status is not None and bool(
-                links.denied_name(status, one.kind) or links.may_be_missed(status)
+                links.denied_name(status, one.kind) or links.may_be_incomplete(status)
             )
 
         links = HardLinks(self._cwd, lambda a: self._by_rule(tool, a, own).decision is _DENY)
@@ -234,11 +234,11 @@ class PermissionPolicy:
         return Verdict(Decision.ASK, note=f"it may read {one_line(denied)}")
 
     def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
-        given = own.last(tool, access)
+        user_rule = own.last(tool, access)
         shut = self._shut(tool, access)
-        if shut is not None and not _names_it(given):
+        if shut is not None and not _names_it(user_rule):
             return Verdict(Decision.DENY, shut)
-        base = given or self._built_in(tool, access)
+        base = user_rule or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
         tighter = self._project.last(tool, access)
         if tighter and tighter.decision.strictness > decided.decision.strictness:
@@ -254,7 +254,7 @@ class PermissionPolicy:
                 continue
             if name := links.denied_name(status, access.kind):
                 return Verdict(Decision.DENY, note=f"the file is also {one_line(name)}")
-            if verdict.decision is Decision.ALLOW and links.may_be_missed(status):
+            if verdict.decision is Decision.ALLOW and links.may_be_incomplete(status):
                 where = one_line(access.target)
                 note = f"{where} has further names (hard links), too many files to look for them"
                 verdict = self._with_mode(access, Verdict(Decision.ASK, note=note))

@@ -39,7 +39,7 @@ class RepositoryGuard:
 
     def __init__(self, cwd: Path) -> None:
         entry = find_repository(cwd)
-        self._known: dict[Path, str] = {entry: fingerprint(entry)} if entry else {}
+        self._fingerprints: dict[Path, str] = {entry: fingerprint(entry)} if entry else {}
 
     def doubt(self, place: Path) -> Doubt:
         """Why git may not run in `place` unasked; without a text if it may."""
@@ -60,15 +60,15 @@ class RepositoryGuard:
             return True
         if current != doubt:
             return False
-        self._known[entry] = current.settings
+        self._fingerprints[entry] = current.settings
         return True
 
     def _doubt(self, entry: Path, current: str) -> str:
         if not current:
             return f"git runs with the settings of {entry}: {_ALWAYS_ASK}"
-        if entry not in self._known:
+        if entry not in self._fingerprints:
             return f"git runs with the settings of another repository: {entry}"
-        if current != self._known[entry]:
+        if current != self._fingerprints[entry]:
             return f"hooks or settings of git have changed since the session began: {entry}"
         return ""
 
@@ -87,12 +87,12 @@ def find_repository(place: Path) -> Path | None:
 def fingerprint(entry: Path) -> str:
     """A hash over what may have git run programs; "" if that is too much to look at."""
     digest = hashlib.sha256()
-    left = _MAX_BYTES
+    remaining_bytes = _MAX_BYTES
     try:
         for count, path in enumerate(_files(entry)):
             content = _content(path)
-            left -= len(content)
-            if count >= _MAX_FILES or left < 0:
+            remaining_bytes -= len(content)
+            if count >= _MAX_FILES or remaining_bytes < 0:
                 return ""
             digest.update(repr((str(path), content)).encode())
     except OSError:
@@ -123,12 +123,12 @@ def _files(entry: Path) -> Iterator[Path]:
     configs += [home / ".gitconfig", home / ".config/git/config"]
     yield from (entry, own / "commondir", own / "gitdir", common / "info/attributes")
     yield top / ".pre-commit-config.yaml"
-    folders = [common / "hooks", common / "remotes", common / "branches"]
+    directories = [common / "hooks", common / "remotes", common / "branches"]
     for config in _with_included(configs):
         yield config
-        folders += _hook_folders(config, top)
-    for folder in dict.fromkeys(folders):
-        yield from _below(folder)
+        directories += _hook_directories(config, top)
+    for directory in dict.fromkeys(directories):
+        yield from _below(directory)
 
 
 def _target(file: Path, prefix: str) -> Path:
@@ -150,23 +150,23 @@ def _with_included(configs: list[Path]) -> Iterator[Path]:
         pending += [_beside(config.parent, name) for name in _INCLUDED.findall(_text(config))]
 
 
-def _hook_folders(config: Path, top: Path) -> list[Path]:
-    folders = [_beside(top, name) for name in _HOOKS_PATH.findall(_text(config))]
-    return [*folders, *(folder.parent for folder in folders if folder.name == "_")]
+def _hook_directories(config: Path, top: Path) -> list[Path]:
+    directories = [_beside(top, name) for name in _HOOKS_PATH.findall(_text(config))]
+    return [*directories, *(directory.parent for directory in directories if directory.name == "_")]
 
 
-def _beside(folder: Path, name: str) -> Path:
-    return folder / os.path.expanduser(name)  # noqa: PTH111 - as git does it
+def _beside(directory: Path, name: str) -> Path:
+    return directory / os.path.expanduser(name)  # noqa: PTH111 - as git does it
 
 
 def _text(config: Path) -> str:
     return _content(config).decode("utf-8", "replace")
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _below(directory: Path) -> Iterator[Path]:
     """All files in a directory but git's own samples, which never run."""
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted([*names, *folders]):
+    for parent, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted([*names, *directories]):
             if not name.endswith(".sample"):
                 yield Path(parent, name)

@@ -71,10 +71,10 @@ _RULE = re.compile(r"\s*(allow|ask|deny)\s+([a-z0-9_*?]+)\s+(\S(?:.*\S)?)\s*")
 
 def parse_rule(text: str) -> Rule:
     """The rule written as `allow shell git status *`; raises ConfigError."""
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise ConfigError(
             f"not a permission rule: {text!r}; write DECISION TOOL PATTERN, "
             "as in 'allow shell git status *' or 'deny read secrets/**'"
         )
-    return Rule(found[2], found[3], Decision(found[1]))
+    return Rule(match[2], match[3], Decision(match[1]))

@@ -51,10 +51,10 @@ class PermissionStore:
         """Forget a rule; False if it was not stored."""
         with exclusive(self.path):
             rules = self.load()
-            kept = [r for r in rules if r != rule]
-            if len(kept) < len(rules):
-                self._save(kept)
-            return len(kept) < len(rules)
+            remaining = [r for r in rules if r != rule]
+            if len(remaining) < len(rules):
+                self._save(remaining)
+            return len(remaining) < len(rules)
 
     def _rule(self, entry: object) -> Rule:
         try:

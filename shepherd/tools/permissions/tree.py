@@ -9,7 +9,7 @@ from shepherd.tools.base import Claim
 from shepherd.tools.shell.environment import safe_environment
 
 _MAX_ENTRIES = 30_000
-_MAX_FOUND = 200
+_MAX_DENIED = 200
 _GIT_SECONDS = 10
 _IGNORE_FILES = frozenset({".ignore", ".rgignore", ".agignore", ".ackrc"})
 
@@ -19,47 +19,51 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
 
     Raises OverflowError where there is too much to look at.
     """
-    found: list[str] = []
+    denied_paths: list[str] = []
     for path in _walk(root, claim):
         if denies(path):
-            found.append(path)
+            denied_paths.append(path)
             if claim is not Claim.UNIGNORED_TREE:
                 return path
-        if len(found) > _MAX_FOUND:
+        if len(denied_paths) > _MAX_DENIED:
             raise OverflowError("too many files that are denied")
-    left = [path for path in found if path not in _ignored(root, found)] if found else []
-    return left[0] if left else ""
+    remaining = (
+        [path for path in denied_paths if path not in _ignored(root, denied_paths)]
+        if denied_paths
+        else []
+    )
+    return remaining[0] if remaining else ""
 
 
 def _walk(root: Path, claim: Claim) -> Iterator[str]:
     visible = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
     count = 0
-    for folder, folders, files in os.walk(root):
-        count += len(folders) + len(files)
+    for directory, directories, files in os.walk(root):
+        count += len(directories) + len(files)
         if count > _MAX_ENTRIES:
             raise OverflowError("too many files")
         if visible and not _IGNORE_FILES.isdisjoint(files):
             raise OverflowError("files that say what is hidden")
         if claim is Claim.UNIGNORED_TREE:
-            folders[:] = [name for name in folders if name != ".git"]
+            directories[:] = [name for name in directories if name != ".git"]
         if visible:
-            folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in (*files, *folders):
+            directories[:] = [name for name in directories if not name.startswith(".")]
+        for name in (*files, *directories):
             if visible and name.startswith("."):
                 continue
-            yield os.path.realpath(os.path.join(folder, name))  # noqa: PTH118 - many, and quick
+            yield os.path.realpath(os.path.join(directory, name))  # noqa: PTH118 - many, and quick
 
 
 def _lists_hidden(root: Path) -> bool:
     return any(
-        (folder / name).exists() for folder in (root, *root.parents) for name in _IGNORE_FILES
+        (directory / name).exists() for directory in (root, *root.parents) for name in _IGNORE_FILES
     )
 
 
 def _ignored(root: Path, paths: list[str]) -> set[str]:
     """Those of the paths that git ignores; none if git can't tell."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "check-ignore", "-z", "--stdin"],
             input="\0".join(paths).encode("utf-8", "surrogateescape"),
             cwd=root,
@@ -70,4 +74,4 @@ def _ignored(root: Path, paths: list[str]) -> set[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return set()
-    return set(done.stdout.decode("utf-8", "surrogateescape").split("\0"))
+    return set(process.stdout.decode("utf-8", "surrogateescape").split("\0"))

@@ -98,34 +98,34 @@ def _line(pattern: re.Pattern[str], output: str) -> str | None:
 def paths_in(line: str) -> list[str]:
     """The paths that a message names, without the program that prints it (`PROGRAM: PATH: …`)."""
     program, _, rest = line.partition(":")
-    named = rest if ":" in rest and _PATH.fullmatch(program) else line
-    return list(_PATH.findall(named))
+    text = rest if ":" in rest and _PATH.fullmatch(program) else line
+    return list(_PATH.findall(text))
 
 
 def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Refusal | None:
     """What was refused by the words of a line; None if it names only what the box leaves free."""
     paths = paths_in(line)
-    guarded = [path for path in paths if not is_free(resolve(path, profile), profile)]
-    if paths and not guarded:
+    restricted = [path for path in paths if not is_free(resolve(path, profile), profile)]
+    if paths and not restricted:
         return None
-    target = guarded[0] if guarded else ""
-    what = target or "a path that is read-only in it"
-    return Refusal(kind, f"the sandbox refused {action} {what}", target)
+    target = restricted[0] if restricted else ""
+    place = target or "a path that is read-only in it"
+    return Refusal(kind, f"the sandbox refused {action} {place}", target)
 
 
 def resolve(target: str, profile: Profile) -> Path:
     """A path that a command prints, without links; `~` is the home directory of the profile."""
-    beyond_home = target.removeprefix("~/")
-    start = profile.cwd if beyond_home == target else profile.home
-    return Path(os.path.realpath(start / beyond_home))
+    relative = target.removeprefix("~/")
+    start = profile.cwd if relative == target else profile.home
+    return Path(os.path.realpath(start / relative))
 
 
 def is_free(path: Path, profile: Profile) -> bool:
     """Whether the box leaves a path as it is outside of it."""
     if not any(path.is_relative_to(place) for place in (profile.root, *profile.writable)):
         return False
-    guarded = (*profile.protected, *profile.hidden)
-    return not any(path.is_relative_to(g) or g.is_relative_to(path) for g in guarded)
+    restricted = (*profile.protected, *profile.hidden)
+    return not any(path.is_relative_to(g) or g.is_relative_to(path) for g in restricted)
 
 
 def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusal | None:
@@ -140,13 +140,13 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
     if _NO_REPOSITORY in err and _repository_is_above(profile.root):
         text = "the sandbox does not show the git repository above the working directory"
         return Refusal(Refused.READ, text)
-    not_shown = _not_shown(err, profile)
+    concealed = _concealed(err, profile)
     return (
-        not_shown or refused(err, exit_code, profile) or _certain(refused(out, exit_code, profile))
+        concealed or refused(err, exit_code, profile) or _certain(refused(out, exit_code, profile))
     )
 
 
-def _not_shown(err: str, profile: Profile) -> Refusal | None:
+def _concealed(err: str, profile: Profile) -> Refusal | None:
     """A file that a command did not find, though it is there, or could be."""
     for line in err.splitlines():
         for target in paths_in(line) if _MISSING.search(line) else ():
@@ -156,8 +156,8 @@ def _not_shown(err: str, profile: Profile) -> Refusal | None:
 
 
 def _is_concealed(path: Path, profile: Profile) -> bool:
-    shown = (*map(Path, SYSTEM), *profile.readable, *profile.hidden)
-    if is_free(path, profile) or any(path.is_relative_to(place) for place in shown):
+    visible = (*map(Path, SYSTEM), *profile.readable, *profile.hidden)
+    if is_free(path, profile) or any(path.is_relative_to(place) for place in visible):
         return False
     private = (Path("/"), Path("/tmp"), Path("/var/tmp"), profile.home)
     return os.path.lexists(path) or (path.parent.is_dir() and path.parent not in private)

@@ -42,8 +42,8 @@ def safe_environment(inherited: Mapping[str, str] | None = None) -> dict[str, st
     `inherited` is that of this process where none is given. The settings for git come behind those
     in GIT_CONFIG_COUNT, so that they win; only `git -c` weighs more.
     """
-    given = os.environ if inherited is None else inherited
-    kept = {name: value for name, value in given.items() if name not in _DROPPED}
+    variables = os.environ if inherited is None else inherited
+    kept = {name: value for name, value in variables.items() if name not in _DROPPED}
     return {**kept, **_QUIET, **_git_settings(kept.get("GIT_CONFIG_COUNT", ""))}
 
 

@@ -69,7 +69,7 @@ class _Parser:
         """Read commands up to the bracket `until`, or to the end of the text."""
         cursor = self._cursor
         while True:
-            cursor.skip_blanks()
+            cursor.skip_whitespace()
             char = cursor.peek()
             if char in ("", ")"):
                 break
@@ -134,7 +134,7 @@ class _Parser:
         command = Command()
         cursor = self._cursor
         while True:
-            cursor.skip_blanks()
+            cursor.skip_whitespace()
             char = cursor.peek()
             if char in ("", "\n", ";", "|", ")") or (char == "&" and cursor.peek(1) != ">"):
                 return command
@@ -178,7 +178,7 @@ class _Parser:
         operator = found[0]
         command.detached = command.detached or operator.startswith("&>")
         self._cursor.at = found.end()
-        self._cursor.skip_blanks()
+        self._cursor.skip_whitespace()
         start = self._cursor.at
         target = self._read_word()
         if self._cursor.at == start or self._cursor.text[start] == "#":

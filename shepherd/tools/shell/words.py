@@ -41,7 +41,7 @@ class Cursor:
         """Whether `prefix` comes next."""
         return self.text.startswith(prefix, self.at)
 
-    def skip_blanks(self) -> None:
+    def skip_whitespace(self) -> None:
         """Pass spaces, tabs, and a continued line behind one of them."""
         while True:
             if self.peek() in (" ", "\t"):

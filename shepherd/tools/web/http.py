@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.text import counted, one_line, plain_text
+from shepherd.tools.text import one_line, plain_text, pluralize
 from shepherd.tools.web.addresses import refuse_private
 from shepherd.tools.web.exchange import exchange
 from shepherd.tools.web.messages import Reply, Request
@@ -140,7 +140,7 @@ def _header(value: str) -> str:
 
 
 def _text(reply: Reply) -> str:
-    data, size = reply.body.data, counted(len(reply.body.data), "byte")
+    data, size = reply.body.data, pluralize(len(reply.body.data), "byte")
     if reply.body.coding:
         return f"(body encoded as {_header(reply.body.coding)}, {size})"
     if b"\0" in data[:8192] and not (reply.charset or "").lower().startswith("utf-16"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
-_MAX_SHOWN = 200
+_MAX_DISPLAY = 200
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -28,13 +28,13 @@ def parse_url(text: str) -> "httpx.URL":
         url = httpx.URL(text.strip())
         url = url.copy_with(host=_canonical_host(url), fragment=None) if url.host else url
     except (httpx.InvalidURL, ValueError) as error:
-        raise ToolError(f"bad URL: {_shown(text)} ({_shown(str(error))})") from error
+        raise ToolError(f"bad URL: {_display(text)} ({_display(str(error))})") from error
     if url.scheme not in _DEFAULT_PORTS or not url.host:
-        raise ToolError(f"bad URL: {_shown(text)} (http:// or https:// expected)")
+        raise ToolError(f"bad URL: {_display(text)} (http:// or https:// expected)")
     if url.userinfo:
         raise ToolError("bad URL: user and password do not belong there")
     if urlsplit(str(url)).hostname != url.raw_host.decode("ascii"):
-        raise ToolError(f"bad URL: {_shown(text)} (its host can be read in two ways)")
+        raise ToolError(f"bad URL: {_display(text)} (its host can be read in two ways)")
     return url
 
 
@@ -69,7 +69,7 @@ def _canonical_host(url: "httpx.URL") -> str:
         return host
 
 
-def _shown(text: str) -> str:
+def _display(text: str) -> str:
     """On one line; what can't be seen is written as an escape."""
     visible = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return "".join(visible)[:_MAX_SHOWN]
+    return "".join(visible)[:_MAX_DISPLAY]

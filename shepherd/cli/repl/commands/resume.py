@@ -11,7 +11,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.errors import SessionError
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore, SessionSummary
 
 MAX_LISTED = 20
@@ -45,7 +45,7 @@ class _Resume:
         """The ids that `/resume` completes, the newest first."""
         conversation = self._context.conversation
         own = conversation.session.id
-        others = (name for name in self._store.begun_in(conversation.cwd) if name != own)
+        others = (name for name in self._store.session_ids(conversation.cwd) if name != own)
         return list(islice(others, MAX_LISTED))
 
     async def resume(self, argument: str) -> None:
@@ -98,5 +98,5 @@ class _Resume:
 
 def _line(summary: SessionSummary) -> str:
     when = summary.updated.astimezone().strftime("%Y-%m-%d %H:%M")
-    size = counted(summary.messages, "message")
+    size = pluralize(summary.messages, "message")
     return f"{summary.id}  {when}  {size}  {one_line(summary.title, TITLE_WIDTH)}"

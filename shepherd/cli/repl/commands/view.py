@@ -8,7 +8,7 @@ from rich.text import Text
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.choices import ApproveMode
-from shepherd.tools.text import counted
+from shepherd.tools.text import pluralize
 
 _KEYS = (
     ("Enter", "send; while the model works the message waits its turn"),
@@ -115,7 +115,7 @@ class _View:
 
 def _tokens_in(tokens: int, seconds: float) -> str:
     speed = f" in {seconds:.1f} s ({tokens / seconds:.0f} a second)" if seconds > 0 else ""
-    return f"{counted(tokens, 'token', ',')}{speed}"
+    return f"{pluralize(tokens, 'token', ',')}{speed}"
 
 
 def two_columns(rows: Iterable[tuple[str, str]]) -> Table:

@@ -38,7 +38,7 @@ class Bubblewrap:
             raise ToolError("bubblewrap (bwrap) is not installed")
         with preparation(profile, report, self._helpers) as prepared:
             environment = boxed_environment(program.environment, "/tmp")
-            shown = mounts(profile, prepared.private, environment)
+            visible = mounts(profile, prepared.private, environment)
             network = Network.INTERNET if profile.network else Network.OWN
             rules = prepared.send(filter_for_this_machine(FilterOptions(network)))
             orders = {
@@ -46,7 +46,7 @@ class Bubblewrap:
                 "command": list(program.argv),
             }
             starter = prepared.send(payload("start", orders))
-            words = [*_namespaces(profile), *_places(shown), "--chdir", str(real(profile.cwd))]
+            words = [*_namespaces(profile), *_places(visible), "--chdir", str(real(profile.cwd))]
             words += ["--seccomp", str(rules), "--info-fd", str(prepared.helper.info)]
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
@@ -61,12 +61,12 @@ def _namespaces(profile: Profile) -> Iterator[str]:
         yield "--share-net"
 
 
-def _places(shown: Sequence[Mount]) -> Iterator[str]:
+def _places(visible: Sequence[Mount]) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     for path in kernel_files():
         yield from ("--ro-bind", path, path)
     yield from ("--size", str(SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
     yield from ("--tmpfs", "/run")
-    for mount in shown:
+    for mount in visible:
         yield from (_MOUNTS[mount.kind], str(mount.source), str(mount.target))
     yield from ("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")

@@ -70,27 +70,27 @@ def tell_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
     found = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
     if not found:
         return
-    named = ", ".join(found[:_MAX_NAMED])
+    names = ", ".join(found[:_MAX_NAMED])
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
-    text = f"{named}{more}: /tmp and the home directory are the command's own and end with it"
+    text = f"{names}{more}: /tmp and the home directory are the command's own and end with it"
     report(Refusal(Refused.LOST, f"not kept: {text}"))
 
 
-def _files(place: Path, shown: Path) -> Iterator[str]:
+def _files(place: Path, visible_path: Path) -> Iterator[str]:
     """The files below `place` that have content, named as the command saw them."""
     pending, count = [str(place)], 0
     while pending and count < _MAX_ENTRIES:
-        folder = pending.pop()
+        directory = pending.pop()
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(directory) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
         except OSError:
             continue  # closed by the command, or too deep
         count += len(found)
         for entry in found:
-            if folder == str(place) and _CACHES.fullmatch(entry.name):
+            if directory == str(place) and _CACHES.fullmatch(entry.name):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 pending.append(entry.path)
             elif entry.is_file(follow_symlinks=False) and entry.stat().st_size:
-                yield f"{shown}{entry.path.removeprefix(str(place))}"
+                yield f"{visible_path}{entry.path.removeprefix(str(place))}"

@@ -42,15 +42,15 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _TRUNCATION, _SIGNALS = 3, 6  # versions of Landlock that see these
 
 
-def box_rights(shown: Iterable[Mount]) -> Rights:
+def box_rights(visible: Iterable[Mount]) -> Rights:
     """The rights in a file system of our own, where mounts already say what is read-only."""
-    writable = [str(m.target) for m in shown if m.kind is MountKind.WRITE]
+    writable = [str(m.target) for m in visible if m.kind is MountKind.WRITE]
     places = [(path, WRITE) for path in (*writable, "/dev/shm")]
     return [("/", READ), ("/dev", USE), ("/proc", READ | WRITE_FILE), *places]
 
 
 def bare_rights(
-    shown: Iterable[Mount], protected: Collection[Path], hidden: Collection[Path]
+    visible: Iterable[Mount], protected: Collection[Path], hidden: Collection[Path]
 ) -> Rights:
     """The rights where no mount helps: a right on a directory holds for all that is in it.
 
@@ -59,21 +59,21 @@ def bare_rights(
     """
     rights = [(f"/dev/{name}", USE) for name in _DEVICES]
     rights.append(("/proc", READ))
-    kept, masked = {*map(str, protected)}, {*map(str, hidden)}
-    for mount in shown:
+    protected_names, hidden_names = {*map(str, protected)}, {*map(str, hidden)}
+    for mount in visible:
         if mount.kind is not MountKind.LINK:
             right = READ if mount.kind is MountKind.READ else WRITE
-            rights += _grants(str(mount.source), right, kept, masked)
+            rights += _grants(str(mount.source), right, protected_names, hidden_names)
     return rights
 
 
 def _grants(
-    path: str, right: int, kept: AbstractSet[str], masked: AbstractSet[str]
+    path: str, right: int, protected_names: AbstractSet[str], hidden_names: AbstractSet[str]
 ) -> Iterator[tuple[str, int]]:
-    if path in masked:
+    if path in hidden_names:
         return
-    right = READ if path in kept else right
-    special = masked if right == READ else masked | kept
+    right = READ if path in protected_names else right
+    special = hidden_names if right == READ else hidden_names | protected_names
     prefix = f"{path}/"
     below = {other for other in special if other.startswith(prefix)}
     if not below:
@@ -84,7 +84,7 @@ def _grants(
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name in names:
-                yield from _grants(entry.path, right, kept & below, masked & below)
+                yield from _grants(entry.path, right, protected_names & below, hidden_names & below)
             else:
                 yield entry.path, right
 
@@ -108,7 +108,7 @@ class _Enclosure(ABC):
                 "cwd": str(real(profile.cwd)),
                 "network": profile.network,
                 "limits": dict(resource_limits(profile.limits)),
-                "kept": program.pass_fds,
+                "pass_fds": program.pass_fds,
                 "environment": environment,
                 "info": prepared.helper.info,
             }
@@ -138,14 +138,14 @@ class Landlock(_Enclosure):
     def _orders(
         self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
     ) -> dict[str, object]:
-        shown = mounts(profile, private, environment)
+        visible = mounts(profile, private, environment)
         network = Network.INTERNET if profile.network else Network.OWN
         return {
             "bare": False,
-            "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in shown],
+            "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
             "new_root": str(private.new_root),
             "shared_memory": SHARED_MEMORY,
-            "rights": box_rights(shown),
+            "rights": box_rights(visible),
             "filter": filter_for_this_machine(FilterOptions(network)),
         }
 
@@ -172,12 +172,12 @@ class BareLandlock(_Enclosure):
         if abi < _TRUNCATION:
             raise ToolError("Landlock alone holds only from Linux 6.2 on")
         check_root(real(profile.root))
-        shown = visible_mounts(profile, private, environment)
-        check_cwd(profile, shown)
+        visible = visible_mounts(profile, private, environment)
+        check_cwd(profile, visible)
         network = Network.INTERNET if profile.network else Network.NONE
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
             "bare": True,
-            "rights": bare_rights(shown, protected_paths(profile), hidden_paths(profile)),
+            "rights": bare_rights(visible, protected_paths(profile), hidden_paths(profile)),
             "filter": filter_for_this_machine(options),
         }

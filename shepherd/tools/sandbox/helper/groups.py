@@ -13,7 +13,7 @@ from shepherd.tools.sandbox.profile import Limits, memory_bound
 
 _MOUNT = Path("/sys/fs/cgroup")
 _ATTEMPTS = 40
-_NAP = 0.025
+_RETRY_DELAY = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,17 @@ def _make(place: _Place, limits: Limits) -> Path | None:
     numbers = {place.pids: limits.processes, place.swap: None if limits.memory is None else 0}
     if limits.memory is not None:
         numbers[place.memory] = memory_bound(limits.memory)
-    wanted = {name: number for name, number in numbers.items() if name and number is not None}
-    if not wanted:
+    limits_by_file = {
+        name: number for name, number in numbers.items() if name and number is not None
+    }
+    if not limits_by_file:
         return None
     try:
         group.mkdir()
     except OSError:
         return None  # not delegated to us
     try:
-        for name, number in wanted.items():
+        for name, number in limits_by_file.items():
             if name != place.swap or (group / name).exists():
                 (group / name).write_text(str(number), "ascii")
     except OSError:
@@ -106,7 +108,7 @@ def _remove(group: Path) -> None:
         except FileNotFoundError:
             return
         except OSError:
-            time.sleep(_NAP)
+            time.sleep(_RETRY_DELAY)
         else:
             return
 

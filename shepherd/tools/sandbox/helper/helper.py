@@ -21,7 +21,7 @@ from shepherd.tools.sandbox.helper.payload import (
 )
 from shepherd.tools.sandbox.profile import Limits
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _VARIABLES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH")
 
 
@@ -94,7 +94,9 @@ class Helper:
             try:
                 socket.send_fds(self._channel, [b"!"], [file, *descriptors])
             except OSError as error:
-                raise ToolError(f"the sandbox's helper has ended: {self._last_words()}") from error
+                raise ToolError(
+                    f"the sandbox's helper has ended: {self._final_output()}"
+                ) from error
         self._is_free = False
         return self._process
 
@@ -108,7 +110,7 @@ class Helper:
             else:
                 await_first_process(self._channel)
 
-    def _last_words(self) -> str:
+    def _final_output(self) -> str:
         self._process.kill()
         _out, err = self._process.communicate()
         return err.decode("utf-8", "replace").strip()
@@ -116,7 +118,7 @@ class Helper:
     def _dismiss(self) -> None:
         with self._process as process:  # closes its pipes
             try:
-                process.wait(_PATIENCE)
+                process.wait(_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
 

@@ -41,7 +41,7 @@ for full, code in codes:
 sys.modules[name].main(**values)
 """
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _MAX_INFO = 65_536
 
 
@@ -100,9 +100,9 @@ def _end(process: int) -> None:
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        if not poll.poll(_PATIENCE * 1000):
+        if not poll.poll(_TIMEOUT * 1000):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            poll.poll(_PATIENCE * 1000)
+            poll.poll(_TIMEOUT * 1000)
     except ProcessLookupError:
         return
     finally:

@@ -78,7 +78,7 @@ def _run_bare(orders: Orders) -> None:
 
 def _confine(orders: Orders) -> None:
     os.chdir(orders.cwd)
-    close_others(orders.kept)
+    close_others(orders.pass_fds)
     native.control_process(native.PR_SET_NO_NEW_PRIVS, 1)
     native.drop_capabilities()
     restrict(orders.rights, tcp=orders.network or not orders.bare)

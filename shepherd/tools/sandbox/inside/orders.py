@@ -17,7 +17,7 @@ class Orders:
     """What the caller wants; a plain class, since dataclasses take longer to import than this runs.
 
     Only `enclose` takes more than a command and its environment: `bare` means without namespaces.
-    `rights` are Landlock's, `mounts` and `new_root` are for the namespaces. The descriptors `kept`
+    `rights` are Landlock's, `mounts` and `new_root` are for the namespaces. The descriptors `pass_fds`
     are for the command, `info` is for the caller.
     """
 
@@ -35,7 +35,7 @@ class Orders:
     rights: list[tuple[str, int]]
     filter: bytes
     limits: dict[str, int]
-    kept: tuple[int, ...]
+    pass_fds: tuple[int, ...]
     info: int
 
 
@@ -74,10 +74,10 @@ def _place(descriptors: list[int], targets: list[int]) -> None:
     close_others(tuple(targets))
 
 
-def close_others(kept: tuple[int, ...] = ()) -> None:
+def close_others(keep: tuple[int, ...] = ()) -> None:
     """Close every descriptor but the standard ones."""
     border = _STANDARD
-    for descriptor in sorted(d for d in kept if d >= _STANDARD):
+    for descriptor in sorted(d for d in keep if d >= _STANDARD):
         os.closerange(border, descriptor)
         border = descriptor + 1
     os.closerange(border, max(border, 1 << 20) if sys.maxsize else border)

@@ -6,7 +6,7 @@ import time
 from shepherd.tools.sandbox.inside.start import signals
 
 _GRACE = 0.7  # less than the time after which the caller kills this process
-_SHORTEST_NAP, _LONGEST_NAP = 0.001, 0.01
+_MIN_DELAY, _MAX_DELAY = 0.001, 0.01
 
 
 def exit_like(status: int) -> None:
@@ -32,7 +32,7 @@ class Reaper:
     def __init__(self, child: int) -> None:
         self._child = child
         self._terminated = False
-        self._nap = _SHORTEST_NAP
+        self._delay = _MIN_DELAY
         signals.signal(signals.SIGTERM, self._terminate)
 
     def _terminate(self, _number: int, _frame: object) -> None:
@@ -57,20 +57,20 @@ class Reaper:
         except ChildProcessError:
             return None
         if ended == 0:
-            time.sleep(self._nap)
-            self._nap = min(self._nap * 1.3, _LONGEST_NAP)
+            time.sleep(self._delay)
+            self._delay = min(self._delay * 1.3, _MAX_DELAY)
         return status if ended == self._child else None
 
 
 def signal_all(number: int) -> int:
     """Send a signal to all descendants of this process; how many there are."""
-    doomed = descendants()
-    for process in doomed:
+    targets = descendants()
+    for process in targets:
         try:
             os.kill(process, number)
         except ProcessLookupError:
             continue
-    return len(doomed)
+    return len(targets)
 
 
 def descendants() -> list[int]:

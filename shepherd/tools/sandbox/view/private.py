@@ -14,7 +14,7 @@ from pathlib import Path
 
 _PREFIX, _LOCK = "shepherd-box-", "lock"
 _ATTEMPTS = 20
-_NAP = 0.05
+_RETRY_DELAY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def remove_tree(base: Path) -> None:
             except OSError:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                time.sleep(_NAP)
+                time.sleep(_RETRY_DELAY)
                 continue
         return
 
@@ -128,7 +128,7 @@ _SOCKETS = (
 
 def boxed_environment(environment: Mapping[str, str] | None, temp: str) -> dict[str, str]:
     """The variables, with `temp` for temporary files and without those that name sockets."""
-    given = dict(os.environ if environment is None else environment)
+    variables = dict(os.environ if environment is None else environment)
     for name in _SOCKETS:
-        given.pop(name, None)
-    return {**given, "TMPDIR": temp, "TMP": temp, "TEMP": temp}
+        variables.pop(name, None)
+    return {**variables, "TMPDIR": temp, "TMP": temp, "TEMP": temp}

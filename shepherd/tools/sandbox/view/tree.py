@@ -33,7 +33,7 @@ class Rules(Protocol):
 
     def hides(self, path: str) -> bool: ...
 
-    def keeps(self, path: str) -> bool: ...
+    def protects(self, path: str) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Shielded:
     """
 
     hidden: set[str] = field(default_factory=set[str])
-    kept: set[str] = field(default_factory=set[str])
+    protected: set[str] = field(default_factory=set[str])
     complete: bool = True
 
 
@@ -56,7 +56,7 @@ class _Directory:
     entries: int = 0
     below: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
 
 
 class TreeScanner:
@@ -76,13 +76,13 @@ class TreeScanner:
             directory = known[path] = self._directory(path)
             entries += directory.entries
             shielded.hidden.update(directory.hidden)
-            shielded.kept.update(directory.kept)
+            shielded.protected.update(directory.protected)
             pending.extend(directory.below)
             if entries > MAX_ENTRIES:
                 shielded.complete = False
                 break
         self._known = known
-        if len(shielded.hidden) + len(shielded.kept) > MAX_SHIELDED:
+        if len(shielded.hidden) + len(shielded.protected) > MAX_SHIELDED:
             shielded.complete = False
         return shielded
 
@@ -102,18 +102,18 @@ class TreeScanner:
         count = 0
         below: list[str] = []
         hidden: list[str] = []
-        kept: list[str] = []
+        protected: list[str] = []
         for entry in entries:
             count += 1
             if self._rules.concerns(entry.name):
                 if self._rules.hides(entry.path):
                     hidden.append(entry.path)
                     continue
-                if self._rules.keeps(entry.path):
-                    kept.append(entry.path)
+                if self._rules.protects(entry.path):
+                    protected.append(entry.path)
             if entry.name not in SKIPPED and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
-        return _Directory(changed, count, tuple(below), tuple(hidden), tuple(kept))
+        return _Directory(changed, count, tuple(below), tuple(hidden), tuple(protected))
 
 
 def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
@@ -122,21 +122,21 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
     Walks through them only if there is a file with several names. Raises ToolError if that takes
     too long, because a name could be missed.
     """
-    wanted: dict[tuple[int, int], int] = {}
+    link_counts: dict[tuple[int, int], int] = {}
     known = list(paths)
     for path in known:
         for file in _files(path):
             status = file.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                wanted[status.st_dev, status.st_ino] = status.st_nlink
-    if not wanted:
+                link_counts[status.st_dev, status.st_ino] = status.st_nlink
+    if not link_counts:
         return []
-    inodes = {inode for _device, inode in wanted}
+    inodes = {inode for _device, inode in link_counts}
     names = [Path(entry.path) for entry in _walk(tops) if entry.inode() in inodes]
     return [
         name
         for name in names
-        if not any(name.is_relative_to(path) for path in known) and _identity(name) in wanted
+        if not any(name.is_relative_to(path) for path in known) and _identity(name) in link_counts
     ]
 
 
