@@ -1,4 +1,4 @@
-"""What a tool is: arguments as a pydantic model, what it touches, and how it runs."""
+"""The base class of tools: arguments as a pydantic model, accesses, and the call itself."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Arguments(BaseModel):
     """Base of all tool arguments: unknown names are refused, sensible conversions are made.
 
-    Small models send null for what they leave out and numbers where text is asked for.
+    Small models send null for omitted arguments, and numbers where text is expected.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
@@ -41,7 +41,7 @@ A = TypeVar("A", bound=Arguments)
 
 
 class AccessKind(StrEnum):
-    """What a call does to the thing it touches."""
+    """What a call does to its target."""
 
     READ = "read"
     WRITE = "write"
@@ -56,11 +56,11 @@ class AccessKind(StrEnum):
 
 
 OPENS_SANDBOX = frozenset({AccessKind.SHELL_NETWORK, AccessKind.UNSANDBOXED})
-"""What only a rule that names it, or the user's answer to a question, can allow."""
+"""Kinds that only a rule that names them, or the user's approval, can allow."""
 
 
 class Claim(StrEnum):
-    """How sure a tool is of an access."""
+    """How certain an access is."""
 
     EXACT = "exact"  # the call does just this
     MENTION = "mention"  # the call may do this: only a rule that denies it counts
@@ -72,7 +72,7 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that a call touches.
+    """One target that a call touches.
 
     `target` is a resolved absolute path, a command in canonical shell quoting, a URL or the name
     of a variable. `named` says of how many words of a command no wildcard may take the place: an
@@ -87,9 +87,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave: `content` is for the model, `display` (a diff, say) for the user.
+    """The result of a call: `content` is for the model, `display` (such as a diff) for the user.
 
-    `images` are what was read for the user; no tool of a model gives any. `refusal` is what the
+    `images` are images that the user attached; tools of a model return none. `refusal` is what the
     sandbox refused to the programs of the call.
     """
 
@@ -101,7 +101,7 @@ class ToolResult:
 
 
 Authorize: TypeAlias = Callable[[Access, str], Awaitable[None]]
-"""Decides on one more access of a call that runs; the text says what it is for."""
+"""Decides on a further access of a running call; the text gives its purpose."""
 
 
 def allow_all(_access: Access) -> bool:
@@ -175,13 +175,13 @@ class Tool(ABC, Generic[A]):
 
     @abstractmethod
     def accesses(self, arguments: A, context: ToolContext) -> list[Access]:
-        """Everything that the call would touch, resolved; decides which rules apply."""
+        """Everything that the call would touch, with resolved targets, for the rules."""
 
     def preview(self, arguments: A, context: ToolContext) -> str:
-        """What a user is shown before approving: a diff or the command; "" if nothing more.
+        """The text that a user reads before approving: a diff or the command; "" for nothing more.
 
-        Raises ToolError if the call can't succeed, and PlaceError if that is so because of what
-        is at its path. The user is then not asked, unless the model may not know that.
+        Raises ToolError if the call can't succeed, and PlaceError if the file at its path is the
+        reason. The user is then not asked, unless the model may not read that reason.
         """
         return ""
 
@@ -190,19 +190,19 @@ class Tool(ABC, Generic[A]):
         return context.cwd
 
     def deadline(self, arguments: A, context: ToolContext) -> float | None:
-        """Seconds after which the runner stops the call; None if the tool does so itself."""
+        """Seconds after which the runner stops the call; None if the tool has its own limit."""
         return context.timeout
 
     @abstractmethod
     async def run(self, arguments: A, context: ToolContext) -> ToolResult:
-        """Do it; raises ToolError with the text for the model. Cancelling the task stops it."""
+        """Run the call; raises ToolError with text for the model. Cancelling the task stops it."""
 
 
 AnyTool: TypeAlias = Tool[Any]
 
 
 class CallRunner(Protocol):
-    """Runs the calls of a model, under the rules of a conversation."""
+    """Runs the calls of a model under the rules of a conversation."""
 
     @property
     def tools(self) -> Iterable[AnyTool]:
@@ -219,5 +219,5 @@ class CallRunner(Protocol):
         output_bytes: int | None = None,
         on_event: EventCallback = ignore_events,
     ) -> ToolResult:
-        """The call's result, whatever happens; only cancelling the task raises."""
+        """The call's result; errors become results, and only cancelling the task raises."""
         ...

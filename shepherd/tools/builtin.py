@@ -1,4 +1,4 @@
-"""Shepherd's own tools in the order in which a model is offered them."""
+"""Shepherd's own tools, in the order in which they are offered to a model."""
 
 from shepherd.tools.base import AnyTool
 from shepherd.tools.environment import GetDate, GetEnvironmentVariable, GetTime
@@ -14,7 +14,7 @@ from shepherd.tools.web.http import HttpGet, HttpRequest
 
 
 def builtin_tools() -> list[AnyTool]:
-    """One of each."""
+    """A new instance of each built-in tool."""
     return [
         ListDirectory(),
         ReadFile(),
@@ -33,5 +33,5 @@ def builtin_tools() -> list[AnyTool]:
 
 
 def default_registry() -> ToolRegistry:
-    """All of them by name."""
+    """A registry of all built-in tools."""
     return ToolRegistry(builtin_tools())

@@ -1,4 +1,4 @@
-"""Which calls run in the sandbox, with which rights, and what a refusal needs."""
+"""Which calls run in the sandbox, with which rights, and how a refused call can run again."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ TOO_LARGE = (
 class Command:
     """A call of `tool` that starts programs in the directory `place`.
 
-    `on_event` takes what the user should know.
+    `on_event` receives notices for the user.
     """
 
     tool: str
@@ -46,7 +46,7 @@ class Command:
         return any(access.target.startswith(_SHELL_SOCKETS) for access in self.accesses)
 
     def opening(self, kind: AccessKind) -> tuple[Access, ...]:
-        """The programs, as what runs with network or outside of the sandbox."""
+        """The accesses of the programs, with network or outside of the sandbox."""
         shell = (access for access in self.accesses if access.kind is AccessKind.SHELL)
         return tuple(replace(access, kind=kind) for access in shell)
 
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def sandbox_text(self) -> str:
-        """What a question about the call says of the sandbox."""
+        """The text about the sandbox in a request for approval."""
         if self.rights.outside:
             return OUTSIDE
         return WITH_NETWORK if self.rights.network else ""
@@ -95,12 +95,12 @@ class Opening:
 
     @property
     def question(self) -> str:
-        """What the user is asked."""
+        """The question for the user."""
         return f"{self.refused[:1].upper()}{self.refused[1:]}. Run it again {self.how}?"
 
     @property
     def note(self) -> str:
-        """What the model reads behind the result of the second run."""
+        """The note for the model after the result of the second run."""
         return f"\n[{self.refused}; the user had it run again {self.how}]"
 
 
@@ -113,7 +113,7 @@ class Confiner:
         self._shielding = Shielding(policy, sandbox, spill_dir)
 
     async def prepare(self, on_event: EventCallback) -> None:
-        """Let the mode `auto` count if a box holds; else tell once why it does not."""
+        """Enable the mode `auto` if a box works here; otherwise report once why it does not."""
         if self._policy.mode is not ApproveMode.AUTO:
             return
         problem = await self._sandbox.problem_of_auto()
@@ -122,9 +122,9 @@ class Confiner:
             self._notify(on_event, problem)
 
     async def plan(self, command: Command) -> Plan:
-        """How the call is to run.
+        """Decide how the call runs.
 
-        Raises ToolError if the settings require a box and there is none.
+        Raises ToolError if the settings require a box and none works.
         """
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
@@ -190,7 +190,7 @@ class Confiner:
         return replace(plan, verdict=verdict, policy=policy, is_contained=is_contained)
 
     def _secret_variables(self, environment: Mapping[str, str]) -> frozenset[str]:
-        """The variables that a tool would have to ask for."""
+        """The variables that a tool could only read after approval."""
         accesses = {name: Access(AccessKind.ENVIRONMENT, name) for name in environment}
         decide = self._policy.decide_one
         return frozenset(
@@ -205,5 +205,5 @@ class Confiner:
 
 
 def refusal_note(refusal: Refusal, reason: str) -> str:
-    """What the user, and the model behind its result, read when a refusal stands."""
+    """The text for the user and the model when a refusal stands."""
     return f"{refusal.text}; not run again with more rights ({reason})"

@@ -1,4 +1,4 @@
-"""Environment variables; those that look like secrets ask first."""
+"""Tools for the time, the date and environment variables."""
 
 import os
 import time
@@ -13,13 +13,13 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 
 
 class VariableArguments(Arguments):
-    """Which variable."""
+    """The name of a variable."""
 
     name: Annotated[str, Field(min_length=1)]
 
 
 class GetEnvironmentVariable(Tool[VariableArguments]):
-    """The value of a variable."""
+    """Returns the value of a variable; names that look like secrets need approval."""
 
     name = "get_environment_variable"
     description = "Environment variable."

@@ -1,4 +1,4 @@
-"""Characters that hide text from a reader, and what to show in their place."""
+"""Characters that hide text from a reader, and visible notations for them."""
 
 import re
 import unicodedata
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from functools import cache
 
 MAX_COMBINING = 3
-"""Marks on one letter that are shown; no living script stacks more of them."""
+"""Marks shown on one letter; no living script stacks more of them."""
 
 _VISIBLE_FORMATS = frozenset(
     [*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD]
 )
-"""Signs before numbers: characters of the category Cf that are drawn."""
+"""Number signs: characters of the category Cf that are visible."""
 _IGNORABLE = (
     (0x034F, 0x034F),
     (0x115F, 0x1160),
@@ -26,7 +26,7 @@ _IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-"""Default ignorable and blank characters that their category does not tell."""
+"""Default ignorable and blank characters that can't be recognised by category."""
 _BLANK_SYMBOLS = frozenset([0x2800, 0xFFFC, 0x13441, 0x13442])
 _HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"])
 _COMBINING = frozenset(["Mn", "Me", "Mc"])
@@ -38,7 +38,7 @@ _RIGHT_TO_LEFT = frozenset(["R", "AL", "AN"])
 
 @cache
 def is_hidden(character: str) -> bool:
-    """Whether a character is invisible, steers the display, or is a blank that is no space.
+    """Whether a character is invisible, controls the display, or is whitespace other than a space.
 
     By category and by Unicode's list of default ignorable characters. Tab and newline count as
     hidden too: a caller that lays lines out takes them first.
@@ -65,10 +65,10 @@ def notation(character: str) -> str:
 
 
 def pieces(text: str) -> Iterable[tuple[str, bool]]:
-    """The text in pieces, each with whether it is a notation for what would not be seen.
+    """The text in pieces, each with a flag: whether it is a notation for a hidden character.
 
-    Everything hidden is spelled out, also the marks that no letter carries or that are more than
-    MAX_COMBINING on one letter.
+    Hidden characters get a notation. So do marks without a letter, and marks beyond MAX_COMBINING
+    on one letter.
     """
     if text.isascii() and text.isprintable():
         if text:
@@ -92,28 +92,28 @@ def pieces(text: str) -> Iterable[tuple[str, bool]]:
 
 
 def reveal(text: str) -> str:
-    """One line of `text` in which everything that would not be seen is spelled out."""
+    """`text` on one line, with a notation for each hidden character."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(piece for piece, _ in pieces(text))
 
 
 def reveal_lines(text: str) -> str:
-    """As `reveal`, with newlines and tabs left as they are."""
+    """As `reveal`, but keeps newlines and tabs."""
     if text.isascii() and _NOT_ASCII_PRINTABLE.search(text) is None:
         return text
     return "".join(p if p in ("\n", "\t") else reveal(p) for p in re.split(r"([\n\t])", text))
 
 
 def count_hidden(text: str) -> int:
-    """How many characters of `text`, newlines and tabs aside, are hidden."""
+    """The number of hidden characters in `text`, without newlines and tabs."""
     if text.isascii() and _NOT_ASCII_PRINTABLE.search(text) is None:
         return 0
     return sum(n for c, n in Counter(text).items() if c not in "\t\n" and is_hidden(c))
 
 
 def count_right_to_left(text: str) -> int:
-    """How many characters a terminal may show in another order than they stand in."""
+    """The number of characters that a terminal may show in a different order."""
     if text.isascii():
         return 0
     return sum(n for c, n in Counter(text).items() if _is_right_to_left(c))

@@ -1,4 +1,4 @@
-"""Globs over paths: `*` and `?` inside a name, `**` across directories, `[a-z]`, `{a,b}`."""
+"""Resolved paths, and globs: `*` and `?` in a name, `**` across directories, `[a-z]`, `{a,b}`."""
 
 import os
 import re
@@ -30,12 +30,12 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def has_open_braces(pattern: str) -> bool:
-    """Whether a glob has more alternatives than are told apart."""
+    """Whether a glob has more alternatives than are expanded."""
     return any(_BRACES.search(part) for part in expand_braces(pattern))
 
 
 def escape_glob(text: str) -> str:
-    """A glob that meets `text` and nothing else."""
+    """A glob that matches `text` and nothing else."""
     return re.sub(r"([*?\[{])", r"[\1]", text)
 
 
@@ -92,7 +92,7 @@ def _class_regex(body: str) -> str:
 def resolve_path(text: str, cwd: Path) -> Path:
     """`text` as an absolute path with `~`, `..` and every symlink followed.
 
-    What does not exist yet is kept behind the nearest directory that does. Raises ToolError.
+    Parts that do not exist yet are appended unchanged. Raises ToolError.
     """
     if not text or "\0" in text:
         raise ToolError("the path is empty" if not text else "the path has a NUL character")
@@ -103,7 +103,7 @@ def resolve_path(text: str, cwd: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """A short cause without the path, which the caller names itself."""
+    """A short cause without the path, which the caller adds."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)

@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 
 class Startable(Protocol):
-    """What can be started once."""
+    """A program that can be started once."""
 
     def start(self) -> subprocess.Popen[bytes]:
         """The process, in a session of its own and with pipes for its output.
@@ -20,9 +20,9 @@ class Startable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run and where; without `stdin` it reads from /dev/null.
+    """A command line and its directory; without `stdin` it reads from /dev/null.
 
-    `pass_fds` are the descriptors that it inherits besides the standard ones.
+    The program inherits `pass_fds` in addition to the standard descriptors.
     """
 
     argv: Sequence[str]

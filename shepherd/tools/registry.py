@@ -1,4 +1,4 @@
-"""Which tools there are, by name."""
+"""The available tools by name."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from shepherd.tools.base import AnyTool
 
 
 class ToolRegistry:
-    """Tools by name, in the order in which a model is offered them."""
+    """Tools by name, in the order in which they are offered to a model."""
 
     def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
         self._tools: dict[str, AnyTool] = {}
@@ -15,13 +15,13 @@ class ToolRegistry:
             self.add(tool)
 
     def add(self, tool: AnyTool) -> None:
-        """Add a tool; raises ValueError if its name is taken."""
+        """Add a tool; raises ValueError if the name is already in use."""
         if tool.name in self._tools:
             raise ValueError(f"two tools are named {tool.name}")
         self._tools[tool.name] = tool
 
     def remove(self, name: str) -> None:
-        """Take a tool out; raises KeyError if there is none of that name."""
+        """Remove a tool; raises KeyError if there is no tool of that name."""
         del self._tools[name]
 
     def __iter__(self) -> Iterator[AnyTool]:

@@ -48,7 +48,7 @@ _CHANGED = "what the call touches has changed since it was approved; try again"
 
 
 class ToolRunner:
-    """A `turn.ToolExecutor` over a registry of tools, a policy and somebody to ask."""
+    """A `turn.ToolExecutor` over a registry of tools, a policy and an approver."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class ToolRunner:
         return self.registry
 
     def on_behalf_of(self, caller: str) -> "ToolRunner":
-        """A runner for a model that a tool asks: by the same rules, with the same person to ask.
+        """A runner for a model that a tool calls, with the same rules and the same approver.
 
-        They are told who asks. It has none of the tools that ask models themselves.
+        Requests for approval name the caller. Tools that call models are left out.
         """
         nested = copy(self)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
@@ -126,7 +126,7 @@ class ToolRunner:
     async def _authorize(
         self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
     ) -> None:
-        """Decide on an access that a running call needs besides those that it began with."""
+        """Decide on a further access of a running call."""
         verdict = self.policy.decide(tool.name, [access])
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
@@ -142,7 +142,7 @@ class ToolRunner:
             notes.append(self._remember(request, await self._consent(request)))
 
     async def _plan(self, prepared: "_PreparedCall") -> Plan:
-        """What the rules say of a call, and where it runs."""
+        """The verdict of the rules on a call, and where the call runs."""
         if prepared.tool.starts_programs:
             return await self._confiner.plan(prepared.command)
         return Plan(
@@ -150,7 +150,7 @@ class ToolRunner:
         )
 
     async def _approved(self, prepared: "_PreparedCall", plan: Plan) -> str:
-        """Ask; the text to add to the result. Raises ToolError if the answer is no."""
+        """Ask for approval; returns text to add to the result. Raises ToolError if it is denied."""
         request = ApprovalRequest(
             call=prepared.call,
             accesses=prepared.accesses,
@@ -163,7 +163,7 @@ class ToolRunner:
         return await self._answer(prepared, request)
 
     async def _answer(self, prepared: "_PreparedCall", request: ApprovalRequest) -> str:
-        """The text that a yes adds to the result. Raises ToolError if the answer is no."""
+        """The text that an approval adds to the result. Raises ToolError if it is denied."""
         approval = await self._consent(request)
         accesses = await asyncio.to_thread(prepared.tool.accesses, prepared.arguments, self.context)
         if tuple(accesses) != prepared.accesses:
@@ -175,7 +175,7 @@ class ToolRunner:
         return self._remember(request, approval)
 
     async def _consent(self, request: ApprovalRequest) -> Approval:
-        """The answer; raises ToolError if it is no."""
+        """The approval; raises ToolError if the request is denied."""
         approval = await self.approver.ask(request)
         if approval.choice is Choice.DENY:
             feedback = f": {approval.feedback}" if approval.feedback else ""
@@ -183,7 +183,7 @@ class ToolRunner:
         return approval
 
     async def _confined(self, prepared: "_PreparedCall", plan: Plan) -> ToolResult:
-        """Run the call; when the sandbox refuses something, ask whether to run it with more."""
+        """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
         place = (
             prepared.tool.start_directory(prepared.arguments, prepared.context)
             if plan.box
@@ -242,7 +242,7 @@ class ToolRunner:
         return opening.plan, await self._answer(prepared, request) + opening.note
 
     async def _preview(self, prepared: "_PreparedCall") -> str:
-        """The preview; raises its ToolError only if the model may know what it tells."""
+        """The preview; raises its ToolError only if the model may read the reason."""
         try:
             return await asyncio.to_thread(
                 prepared.tool.preview, prepared.arguments, prepared.context
@@ -282,13 +282,13 @@ class ToolRunner:
 
 
 def _denied(policy: PermissionPolicy, prepared: "_PreparedCall") -> list[Access]:
-    """What a call touches that no answer can allow."""
+    """The accesses of a call that no approval can allow."""
     return [access for access in prepared.accesses if policy.denies(prepared.tool.name, access)]
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedCall:
-    """A call whose arguments were checked, with what it touches."""
+    """A call with checked arguments and its accesses."""
 
     call: ToolCall
     tool: AnyTool
@@ -313,7 +313,7 @@ def _parse(tool: AnyTool, call: ToolCall) -> Arguments:
 
 
 def _telling(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
-    """The reads that would tell the model as much as the error does."""
+    """The reads that would give the model the same information as the error."""
     reads = [access for access in accesses if access.kind is AccessKind.READ]
     if not isinstance(error, PlaceError):
         return reads
@@ -325,7 +325,7 @@ def _telling(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
 async def _untimed(
     deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
 ) -> None:
-    """Authorize without counting the time in which the user thinks."""
+    """Authorize; the time that the user needs to answer does not count."""
     loop = asyncio.get_running_loop()
     started, end = loop.time(), deadline.when()
     deadline.reschedule(None)

@@ -1,4 +1,4 @@
-"""JSON schemas as short as they can be: every token of them is paid in every conversation."""
+"""JSON schemas without unnecessary parts, because every token costs in every conversation."""
 
 from typing import Any, cast
 
@@ -24,8 +24,8 @@ _NAMED_PARTS = frozenset({"properties"})
 def compact_schema(model: type[BaseModel]) -> JsonObject:
     """The JSON schema of `model` without titles, defaults, ranges and references.
 
-    Properties stay in the order of the fields. Ranges are checked all the same; a model that
-    oversteps one is told.
+    Properties stay in the order of the fields. Ranges are still checked; a
+    violation becomes an error for the model.
     """
     full = model.model_json_schema()
     definitions = cast(JsonObject, full.get("$defs", {}))

@@ -1,4 +1,4 @@
-"""What a command may reach in the sandbox, by the rules of a session."""
+"""The sandbox profile of a command, derived from the rules of a session."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.sandbox.view.tree import TreeScanner
 
 MAX_GRANTED = 32
-"""Files outside the working directory that an approved line may name and so reach."""
+"""Files outside the working directory that an approved command line may name and reach."""
 
 _ENVIRONMENTS = (".venv", "venv")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev")
@@ -23,10 +23,10 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc",
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What one call may do that the sandbox refuses otherwise.
+    """Additional rights of one call in the sandbox.
 
-    With `git` the repository can be written, but for what runs by itself, and with `environments`
-    the virtual environments of Python. `files` are the accesses to files that were approved.
+    `git` makes the repository writable, except for hooks and settings that run programs.
+    `environments` makes Python's virtual environments writable. `files` are approved accesses.
     """
 
     network: bool = False
@@ -40,7 +40,7 @@ NO_RIGHTS = Rights()
 
 
 class Shielding:
-    """Makes profiles; remembers what it has seen of the working directory."""
+    """Builds profiles; caches its scan of the working directory."""
 
     def __init__(self, policy: PermissionPolicy, sandbox: Sandbox, spill_dir: Path) -> None:
         self._policy = policy
@@ -50,9 +50,9 @@ class Shielding:
         self._cached: tuple[list[Rule], FileRules, TreeScanner] | None = None
 
     def profile(self, cwd: Path, rights: Rights) -> tuple[Profile, bool]:
-        """What a call in `cwd` may reach, and whether that holds.
+        """The profile of a call in `cwd`, and whether it is complete.
 
-        It does not if the working directory is too large to find all secrets in it.
+        It is incomplete if the working directory is too large to find all secrets in it.
         """
         files, scanner = self._up_to_date()
         root = self._policy.cwd
@@ -96,7 +96,7 @@ _WRITES = (AccessKind.WRITE, (Claim.EXACT,))
 def _granted(
     rights: Rights, root: Path, accesses: tuple[AccessKind, Sequence[Claim]]
 ) -> Iterable[Path]:
-    """The approved files outside of `root`; none that holds it."""
+    """The approved files outside of `root`, without directories that contain it."""
     kind, claims = accesses
     paths = (Path(a.target) for a in rights.files if a.kind is kind and a.claim in claims)
     return islice((path for path in paths if _is_apart(path, root)), MAX_GRANTED)
@@ -110,6 +110,6 @@ def _is_apart(path: Path, root: Path) -> bool:
 
 
 def _repository(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The git directories of `root`, and what in them stays as it is."""
+    """The git directories of `root`, and the paths in them that stay read-only."""
     directories = git_directories(root)
     return directories, tuple(d / name for d in directories for name in RUNS_PROGRAMS)

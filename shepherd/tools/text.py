@@ -1,4 +1,4 @@
-"""Text that is fit for a model: valid, free of terminal control, not too long."""
+"""Text that is suitable for a model: valid, without terminal control codes, limited in length."""
 
 import os
 import re
@@ -18,19 +18,19 @@ _NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def pluralize(number: int, noun: str, format: str = "") -> str:
-    """`1 message`, `2 messages`; the number as `format` says."""
+    """`1 message`, `2 messages`; `format` is the format of the number."""
     return f"{number:{format}} {noun if number == 1 else f'{noun}s'}"
 
 
 def valid_text(text: str) -> str:
-    """`text` without lone surrogates, which no UTF-8 can hold."""
+    """`text` without lone surrogates, which UTF-8 can't encode."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def valid_json(value: Any) -> Any:
-    """The same for all strings inside a JSON value."""
+    """The JSON value with `valid_text` applied to all its strings."""
     if isinstance(value, str):
         return valid_text(value)
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def valid_json(value: Any) -> Any:
 
 
 def plain_text(text: str) -> str:
-    """`text` as it would stand in a log: no escape sequences, progress lines as last drawn."""
+    """`text` as in a log: without escape sequences, and with the last state of progress lines."""
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
@@ -55,7 +55,7 @@ def one_line(name: str) -> str:
 
 
 def cap_text(text: str, limit: int, spill_dir: Path) -> str:
-    """`text` in at most about `limit` bytes: head, tail, and where the whole of it is kept."""
+    """`text` in about `limit` bytes: head, tail, and the path of a file with the full text."""
     data = text.encode()
     if len(data) <= limit:
         return text
@@ -67,7 +67,7 @@ def cap_text(text: str, limit: int, spill_dir: Path) -> str:
 
 
 def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
-    """Head and tail of a long text with the line that tells what is missing."""
+    """Head and tail of a long text, with a line about the missing part between them."""
     note = f"[{missing} bytes cut here; all of it is in {spilled}]"
     before = head.decode("utf-8", "ignore").rstrip("\n")
     after = tail.decode("utf-8", "replace").lstrip("\ufffd").lstrip("\n")

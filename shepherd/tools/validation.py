@@ -1,4 +1,4 @@
-"""Pydantic's complaints in one line that a small model can act on."""
+"""Pydantic's errors in one line that a small model can act on."""
 
 from pydantic import BaseModel, ValidationError
 
@@ -8,7 +8,7 @@ _MAX_PROBLEMS = 3
 
 
 def argument_errors(error: ValidationError, model: type[BaseModel]) -> str:
-    """Each wrong argument by name with what is wrong with it."""
+    """Each wrong argument by name, with its error."""
     problems: list[str] = []
     for detail in error.errors(include_url=False, include_context=False):
         name = str(next(iter(detail["loc"]), ""))

@@ -1,4 +1,4 @@
-"""Asking a human, or whoever answers in their place."""
+"""Requests for approval, the answers, and the objects that answer them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _PREVIEW = "The call has run, and its result holds a private key. Yes tells it t
 
 
 class Choice(StrEnum):
-    """What an approver may answer."""
+    """The possible answers."""
 
     ONCE = "once"
     SESSION = "session"
@@ -32,8 +32,8 @@ class Choice(StrEnum):
 class Approval:
     """An answer.
 
-    `feedback` is the user's word to the model, added to the result. `reason` is what the model
-    reads after `Error: ` when the answer is no.
+    `feedback` is the user's message to the model, added to the result. `reason` is the text after
+    `Error: ` in the result of a denied call.
     """
 
     choice: Choice
@@ -43,13 +43,13 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that needs a yes.
+    """A call that needs approval.
 
-    `preview` is a diff or the command. `session` and `always` are exactly the rules that these
-    answers would add; where they are empty the answer counts for this call only. `cause` is the
-    rule or the reason because of which it asks. `caller` names the model whose call it is, where
-    that is not the one that the user talks to. `sandbox` is what the user must know about the
-    sandbox: what it refused and what a yes opens, or that the call runs outside; "" if nothing.
+    `preview` is a diff or the command. `session` and `always` are the rules that these answers
+    would add; if they are empty, the answer holds for this call only. `cause` is the rule or
+    another reason for the request. `caller` names the model that made the call if it is not the
+    model of the conversation. `sandbox` says what the sandbox refused and what an approval allows,
+    or that the call runs outside of it; "" if neither applies.
     """
 
     call: ToolCall
@@ -67,34 +67,34 @@ class ApprovalRequest:
 
 
 class Approver(Protocol):
-    """Answers requests; may take as long as it likes, is cancelled with the call."""
+    """Answers requests without a time limit; it is cancelled with the call."""
 
     async def ask(self, request: ApprovalRequest) -> Approval: ...
 
 
 class DenyingApprover:
-    """Says no to everything: there is nobody to ask."""
+    """Denies everything, because there is no user to ask."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Deny, and tell the model why."""
+        """Deny, with the reason for the model."""
         return Approval(Choice.DENY, reason=NO_TERMINAL)
 
 
 class NamingApprover:
-    """Asks `inner` about the calls of a model that another one asked, in its name."""
+    """Forwards requests of a model that another model called, and adds its name."""
 
     def __init__(self, inner: Approver, caller: str) -> None:
         self._inner = inner
         self._caller = caller
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """What `inner` answers; the call gets an id that none of the other model's has."""
+        """The answer of `inner`; the call gets an id that is unique across both models."""
         call = replace(request.call, id=f"{self._caller}: {request.call.id}")
         return await self._inner.ask(replace(request, call=call, caller=self._caller))
 
 
 class ScriptedApprover:
-    """Gives prepared answers in order and keeps the requests; denies when it has none left."""
+    """Returns prepared answers in order and records the requests; then denies."""
 
     def __init__(self, answers: Iterable[Approval | Choice] = ()) -> None:
         self._answers = [a if isinstance(a, Approval) else Approval(a) for a in answers]
@@ -109,7 +109,7 @@ class ScriptedApprover:
 async def disclosed(
     call: ToolCall, result: ToolResult, mode: ApproveMode, approver: Approver
 ) -> ToolResult:
-    """The result as the model may read it: whole, or a line that says what was held back."""
+    """The result as the model may read it: complete, or an error without the private key."""
     if mode is ApproveMode.ALL or not holds_private_key(result.content):
         return result
     approval = Approval(Choice.DENY, reason="--approve none")
@@ -124,6 +124,6 @@ async def disclosed(
 
 
 def harmless_error(error: Exception) -> str:
-    """The text of an error without what may not be told."""
+    """The text of an error, without a private key."""
     text = str(error)
     return HELD_BACK if holds_private_key(text) else text

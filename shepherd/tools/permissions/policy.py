@@ -1,4 +1,4 @@
-"""Which rule decides: the last match wins, a project may only tighten, secrets stay shut."""
+"""The decision of the rules: the last match wins, projects only tighten, secrets stay closed."""
 
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -34,7 +34,7 @@ _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is decided and by which rule; `rule` is None where no rule spoke.
+    """A decision and its rule; `rule` is None if no rule matched.
 
     `doubt` is what is asked about a repository.
     """
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """The rule as text, or why there is none."""
+        """The rule as text, or the reason if there is no rule."""
         return self.note or (str(self.rule) if self.rule else "")
 
 
@@ -54,10 +54,10 @@ class PermissionPolicy:
     """The rules of one session in one working directory.
 
     In rising order of weight: defaults, mode, `user` (the settings file), the store, rules added
-    in this session. `project` rules come from a file that a stranger may have written: they
-    count only where they are stricter than all the others. What tools left in `spill_dir` may be
-    read, unless a rule denies it. Mode `auto` counts as `ask` until
-    `has_sandbox` is set: a sandbox was tried and holds.
+    in this session. `project` rules come from a file that a stranger may have written, so they
+    count only if they are stricter than all others. Files that tools wrote to `spill_dir` may be
+    read, unless a rule denies it. Mode `auto` counts as `ask` until `has_sandbox` is set, after a
+    sandbox was tested.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PermissionPolicy:
         return [*self._defaults.rules, *edits, *weighty]
 
     def add(self, rule: Rule) -> None:
-        """Take a rule that the user gave; one with lifetime `always` is stored as well.
+        """Add a rule of the user; a rule with lifetime `always` is also stored.
 
         Raises OSError or ConfigError if it can't be stored; it then holds for this session.
         """
@@ -104,23 +104,23 @@ class PermissionPolicy:
             self._store.add(rule)
 
     def end_session(self) -> None:
-        """Forget the rules that hold for a session."""
+        """Remove the rules with the lifetime of a session."""
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
         self._own = RuleLayer(lasting, self._cwd)
 
     def contained(self) -> "PermissionPolicy":
-        """The same rules over a command that a sandbox contains.
+        """The same rules for a command that runs in the sandbox.
 
-        In mode `auto` the defaults do not ask about it: what it runs, reads and writes stays in
-        the sandbox. Rules that the user or the project gave ask and deny as ever, also of what a
-        line that can't be read in full only mentions.
+        In mode `auto` the defaults do not ask about it, because its effects stay in the sandbox.
+        Rules of the user and of the project still ask and deny. They also apply to files that a
+        command line only mentions.
         """
         policy = copy(self)
         policy.is_contained = self.mode is ApproveMode.AUTO and self.has_sandbox
         return policy
 
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
-        """Whether the call would run unasked if `rules` were added."""
+        """Whether the call would run without approval if `rules` were added."""
         own = self._own.extended(rules)
         verdicts = (self._decided(tool, access, own) for access in accesses)
         return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
@@ -141,9 +141,9 @@ class PermissionPolicy:
         return self._decided(tool, access, self._own)
 
     def accept(self, verdict: Verdict, accesses: Sequence[Access]) -> bool:
-        """Take note that the user said yes to a verdict: repositories it told of are known now.
+        """Record that the user approved a verdict; its repositories are trusted from now on.
 
-        False if such a repository has changed since the user was asked.
+        False if such a repository has changed since the request.
         """
         doubt = verdict.doubt
         places = [Path(a.target) for a in accesses if a.kind is AccessKind.REPOSITORY]
@@ -178,11 +178,11 @@ class PermissionPolicy:
         )
 
     def _is_explicit(self, rule: Rule | None) -> bool:
-        """Whether the user or the project gave the rule."""
+        """Whether the rule comes from the user or the project."""
         return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
     def _decided(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
-        """The verdict of rules and mode, and where a file may be read, what it turns out to be."""
+        """The verdict of rules and mode; a readable file is also checked for a private key."""
         verdict = self._with_mode(access, self._ruled(tool, access, own))
         if (
             access.kind is not AccessKind.READ
@@ -261,7 +261,7 @@ class PermissionPolicy:
         return verdict
 
     def _shut(self, tool: str, access: Access) -> Rule | None:
-        """The rule by which the thing is a secret, or a copy of one."""
+        """The rule that marks the target as a secret, or as a copy of one."""
         rule = self._protected.last(tool, access)
         if rule is not None or access.kind not in (AccessKind.READ, AccessKind.WRITE):
             return rule if rule and rule.decision is Decision.DENY else None
@@ -282,7 +282,7 @@ def _edits(cwd: Path) -> list[Rule]:
 
 
 def _names_it(rule: Rule | None) -> bool:
-    """Whether a rule allows a thing by its name and not by a wildcard that happens to meet it."""
+    """Whether a rule allows a target by name and not only by a wildcard."""
     if rule is None or rule.decision is not Decision.ALLOW:
         return False
     return any(c.isalnum() for c in rule.pattern.rsplit("/", 1)[-1])

@@ -14,11 +14,11 @@ _STANDARD = 3
 
 
 class Orders:
-    """What the caller wants; a plain class, since dataclasses take longer to import than this runs.
+    """What to run and how; a plain class, because importing dataclasses would be slow.
 
-    Only `enclose` takes more than a command and its environment: `bare` means without namespaces.
-    `rights` are Landlock's, `mounts` and `new_root` are for the namespaces. The descriptors `pass_fds`
-    are for the command, `info` is for the caller.
+    Only `enclose` uses more than the command and its environment. `bare` means without namespaces.
+    `rights` are for Landlock; `mounts` and `new_root` are for the namespaces. The command inherits
+    the descriptors `pass_fds`; `info` reports to the caller.
     """
 
     def __init__(self, **values: object) -> None:
@@ -40,10 +40,10 @@ class Orders:
 
 
 def receive(channel: int) -> Orders:
-    """The orders that come through a socket; ends this process if the caller closes it instead.
+    """Receive the orders from a socket; end this process if the caller closes the socket.
 
-    The descriptors that come with them, and the channel as the last, get the numbers that the
-    caller wants. All others are closed but the standard ones.
+    The received descriptors, and the channel as the last, get the numbers that the caller chose.
+    All other descriptors are closed, except the standard ones.
     """
     for number in (signals.SIGINT, signals.SIGTERM):
         signals.signal(number, signals.SIG_IGN)
@@ -75,7 +75,7 @@ def _place(descriptors: list[int], targets: list[int]) -> None:
 
 
 def close_others(keep: tuple[int, ...] = ()) -> None:
-    """Close every descriptor but the standard ones."""
+    """Close every descriptor except the standard ones and `keep`."""
     border = _STANDARD
     for descriptor in sorted(d for d in keep if d >= _STANDARD):
         os.closerange(border, descriptor)
