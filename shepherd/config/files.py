@@ -1,4 +1,4 @@
-"""Private files, written so that a reader sees the old text or the new one, never a part."""
+"""Private files, written atomically: a reader sees the old content or the new one, never a part."""
 
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ _MAX_STEM = 200  # bytes; a file name may have 255
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Mode and owner of the new file; without a mode it gets 0666 less the umask's bits."""
+    """Mode and owner of the new file; without a mode it gets 0666 minus the umask."""
 
     mode: int | None = None
     owner: tuple[int, int] | None = None
@@ -32,8 +32,8 @@ class Attributes:
 def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -> None:
     """Make `data` the content of the file `name` in the directory with this descriptor.
 
-    A reader sees the old content or the new one. Where the system can do it, the new file has no
-    name until it is complete, so that a killed process leaves nothing behind. Raises OSError.
+    A reader sees the old content or the new one. If the system supports it, the new file has no
+    name until it is complete, so a killed process leaves nothing behind. Raises OSError.
     """
     created_mode = 0o666 if attributes.mode is None else 0o600
     descriptor, temporary = _new_file(directory, name, created_mode)
@@ -57,7 +57,7 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
 
 
 def remove_leftovers(directory: int, name: str) -> None:
-    """Delete what killed writers of the file `name` left behind; a living one holds a lock."""
+    """Delete temporary files that killed writers of `name` left; a running writer holds a lock."""
     leftover = re.compile(rf"{re.escape(_stem(name))}\.{_TOKEN}")
     for candidate in filter(leftover.fullmatch, os.listdir(directory)):
         with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ def make_private_directory(path: Path) -> None:
 def write_private(path: Path, content: str | bytes) -> None:
     """Replace the file at `path` atomically; it is readable by this user alone from its creation.
 
-    A symbolic link is followed, so that it stays one. What a killed writer left is removed.
+    A symbolic link is followed and stays. Temporary files of killed writers are removed.
     """
     target = path.resolve()
     make_private_directory(target.parent)
@@ -124,8 +124,8 @@ def write_private(path: Path, content: str | bytes) -> None:
 def read_text(path: Path, limit: int) -> str:
     """The text of the file at `path`, "" for the null device.
 
-    Raises FileNotFoundError; ConfigError for what can't be read, is longer than `limit` bytes or is
-    no file at all, like a pipe, which would be waited for.
+    Raises FileNotFoundError. Raises ConfigError if the file can't be read, is longer than `limit`
+    bytes, or is not a regular file (reading a pipe would block).
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -149,7 +149,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
 
 @contextmanager
 def exclusive(path: Path) -> Generator[None]:
-    """Hold the lock that belongs to the file at `path`; waits for another process to give it up."""
+    """Hold the lock of the file at `path`; waits until other processes release it."""
     target = path.resolve()
     make_private_directory(target.parent)
     lock = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)

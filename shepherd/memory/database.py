@@ -1,4 +1,4 @@
-"""The file: opened when it is first needed, moved aside when it is damaged."""
+"""The database file: opened at the first use, renamed if it is damaged."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ from shepherd.memory.schema import VERSION, has_full_text, prepare, prepare_inde
 T = TypeVar("T")
 
 BUSY_SECONDS = 30.0
-"""How long a write waits for other processes; SQLite lets them in by chance, not in turn."""
+"""How long a write waits for other processes; SQLite does not serve them in order."""
 
 NO_FULL_TEXT = (
     "This Python's SQLite has no full-text search (FTS5): the memory is searched for words as "
@@ -26,8 +26,8 @@ NO_FULL_TEXT = (
 class Database:
     """One process's connection to the memory; all calls from one thread.
 
-    `warn` is told, in that thread, what the user should know. `full_text` False does without
-    FTS5 as if there were none.
+    `warn` is called in that thread with warnings for the user. With `full_text` False, FTS5 is
+    not used.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, full_text: bool = True) -> None:
@@ -39,9 +39,9 @@ class Database:
         self._identity: tuple[int, int] | None = None
 
     def run(self, work: "Work[T]", *, write: bool = True) -> T:
-        """Do `work` in one transaction; a damaged file is moved aside and a new one begun.
+        """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
 
-        Raises MemoryStoreError, and then nothing of it is done.
+        Raises MemoryStoreError; the transaction is then rolled back.
         """
         try:
             try:
@@ -56,7 +56,7 @@ class Database:
             raise MemoryStoreError(f"{self.path}: {error}") from error
 
     def close(self) -> None:
-        """Give the file back; the next `run` opens it again."""
+        """Close the file; the next `run` opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):  # a damaged file; there is nothing left to lose
@@ -110,7 +110,7 @@ class Database:
             self._warn(NO_FULL_TEXT)
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        """Move the file away, unless another process already did."""
+        """Rename the file, unless another process already did."""
         self.close()
         with exclusive(self.path):
             if self._identity != _identity(self.path):
@@ -126,7 +126,7 @@ class Database:
 
 
 class Handle:
-    """What a piece of work has: the connection, within a transaction, and what it can do."""
+    """The connection within a transaction, and whether full-text search is available."""
 
     __slots__ = ("connection", "full_text")
 

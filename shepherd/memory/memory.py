@@ -1,4 +1,4 @@
-"""The memory as the rest of the program uses it: from the event loop, and never waiting for it."""
+"""The memory for the rest of the program: asynchronous, with the work in one thread."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ T = TypeVar("T")
 MIB = 1_048_576
 DEFAULT_MIB = 64
 CLOSING_SECONDS = 10.0
-"""How long closing waits for what is still to be written."""
+"""How long closing waits for pending writes."""
 
 
 class Memory:
     """The store at `path`, shared by all Shepherds of this user; opened at the first use.
 
-    One thread does the work, in the order of the calls: what was kept is there for the next
-    search. `warn` is called on the event loop's thread with what the user should know. Every
+    One thread does the work in the order of the calls, so a search sees all earlier messages.
+    `warn` is called on the event loop's thread with warnings for the user. Every
     coroutine raises MemoryStoreError when the file can't be used.
     """
 
@@ -52,11 +52,11 @@ class Memory:
 
     @property
     def works(self) -> bool:
-        """Whether the last message was kept, as far as is known yet."""
+        """Whether the last finished write succeeded."""
         return not self._failed
 
     def keep(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Write messages down in their order, soon; the first failure is warned about."""
+        """Store messages in their order without waiting; the first failure causes a warning."""
         from shepherd.memory.rows import add_messages
 
         work = partial(add_messages, messages=messages, max_bytes=self._max_bytes)
@@ -65,14 +65,14 @@ class Memory:
         writing.add_done_callback(self._kept)
 
     async def search(self, query: str, project: str, limit: int) -> list[MemoryMatch]:
-        """The messages that `query` is about, the best first, those of `project` before others."""
+        """The messages that match `query`, the best first, those of `project` before others."""
         from shepherd.memory.search import search_messages
 
         work = partial(search_messages, query=query, project=project, limit=limit)
         return await self._do(work, write=False)
 
     async def facts(self, project: str) -> list[Fact]:
-        """The facts that hold in `project`, by key."""
+        """The facts that apply in `project`, by key."""
         from shepherd.memory.rows import facts_of
 
         return await self._do(partial(facts_of, project=project), write=False)
@@ -84,25 +84,25 @@ class Memory:
         await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
 
     async def clear_fact(self, project: str, key: str) -> bool:
-        """Forget the fact that holds in `project`; False if there is none."""
+        """Remove the fact that applies in `project`; False if there is none."""
         from shepherd.memory.rows import clear_fact
 
         return await self._do(partial(clear_fact, project=project, key=key), write=True)
 
     async def counts(self) -> Counts:
-        """How much there is."""
+        """The numbers of stored items."""
         from shepherd.memory.rows import count_all
 
         return await self._do(count_all, write=False)
 
     async def clear(self) -> None:
-        """Forget everything, of all projects."""
+        """Remove everything, of all projects."""
         from shepherd.memory.rows import clear_all
 
         await self._do(clear_all, write=True)
 
     async def aclose(self) -> None:
-        """Write what is still to be written, for some seconds at most, and close the file."""
+        """Finish pending writes, for CLOSING_SECONDS at most, and close the file."""
         if self._database is not None or self._writing:
             closing = asyncio.wrap_future(self._thread.submit(self._close))
             await asyncio.wait([closing, *self._writing], timeout=CLOSING_SECONDS)
@@ -118,7 +118,7 @@ class Memory:
         return asyncio.wrap_future(self._thread.submit(self._run, work, write=write))
 
     def _run(self, work: "Work[T]", *, write: bool) -> T:
-        """In the thread."""
+        """Runs in the thread."""
         if self._database is None:
             from shepherd.memory.database import Database  # loads sqlite3
 
@@ -126,7 +126,7 @@ class Memory:
         return self._database.run(work, write=write)
 
     def _close(self) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         if self._database is not None:
             self._database.close()
 
@@ -158,11 +158,11 @@ class ConversationArchive:
 
     @property
     def keeps(self) -> bool:
-        """Whether what it takes can be found again."""
+        """Whether the stored messages can be searched."""
         return self._memory.works
 
     def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
-        """Take messages; those without words (and results of the memory's own tools) go."""
+        """Store messages, except those without text and results of the memory's own tools."""
         now = datetime.now(UTC)
         timed = zip(messages, times, strict=True)
         kept = [self._kept(message, said or now) for message, said in timed]

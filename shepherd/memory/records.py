@@ -1,4 +1,4 @@
-"""What goes into the memory and what comes out of it, as plain data."""
+"""Records of the memory as plain data, and the text that is stored of a message."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,15 +8,15 @@ from typing import Any, cast
 from shepherd.messages import Message, Role, ToolCall
 
 RESULT_CHARACTERS = 16_384
-"""How much of a tool's result is kept; the beginning."""
+"""Maximum length of a tool's result; the rest is cut off."""
 
 OWN_TOOLS = frozenset({"search_memory", "set_fact", "get_fact", "clear_fact"})
-"""What came out of the memory does not go into it again."""
+"""Results of these tools are not stored again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a conversation takes place: its working directory and the project that it is in."""
+    """The working directory of a conversation, and its project."""
 
     directory: str
     project: str
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """A message that left a conversation; `tool` is the name of a result's tool, else ""."""
+    """An evicted message; `tool` is the name of a result's tool, else ""."""
 
     session: str
     place: Place
@@ -42,9 +42,9 @@ class ArchivedMessage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMatch:
-    """A hit: `text` is all of a short message, a part of a long one.
+    """A match of a search; `text` is a short message, or a part of a long one.
 
-    `directory` is where it was said, "" if that is this project.
+    `directory` is the working directory of the message, "" if it belongs to this project.
     """
 
     said: datetime
@@ -56,7 +56,7 @@ class MemoryMatch:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact; `everywhere` if it holds for all projects."""
+    """A fact; `everywhere` if it applies to all projects."""
 
     key: str
     value: str
@@ -65,7 +65,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What there is: `text_bytes` is the text of the messages, `oldest` the first of them."""
+    """Numbers of stored items; `text_bytes` is the size of all messages, `oldest` is a time."""
 
     messages: int
     sessions: int
@@ -75,7 +75,7 @@ class Counts:
 
 
 def archived_text(message: Message) -> str:
-    """What of a message can be found again: its words and its calls; "" if it is not kept."""
+    """The searchable text of a message: its content and its calls; "" if it is not stored."""
     if message.is_hint or (message.role is Role.TOOL and message.name in OWN_TOOLS):
         return ""
     calls = [_call_text(call) for call in message.tool_calls if call.name not in OWN_TOOLS]
@@ -84,13 +84,13 @@ def archived_text(message: Message) -> str:
 
 
 def storable(text: str) -> str:
-    """`text` as SQLite can hold it: without NUL and halves of surrogate pairs."""
+    """`text` as SQLite can store it: without NUL and without lone surrogates."""
     text = text.replace("\0", "")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def cut(text: str, characters: int) -> str:
-    """The beginning of `text`, with a note when something is missing."""
+    """The beginning of `text`, with a note if something was cut off."""
     if len(text) <= characters:
         return text
     return f"{text[:characters]}\n[{len(text) - characters} more characters were not kept]"
@@ -102,7 +102,7 @@ def _call_text(call: ToolCall) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A JSON value as words that can be searched: no escapes."""
+    """A JSON value as searchable text, without escapes."""
     if isinstance(value, list):
         return f"[{', '.join(_plain(item) for item in cast(list[Any], value))}]"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Messages that left their conversations: putting them in, and letting the oldest go."""
+"""The rows of the memory: evicted messages and facts."""
 
 import time
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from shepherd.memory.database import Handle
 from shepherd.memory.records import ArchivedMessage, Counts, Fact
 
 TRIM_SHARE = 0.9
-"""What is over the limit is trimmed to this share of it, so that not every write has to."""
+"""Above the limit, old messages are removed down to this share, so that not every write trims."""
 
 EVERYWHERE = ""
-"""The project of facts that hold for all projects."""
+"""The project of facts that apply to all projects."""
 
 MAX_FACTS = 1000
 MAX_KEY, MAX_VALUE = 200, 8192
@@ -20,7 +20,7 @@ MAX_KEY, MAX_VALUE = 200, 8192
 
 
 def add_messages(handle: Handle, messages: Sequence[ArchivedMessage], max_bytes: int) -> None:
-    """Append messages in their order; beyond `max_bytes` of text the oldest go."""
+    """Append messages in their order; above `max_bytes` of text the oldest are removed."""
     for message in messages:
         added = handle.connection.execute(
             "INSERT INTO messages (bytes, said, session, directory, project, role, tool, body)"
@@ -46,7 +46,7 @@ def add_messages(handle: Handle, messages: Sequence[ArchivedMessage], max_bytes:
 
 
 def clear_all(handle: Handle) -> None:
-    """Forget all messages and all facts."""
+    """Remove all messages and all facts."""
     if handle.full_text:
         handle.connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('delete-all')")
     handle.connection.execute("DELETE FROM messages")
@@ -54,7 +54,7 @@ def clear_all(handle: Handle) -> None:
 
 
 def count_all(handle: Handle) -> Counts:
-    """How much there is."""
+    """The numbers of stored items."""
     messages, sessions, oldest = handle.connection.execute(
         "SELECT count(*), count(DISTINCT session), min(said) FROM messages"
     ).fetchone()
@@ -98,7 +98,7 @@ def set_fact(handle: Handle, project: str, key: str, value: str) -> None:
 
 
 def facts_of(handle: Handle, project: str) -> list[Fact]:
-    """The facts that hold in `project`, by key; its own go before those for all projects."""
+    """The facts that apply in `project`, by key; its own facts override those for all projects."""
     rows = handle.connection.execute(
         "SELECT key, value, project = ? FROM facts WHERE project IN (?, ?) ORDER BY key, project",
         (EVERYWHERE, EVERYWHERE, project),
@@ -108,7 +108,7 @@ def facts_of(handle: Handle, project: str) -> list[Fact]:
 
 
 def clear_fact(handle: Handle, project: str, key: str) -> bool:
-    """Forget the fact that holds in `project` under `key`; False if there is none."""
+    """Remove the fact that applies in `project` under `key`; False if there is none."""
     delete = "DELETE FROM facts WHERE project = ? AND key = ?"
     return any(
         handle.connection.execute(delete, (where, key)).rowcount for where in (project, EVERYWHERE)

@@ -1,9 +1,9 @@
-"""The tables, and how those of an older Shepherd become today's."""
+"""The tables, and the migrations from older versions."""
 
 import sqlite3
 
 VERSION = 1
-"""In `PRAGMA user_version`; a file of a higher one is left alone."""
+"""Stored in `PRAGMA user_version`; a file with a higher version is not opened."""
 
 _MIGRATIONS = (
     """
@@ -46,7 +46,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The version of the tables that are there; 0 in a new file."""
+    """The version of the existing tables; 0 in a new file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

@@ -1,4 +1,4 @@
-"""Finding messages again by their words.
+"""Searching messages by words.
 
 All words first; where no message has them all, any of them; where no word is one of the index's
 (a part of a word, scripts without spaces), the words as they stand in the text.
@@ -17,10 +17,10 @@ from shepherd.messages import Role
 
 MAX_TERMS = 24
 CANDIDATES = 50
-"""How many of the best by words are weighed by age."""
+"""How many of the best matches are ranked by age."""
 
 WHOLE_CHARACTERS = 600
-"""A message up to this length is shown whole, of a longer one the part with the words."""
+"""A message up to this length is returned complete; of a longer one, the matching part."""
 
 HALF_LIFE_DAYS = 30.0
 _WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ _COLUMNS = "m.id, m.said, m.role, m.tool, m.directory, substr(m.body, 1, ?), len
 
 
 def search_terms(query: str) -> list[str]:
-    """The different words of `query`, as they were written."""
+    """The distinct words of `query` in their original spelling."""
     words = (w for w in _WORD.findall(storable(query)) if any(c.isalnum() for c in w))
     return list({word.casefold(): word for word in words}.values())[:MAX_TERMS]
 
@@ -78,7 +78,7 @@ def _indexed(handle: Handle, match: str, project: str) -> list[_Hit]:
 
 
 def _scanned(handle: Handle, terms: Sequence[str], project: str) -> list[_Hit]:
-    """The newest with most of the terms in them, letter for letter."""
+    """The newest messages with the most terms, by exact substrings."""
     count = " + ".join(["(m.body LIKE ? ESCAPE '\\')"] * len(terms))
     patterns = [f"%{_escaped(term)}%" for term in terms]
     hits: list[_Hit] = []
@@ -109,7 +109,7 @@ def _hit(row: sqlite3.Row | tuple[object, ...], *, here: bool) -> _Hit:
 
 
 def _best(hits: Sequence[_Hit], limit: int) -> list[MemoryMatch]:
-    """The best, this project's first, and the same words only once."""
+    """The best matches, those of this project first, without duplicates."""
     ranked = sorted(hits, key=lambda hit: (not hit.here, -hit.score))
     different: dict[tuple[Role, str], MemoryMatch] = {}
     for hit in ranked:

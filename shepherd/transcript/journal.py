@@ -1,4 +1,4 @@
-"""Writing a conversation down while it happens."""
+"""Writing a conversation to its file as it happens."""
 
 import fcntl
 import os
@@ -24,14 +24,14 @@ from shepherd.transcript.records import (
 
 
 class Transcript:
-    """The journal of one session; its file is made when there is something to write.
+    """The journal of one session; its file is created at the first write.
 
     Each change is one line in one write, in the kernel's hands when the call returns: a killed
     process loses at most the line it was writing. The file is synced to the disk when the
     transcript is closed, so that only a power failure can take more. The file is locked while
     the transcript is open.
 
-    A write that fails (disk full) must not end the conversation: `on_failure` is told once, and
+    A failed write (disk full) does not end the conversation: `on_failure` is called once, and
     nothing more is written.
     """
 
@@ -48,7 +48,7 @@ class Transcript:
     def reopen(
         cls, path: Path, on_failure: Callable[[str], None]
     ) -> tuple["Transcript", SavedSession]:
-        """Go on with the file at `path`; a torn last line is cut off.
+        """Continue the file at `path`; an incomplete last line is removed.
 
         Raises SessionError when it is open in another process or can't be read.
         """
@@ -81,15 +81,15 @@ class Transcript:
             self._write(Cleared())
 
     def system_message_changed(self, text: str) -> None:
-        """Note that the conversation goes on under another system message."""
+        """Record that the system message has changed."""
         self._setting_changed("system_message", text)
 
     def model_changed(self, name: str) -> None:
-        """Note that another model answers from here on."""
+        """Record that another model answers from here on."""
         self._setting_changed("model", name)
 
     def close(self) -> None:
-        """Sync the file and give the lock back; nothing is written afterwards."""
+        """Sync the file and release the lock; nothing is written afterwards."""
         self._closed = True
         if self._descriptor is None:
             return

@@ -1,4 +1,4 @@
-"""Reading a session file, whatever state it was left in."""
+"""Reading session files, also damaged ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from shepherd.transcript.records import (
 
 
 def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, Message]]:
-    """The messages with a result behind each call; what was filled in has no number.
+    """The messages with a result after each call; an added result has the number None.
 
-    Results without a call are left out.
+    Results without a call are removed.
     """
     whole: list[tuple[int | None, Message]] = []
     waiting: dict[str, Message] = {}
@@ -41,7 +41,7 @@ def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, 
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """A conversation as its file tells it.
+    """A conversation as read from its file.
 
     `numbers` and `times` run parallel to `messages`; None marks a result that was filled in for a
     call that has none. `sound_bytes` is the length of the file without a torn last line,

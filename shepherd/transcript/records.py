@@ -18,7 +18,7 @@ PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line: what the conversation was started with; `created` is ISO 8601 in UTC."""
+    """The first line: the initial settings of the conversation; `created` is ISO 8601 in UTC."""
 
     id: str
     cwd: str
@@ -30,7 +30,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class MessageAdded:
-    """A message, its number, and when it was written down (in UTC; None if the line is odd)."""
+    """A message, its number and its time (in UTC; None if the line has no valid time)."""
 
     number: int
     message: Message
@@ -51,7 +51,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class SettingChanged:
-    """The system message or the model is another one from here on."""
+    """The system message or the model has changed."""
 
     name: str
     value: str
@@ -80,7 +80,7 @@ def change_line(change: Change) -> bytes:
 
 
 def parse_header(line: bytes) -> Header:
-    """The header in `line`; raises one of PARSE_ERRORS when it is none."""
+    """The header in `line`; raises one of PARSE_ERRORS if it is not valid."""
     data = _object(line)
     if data["type"] != "session":
         raise ValueError("not a session header")
@@ -89,7 +89,7 @@ def parse_header(line: bytes) -> Header:
 
 
 def parse_change(line: bytes) -> Change:
-    """The change in `line`; raises one of PARSE_ERRORS when it is none."""
+    """The change in `line`; raises one of PARSE_ERRORS if it is not valid."""
     data = _object(line)
     match data["type"]:
         case "message":
@@ -111,7 +111,7 @@ def now() -> str:
 
 
 def parse_time(text: object) -> datetime | None:
-    """The time that `now` wrote; None if somebody else wrote something else."""
+    """The time that `now` wrote; None for any other text."""
     try:
         return datetime.fromisoformat(str(text))
     except ValueError:
