@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE
+from tests.plugins.wheel import install, package_files
 
-PACKAGE = Path(__file__).parent / "package"
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -20,15 +19,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A directory in which the wheel of the sample package is installed."""
-    wheel = tmp_path / "shepherd_sample-1.2-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path in sorted(PACKAGE.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, path.relative_to(PACKAGE))
-    folder = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return folder
+    return install(tmp_path, package_files())
 
 
 @pytest.fixture
