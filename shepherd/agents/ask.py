@@ -30,7 +30,7 @@ from shepherd.turn import TurnLimits, run_turn
 MAX_ROUNDS = 10
 """Generations for one question, the answer included."""
 
-MOST_SHOWN = 160
+MAX_CHARACTERS = 160
 """Characters of a call's arguments, or of an error."""
 
 SYSTEM_MESSAGE = (
@@ -43,7 +43,7 @@ CUT = "\n[cut: the answer reached its limit of tokens]"
 
 
 class AskArguments(Arguments):
-    """What to ask."""
+    """The question, and whether earlier ones count."""
 
     question: Annotated[
         str,
@@ -54,7 +54,7 @@ class AskArguments(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What the tools of one conversation share.
+    """The parts that the tools of one conversation share.
 
     `session` gives the conversation, `limits` the guards of its turns; `offer` tells which
     tools a model gets; `address` is the URL of a provider, "" where the question stays
@@ -153,9 +153,9 @@ def _result(caller: str, session: Session, reason: FinishReason, error: str) -> 
 
 @dataclass(slots=True)
 class Progress:
-    """The callback of such a turn: a line for each call, what went wrong, and the usage.
+    """The callback of such a turn: a line for each call, errors, and the usage.
 
-    The answer is not told: it is the tool's result. `rounds` are the generations so far, `error`
+    The answer is not sent: it is the tool's result. `rounds` are the generations so far, `error`
     is what ended the turn before an answer.
     """
 
@@ -192,12 +192,12 @@ class Progress:
 
 def _short(text: str) -> str:
     line = one_line(text)
-    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _HurryingExecutor:
-    """Runs calls, and tells the model when only the answer is left to it."""
+    """Runs calls, and tells the model when its next round is the last."""
 
     runner: CallRunner
     progress: Progress

@@ -1,4 +1,4 @@
-"""The backends of providers that are asked: opened at the first question, kept for the next."""
+"""The backends behind `ask_NAME`: opened at the first question, kept for the next."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ class DelegateBackends:
     async def get(self, provider: str) -> Backend:
         """The provider's backend, opened anew where the last one has failed for good.
 
-        Raises what keeps it from opening.
+        Raises the error that keeps it from opening.
         """
         async with self._changing:
             backend = self._backends.get(provider)
@@ -48,19 +48,18 @@ PREFIX = "ask_"
 
 
 def tool_names(providers: Iterable[str]) -> dict[str, str]:
-    """A tool's name for each of all providers, by the provider's name.
+    """A tool's name for each provider, by the provider's name; every API accepts these names.
 
-    Every API takes it. Two names that differ in signs only get a number behind: always the same
-    one, whichever of the providers answers.
+    Names that differ only in symbols get a number at the end, which never changes.
     """
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for provider in sorted(providers):
         base = name = PREFIX + re.sub(r"[^a-z0-9]", "_", provider)
         number = 1
-        while name in taken:
+        while name in used:
             number += 1
             name = f"{base}_{number}"
-        taken.add(name)
+        used.add(name)
         names[provider] = name
     return names

@@ -23,7 +23,7 @@ class Conversation:
     """Everything that a frontend needs; made by `build_conversation`.
 
     The model loads when it is first needed, in the background after `slot.start`, so that a prompt
-    can be shown before. A frontend that can show `notices` listens to them.
+    can be shown before. A frontend that can show `notices` subscribes to them.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Conversation:
         self.delegates.forget()
 
     def resume(self, id: str) -> None:
-        """Go on with a saved session in place of this one; what was allowed for this one ends.
+        """Go on with a saved session in place of this one; permissions for this session end.
 
         Raises SessionError, and stays here, when there is none or it is open elsewhere.
         """
@@ -120,7 +120,7 @@ class Conversation:
         return self._workspace.tool_runner(self.config, approver, registry)
 
     async def aclose(self) -> None:
-        """Free the backend and close what is kept."""
+        """Close the backend, the transcript and the memory."""
         try:
             await self.slot.aclose()
             await self.delegates.aclose()

@@ -49,7 +49,7 @@ class Delegates:
 
     @property
     def sessions(self) -> dict[str, Session]:
-        """What each provider was asked until now, by its name."""
+        """The session with each provider until now, by its name."""
         return self._asking.sessions
 
     def update(self, current: str) -> None:
@@ -78,7 +78,7 @@ class Delegates:
             self._registry.add(AskProvider(names[provider.name], provider, self._asking))
 
     def forget(self) -> None:
-        """Forget what the providers were asked until now."""
+        """Forget the sessions with the providers."""
         self._asking.sessions.clear()
 
     async def close(self, provider: str) -> None:

@@ -81,7 +81,7 @@ class ModelSlot:
 
     @property
     def label(self) -> str:
-        """What answers as the user calls it; a fallback may have changed it."""
+        """The user's name for the model that answers; a fallback may have changed it."""
         backend = self.loaded_backend
         return (backend.selector if backend is not None else "") or self.config.model.label
 

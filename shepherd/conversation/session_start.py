@@ -30,21 +30,21 @@ class SessionStart:
 
 
 class Notices:
-    """Keeps what it is told until somebody listens, and passes it on from then."""
+    """Keeps sentences until there is a listener, then passes them on."""
 
     def __init__(self) -> None:
         self._waiting: list[str] = []
         self._listener: Callable[[str], None] | None = None
 
     def tell(self, text: str) -> None:
-        """Pass `text` on, now or when somebody listens."""
+        """Pass `text` on, now or when there is a listener."""
         if self._listener is None:
             self._waiting.append(text)
         else:
             self._listener(text)
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Give `listener` what has waited, then everything that comes; replaces the one before."""
+        """Pass the waiting sentences and all later ones to `listener`; replaces the one before."""
         self._listener = listener
         waiting, self._waiting = self._waiting, []
         for text in waiting:
@@ -95,8 +95,8 @@ def _resumed(
         notices.tell(warning)
     if saved.header.cwd != str(cwd):
         notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
-    wanted = config.model.system_message
-    if wanted is not None and wanted != saved.system_message:
-        session.system_message = wanted
-        transcript.system_message_changed(wanted)
+    configured = config.model.system_message
+    if configured is not None and configured != saved.system_message:
+        session.system_message = configured
+        transcript.system_message_changed(configured)
     return session, transcript

@@ -104,7 +104,7 @@ def offered_tools(
 
 
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:
-    """What takes the messages that leave `session`, if there is a memory."""
+    """The archive for evicted messages of `session`, if there is a memory."""
     return ConversationArchive(memory, session.id, place) if memory is not None else None
 
 

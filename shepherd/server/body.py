@@ -68,13 +68,15 @@ class BodyReader:
             self._buffered -= len(body)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns, which takes long and so runs beside the event loop."""
+        """The result of `work`, which takes long: it runs in a thread."""
         async with self._parsers:
             return await asyncio.to_thread(work, *args, **kwargs)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
-        """Fill `body`. One that is too long is read to its end if that is near, so that the
-        client, which writes before it reads, gets to see the answer."""
+        """Fill `body`.
+
+        A body that is a little too long is read to its end: clients write before they read.
+        """
         size = 0
         async for chunk in request.stream():
             size += len(chunk)
@@ -97,21 +99,22 @@ class BodyReader:
 
 
 def _check_headers(request: Request) -> None:
-    """Only plain JSON, also because a web page can send nothing else without being asked first.
+    """Raise ApiError unless the body is plain JSON.
 
-    A page can leave the type out too, so only programs may: pages name their origin.
+    This also stops web pages: they can't send this type without a preflight request. Programs may
+    leave the type out; pages, which name their origin, may not.
     """
     headers = request.headers
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         message = f"The content encoding {encoding[:40]!r} is not supported; send plain JSON."
         raise ApiError(415, message, "unsupported_media_type", headers={"Connection": "close"})
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
-    missing = not given and "origin" not in headers
-    if missing or given == "application/json" or _JSON_TYPE.fullmatch(given):
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    missing = not media_type and "origin" not in headers
+    if missing or media_type == "application/json" or _JSON_TYPE.fullmatch(media_type):
         return
-    found = repr(given[:80]) if given else "none"
-    message = f"The content type must be application/json, got {found}."
+    received = repr(media_type[:80]) if media_type else "none"
+    message = f"The content type must be application/json, got {received}."
     raise ApiError(415, message, "unsupported_media_type")
 
 
@@ -144,7 +147,7 @@ def _repaired(escape: re.Match[bytes]) -> bytes:
 def check_shape(body: bytes) -> None:
     """Raise ApiError for a body that takes too long to parse.
 
-    Works in slices, so that other threads go on in between.
+    It works in slices, which lets other threads run in between.
     """
     if body.count(b"\\") > MAX_ESCAPES:
         raise _too_much(f"more than {MAX_ESCAPES:,} backslashes")

@@ -57,7 +57,7 @@ class ApiError(Exception):
 
 
 def answer_cut(why: str) -> ApiError:
-    """What is told in place of the end of an answer that broke off."""
+    """The error that ends an answer that broke off."""
     return ApiError(502, why or "The answer broke off.", ANSWER_CUT)
 
 
@@ -67,7 +67,7 @@ def unsupported(param: str, message: str) -> ApiError:
 
 
 def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
-    """What a client is told of `error`; what is not meant for users stays unsaid.
+    """The error that the client sees for `error`; internal details stay in the log.
 
     `context_size` is the model's, in tokens, 0 if unknown.
     """
@@ -106,11 +106,11 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
             return ApiError(status, str(error), code, headers=dict(_NO_RETRY))
 
 
-def log_failure(error: BaseException, told: ApiError) -> None:
-    """Log what went wrong on this side; a defect with its traceback."""
-    if told.status in (500, 502) and isinstance(error, ShepherdError):
+def log_failure(error: BaseException, reported: ApiError) -> None:
+    """Log a failure of the server; a defect with its traceback."""
+    if reported.status in (500, 502) and isinstance(error, ShepherdError):
         logger.error("A request failed: %s", error)
-    elif told.code == INTERNAL_ERROR:
+    elif reported.code == INTERNAL_ERROR:
         logger.error("A request failed", exc_info=error)
 
 

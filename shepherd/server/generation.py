@@ -21,7 +21,7 @@ TextPiece: TypeAlias = tuple[CallbackEvent, str]
 
 
 class ChoicePiece(NamedTuple):
-    """More of a choice: its text, and what is known of the tokens if that is asked for.
+    """More text of a choice, with log probabilities if they were requested.
 
     No event when the choice has ended.
     """
@@ -40,7 +40,7 @@ def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = 
 
 
 class Choices:
-    """Several generations at once: their text as it comes, then what they gave.
+    """Several generations at once: their text as it comes, then their results.
 
     Iterate it once. A choice that failed ends too; `result` raises why.
     """
@@ -49,7 +49,7 @@ class Choices:
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Generation]] = []
         self._handles = handles
-        self._told = [0] * len(handles)
+        self._sent = [0] * len(handles)
         for index, handle in enumerate(handles):
             listen = partial(self._listen, index)
             work = backend.generate_from_prefilled(handle, listen, max_tokens)
@@ -58,23 +58,23 @@ class Choices:
             self._tasks.append(task)
 
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
-        going = len(self._tasks)
-        while going:
+        running = len(self._tasks)
+        while running:
             pieces = [await self._queue.get()]
             while not self._queue.empty():  # the reader is slower than the model: give it more
                 pieces.append(self._queue.get_nowait())
             pieces.sort(key=itemgetter(0))
             for _, run in groupby(pieces, key=itemgetter(0, 1)):
                 piece = _joined(run)
-                going -= piece.event is None
+                running -= piece.event is None
                 yield piece
 
     async def result(self, index: int) -> Generation:
-        """What was generated; raises what the backend raised."""
+        """The generation; raises the error of the backend."""
         return await self._tasks[index]
 
     async def results(self) -> list[Generation]:
-        """What all gave; raises what the first that failed raised."""
+        """The results of all choices; re-raises the first failure."""
         return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
@@ -88,9 +88,9 @@ class Choices:
         return log_warnings(event, content, name)
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
-        known = self._handles[index].logprobs or []
-        told, self._told[index] = self._told[index], len(known)
-        return tuple(known[told:])
+        logprobs = self._handles[index].logprobs or []
+        sent, self._sent[index] = self._sent[index], len(logprobs)
+        return tuple(logprobs[sent:])
 
     def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
         self._queue.put_nowait(ChoicePiece(index, None))
@@ -118,7 +118,7 @@ class GenerationStream:
                 yield piece.event, piece.text
 
     async def result(self) -> Generation:
-        """What was generated; raises what the backend raised."""
+        """The generation; raises the error of the backend."""
         return await self._choices.result(0)
 
 

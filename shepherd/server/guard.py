@@ -1,4 +1,4 @@
-"""Who may connect: holders of API keys, or only programs on this machine."""
+"""Access control: API keys, or only programs on this machine."""
 
 import asyncio
 import ipaddress
@@ -49,7 +49,7 @@ class Guard:
         elif self._keys is None or path in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
-            key = _given_key(headers)
+            key = _sent_key(headers)
             scope.setdefault("state", {})["key_name"] = self._keys.verify(key) or ""
             request = RevocableRequest(scope, receive, send)
             await request.serve(self._app, self._keys, key)
@@ -69,7 +69,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
-    key = _given_key(headers)
+    key = _sent_key(headers)
     if not key:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."
         return _unauthorized(message)
@@ -82,7 +82,7 @@ def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
     return None if name is not None else _unauthorized("The API key is not valid.")
 
 
-def _given_key(headers: Headers) -> str:
+def _sent_key(headers: Headers) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
@@ -134,13 +134,13 @@ class RevocableRequest:
         self._streams = False
 
     async def serve(self, app: ASGIApp, keys: KeyStore, key: str) -> None:
-        """Run `app`; when `key` is removed, stop it and tell the client."""
+        """Run `app`; when `key` is removed, stop it and report that to the client."""
         work = asyncio.ensure_future(app(self._scope, self._receive, self._watched_send))
         try:
             while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
                 if not _is_valid(keys, key):
                     await end_tasks(work)
-                    await self._tell()
+                    await self._report()
                     return
             await work
         finally:
@@ -156,7 +156,7 @@ class RevocableRequest:
             self._ended = True
         await self._send(message)
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         if self._ended:
             return
         error = key_removed()
@@ -168,7 +168,7 @@ class RevocableRequest:
 
 
 def key_removed() -> ApiError:
-    """What is told when the key goes while a request runs."""
+    """The error for a key that is removed while its request runs."""
     headers = {"WWW-Authenticate": "Bearer"}
     message = "The API key is not valid any more."
     return ApiError(401, message, "invalid_api_key", headers=headers)

@@ -1,4 +1,4 @@
-"""What is sent back: JSON and server-sent events, for as long as the client is connected."""
+"""Responses: JSON, errors and server-sent events, for as long as the client is connected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -41,7 +41,7 @@ KEEPALIVE = ": keep-alive\n\n"
 
 
 class EventStreamResponse(Response):
-    """Sends the frames that `open_frames` gives, as long as the client listens.
+    """Sends the frames of `open_frames` for as long as the client is connected.
 
     The headers wait for the first frame, or for `keepalive` seconds: what fails before that is
     an ordinary error response. What fails later is the last event, in the shape of the API.
@@ -116,7 +116,7 @@ async def _next(frames: Frames) -> str | None:
 
 
 class ClientDisconnectedError(Exception):
-    """The client hung up; nobody is left to be told anything."""
+    """The client hung up, so that no response can be sent."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

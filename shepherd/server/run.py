@@ -40,12 +40,12 @@ TOOLS_ARE_OPEN = (
 
 
 def _nothing() -> None:
-    """What most services do at the first signal."""
+    """Do nothing at the first signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is served: an application, what it is called, and the path of its base URL.
+    """An application to serve, its name, and the path of its base URL.
 
     `drain` is called at the first signal: it ends the work that would never end by itself.
     """

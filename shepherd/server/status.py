@@ -50,8 +50,8 @@ def stats_router(context: ServerContext) -> APIRouter:
         503 with the same body when `/health` is 503.
         """
         tiers = [asdict(tier) for tier in context.backend.cache_tiers]
-        well = await context.backend.reachable()
+        reachable = await context.backend.reachable()
         body = {"model": context.backend.info.id, "cache": tiers}
-        return JsonResponse(body, 200 if well else 503)
+        return JsonResponse(body, 200 if reachable else 503)
 
     return router

@@ -52,16 +52,16 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
 
     @router.post("/execute")
     async def execute_tool(request: Request) -> JsonResponse:
-        """Run a tool under the permission rules; what would ask is denied.
+        """Run a tool under the permission rules; calls that need approval are denied.
 
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
         `--server-tools`.
         """
-        asked = await bodies.read(request, ExecuteRequest)
-        call_id = asked.tool_call_id or f"call_{secrets.token_hex(8)}"
-        call = ToolCall(call_id, asked.name, asked.arguments)
+        body = await bodies.read(request, ExecuteRequest)
+        call_id = body.tool_call_id or f"call_{secrets.token_hex(8)}"
+        call = ToolCall(call_id, body.name, body.arguments)
         result = await while_connected(request.receive, tools.run(call))
-        body = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
-        return JsonResponse(body)
+        data = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
+        return JsonResponse(data)
 
     return router

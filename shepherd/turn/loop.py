@@ -18,7 +18,7 @@ from shepherd.turn.fitting import (
     result_bytes,
     room_for_answer,
 )
-from shepherd.turn.repetition import ASKED_AGAIN, GIVEN_UP, HintGuard, RepetitionGuard, hint
+from shepherd.turn.repetition import GIVEN_UP, RETRIED, HintGuard, RepetitionGuard, hint
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
 
@@ -43,7 +43,7 @@ class ToolExecutor(Protocol):
 class TurnLimits:
     """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
 
-    `max_hints`: how often the model is told that a call of its was not understood.
+    `max_hints`: how often the model gets a hint about a call that was not understood.
     """
 
     max_tokens: int = 0
@@ -72,9 +72,9 @@ async def run_turn(
     """Answer `prompt`, a text or a message of the user, running tools until the model is done.
 
     Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. A call that
-    was not understood makes the model try again, told what was wrong. When the
+    was not understood makes the model try again with a hint. When the
     callback returns False the outcome is CANCELLED; when the task is cancelled CancelledError
-    goes on. Either way what was generated is kept and every call in the session has its result.
+    goes on. Either way the partial answer is kept and every call in the session has its result.
     Raises ShepherdError after an ERROR event; a prompt that can't fit, or whose images are
     refused, leaves no trace in the session.
     """
@@ -113,7 +113,7 @@ class TurnStream:
         self._reasoning.clear()
 
     def partial_message(self) -> Message | None:
-        """What was generated until now, None if nothing."""
+        """The message until now, None if nothing was generated."""
         content, reasoning = "".join(self._content), "".join(self._reasoning)
         return Message.assistant(content, reasoning) if content or reasoning else None
 
@@ -179,14 +179,14 @@ class _Turn:
 
         Each round generates, makes the conversation shorter, or finds that nothing more can go.
         """
-        failures, roomy = 0, False
+        failures, fits = 0, False
         while True:
             try:
                 async with await self.backend.prefill_session(
                     self.session, self.stream.send
                 ) as prefilled:
                     tokens = prefilled.prompt_tokens
-                    if roomy or self.stream.cancelled or has_room(self.backend, tokens):
+                    if fits or self.stream.cancelled or has_room(self.backend, tokens):
                         return await self.backend.generate_from_prefilled(
                             prefilled, self.stream.send, self.limits.max_tokens
                         )
@@ -194,31 +194,31 @@ class _Turn:
                 if self.stream.partial_message() is not None:
                     raise
                 await self._make_room(full, failures)
-                failures, roomy = failures + 1, False
+                failures, fits = failures + 1, False
                 continue
-            gone = await room_for_answer(self.session, self.backend, tokens)
-            roomy = not self._tell_evicted(gone)
+            evicted = await room_for_answer(self.session, self.backend, tokens)
+            fits = not self._report_evicted(evicted)
 
     async def _make_room(self, full: ContextFullError, failures: int) -> None:
         try:
-            gone = await make_room(self.session, self.backend, full, failures)
+            evicted = await make_room(self.session, self.backend, full, failures)
         except ContextFullError:
             if not self.stats:
                 self.session.pop_last()
             raise
-        self._tell_evicted(gone)
+        self._report_evicted(evicted)
 
-    def _tell_evicted(self, gone: list[Message]) -> bool:
-        """Tell the user what went; False if nothing did."""
-        if gone:
-            text = eviction_notice(self.session, len(gone))
+    def _report_evicted(self, evicted: list[Message]) -> bool:
+        """Notify the user of evicted messages; False if there are none."""
+        if evicted:
+            text = eviction_notice(self.session, len(evicted))
             self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
-        return bool(gone)
+        return bool(evicted)
 
     def _hint(self, generation: Generation) -> FinishReason | None:
-        """Tell user and model what was wrong; the reason to end the turn, None to go on."""
+        """Report the problem to user and model; the reason to end the turn, None to go on."""
         again = self.hints.take()
-        text = (ASKED_AGAIN if again else GIVEN_UP).format(problems=" ".join(generation.problems))
+        text = (RETRIED if again else GIVEN_UP).format(problems=" ".join(generation.problems))
         if not self.stream.send(CallbackEvent.SYSTEM, text, Topic.HINT):
             return FinishReason.CANCELLED
         if not again:

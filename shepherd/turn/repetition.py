@@ -49,7 +49,7 @@ HINT = (
     "[No tool was run. {problems} Write the whole call again in the right form, "
     "or answer in plain words if no call was meant.]"
 )
-ASKED_AGAIN = "A tool call could not be understood, so the model is asked again: {problems}"
+RETRIED = "A tool call could not be understood, so the model tries again: {problems}"
 GIVEN_UP = "A tool call could not be understood and was not run: {problems}"
 
 

@@ -69,7 +69,7 @@ async def test_the_user_sees_it_behind_the_text_and_before_the_next_answer() -> 
     recorder = Recorder()
     await turn(with_tools(), AGAIN, recorder)
     assert len(recorder.hints()) == 1
-    assert "asked again" in recorder.hints()[0]
+    assert "tries again" in recorder.hints()[0]
     kinds = [e for e, _, _ in recorder.events]
     first_stop = kinds.index(CallbackEvent.STOP)
     assert kinds[first_stop + 1] is CallbackEvent.SYSTEM

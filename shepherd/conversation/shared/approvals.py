@@ -15,9 +15,9 @@ from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choic
 from shepherd.tools.permissions.rules import Rule
 
 AWAY_SECONDS = 120.0
-"""A client that has been away for so long gets no say any more."""
+"""Seconds after which an absent client can't approve any more."""
 
-NOBODY_LISTENS = "denied: approval needed, and the client that sent the request does not listen"
+NOT_LISTENING = "denied: approval needed, and the client that sent the request does not listen"
 CANCELLED = "cancelled"
 
 
@@ -27,23 +27,23 @@ class PendingApproval:
 
     id: str
     request: PromptRequest
-    asked: ApprovalRequest
+    question: ApprovalRequest
     answer: asyncio.Future[Approval]
 
     def to_json(self) -> JsonObject:
-        """The question as the client is asked it."""
+        """The question as its client gets it."""
         return {
             "id": self.id,
-            "tool": self.asked.call.name,
-            "call_id": self.asked.call.id,
-            "arguments": self.asked.call.arguments,
-            "preview": self.asked.preview,
-            "accesses": [_access_to_json(access) for access in self.asked.accesses],
-            "cause": self.asked.cause,
-            "asker": self.asked.caller,
-            "sandbox": self.asked.sandbox,
-            "session": [_rule_to_json(rule) for rule in self.asked.session],
-            "always": [_rule_to_json(rule) for rule in self.asked.always],
+            "tool": self.question.call.name,
+            "call_id": self.question.call.id,
+            "arguments": self.question.call.arguments,
+            "preview": self.question.preview,
+            "accesses": [_access_to_json(access) for access in self.question.accesses],
+            "cause": self.question.cause,
+            "asker": self.question.caller,
+            "sandbox": self.question.sandbox,
+            "session": [_rule_to_json(rule) for rule in self.question.session],
+            "always": [_rule_to_json(rule) for rule in self.question.always],
         }
 
 
@@ -96,7 +96,7 @@ class ClientApprover:
         if pending.request.client != client:
             message = "Only the client that sent the request may answer; see X-Client-ID."
             raise SharedSessionError(RefusalCode.NOT_YOUR_REQUEST, message)
-        if approval.choice not in (Choice.ONCE, Choice.DENY) and not pending.asked.rules_for(
+        if approval.choice not in (Choice.ONCE, Choice.DENY) and not pending.question.rules_for(
             approval.choice
         ):
             message = f"No rule can stand for '{approval.choice}' here; answer once or deny."
@@ -104,14 +104,14 @@ class ClientApprover:
         pending.answer.set_result(approval)
 
     async def _wait(self, pending: PendingApproval) -> Approval:
-        gone = asyncio.create_task(self._presence.until_away(pending.request.client, AWAY_SECONDS))
+        away = asyncio.create_task(self._presence.until_away(pending.request.client, AWAY_SECONDS))
         try:
-            await asyncio.wait({pending.answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pending.answer, away}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await end_tasks(gone)
+            await end_tasks(away)
         if pending.answer.done():
             return pending.answer.result()
-        return Approval(Choice.DENY, reason=NOBODY_LISTENS)
+        return Approval(Choice.DENY, reason=NOT_LISTENING)
 
     def _tell(
         self, kind: UpdateKind, pending: PendingApproval, data: JsonObject, addressee: str = ""

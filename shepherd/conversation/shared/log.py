@@ -1,4 +1,4 @@
-"""What happened in a shared session, numbered, the newest part of it kept."""
+"""The numbered updates of a shared session, of which the newest are kept."""
 
 import asyncio
 import secrets
@@ -11,21 +11,21 @@ from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, message_to_json
 from shepherd.session import Session, SessionJournal
 
-MOST_UPDATES = 20_000
+MAX_UPDATES = 20_000
 MAX_BYTES = 16 * 1024 * 1024
 """Memory that updates may take."""
 
 _OVERHEAD = 400
 _MAX_DROPPED = 1024
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """One thing that happened, ready to be sent.
 
-    `request` is the id of the request that it belongs to. Its `author` knows it already and is not
-    told; an `addressee` is the only client that is.
+    `request` is the id of the request that it belongs to. The `author` already has it and does not
+    get it; an `addressee` is the only client that gets it.
     """
 
     number: int
@@ -48,12 +48,12 @@ class UpdateLog:
     """
 
     def __init__(
-        self, most: int = MOST_UPDATES, max_bytes: int = MAX_BYTES, epoch: str = ""
+        self, max_updates: int = MAX_UPDATES, max_bytes: int = MAX_BYTES, epoch: str = ""
     ) -> None:
         self.epoch = epoch or secrets.token_hex(4)
         self.last = 0
         self.closed = False
-        self._most = most
+        self._max_updates = max_updates
         self._max_bytes = max_bytes
         self._kept: list[Update] = []
         self._begin = 0
@@ -81,13 +81,13 @@ class UpdateLog:
         self._wake()
         return update
 
-    def since(self, number: int, most: int = MOST_UPDATES) -> list[Update] | None:
-        """The first `most` updates behind `number`; None if some of them are not kept any more."""
+    def since(self, number: int, limit: int = MAX_UPDATES) -> list[Update] | None:
+        """The first `limit` updates behind `number`; None if some of them are not kept any more."""
         missed = self.last - number
         if not 0 <= missed <= len(self._kept) - self._begin:
             return None
         first = len(self._kept) - missed
-        return self._kept[first : first + most]
+        return self._kept[first : first + limit]
 
     async def beyond(self, number: int) -> bool:
         """Wait for an update behind `number`; False if none will come."""
@@ -111,11 +111,11 @@ class UpdateLog:
         epoch, _, digits = id.strip().partition("-")
         if epoch != self.epoch or not digits.isascii() or not digits.isdecimal():
             return None
-        return int(digits) if len(digits) <= _MOST_DIGITS else None
+        return int(digits) if len(digits) <= _MAX_DIGITS else None
 
     def _forget(self) -> None:
         while self._begin < len(self._kept) - 1 and (
-            len(self._kept) - self._begin > self._most or self._bytes > self._max_bytes
+            len(self._kept) - self._begin > self._max_updates or self._bytes > self._max_bytes
         ):
             self._bytes -= _size(self._kept[self._begin].frame)
             self._begin += 1
@@ -154,8 +154,8 @@ class SharedJournal:
     def message_added(self, message: Message) -> None:
         if self._inner is not None:
             self._inner.message_added(message)
-        shown = message_to_json(message.without_images())
-        data = {"index": len(self._session.messages) - 1, "message": shown}
+        as_json = message_to_json(message.without_images())
+        data = {"index": len(self._session.messages) - 1, "message": as_json}
         self._tell(UpdateKind.MESSAGE_ADDED, data, message)
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:

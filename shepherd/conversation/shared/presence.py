@@ -1,4 +1,4 @@
-"""Which clients listen, and how long the others have been away."""
+"""Which clients are connected, and for how long the others have been away."""
 
 import asyncio
 import math
@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Protocol
 
-MOST_REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 
 
 class Clock(Protocol):
@@ -42,7 +42,7 @@ class Presence:
 
     @contextmanager
     def listening(self, client: str) -> Generator[None]:
-        """While this lasts the client hears what happens."""
+        """Count a stream of the client as open for the duration of the context."""
         self._streams[client] += 1
         try:
             yield
@@ -58,7 +58,7 @@ class Presence:
         """The client was there just now."""
         self._last_seen.pop(client, None)
         self._last_seen[client] = self._clock.now()
-        if len(self._last_seen) > MOST_REMEMBERED:
+        if len(self._last_seen) > MAX_REMEMBERED:
             del self._last_seen[next(iter(self._last_seen))]
 
     def is_listening(self, client: str) -> bool:

@@ -50,9 +50,9 @@ class UpdateKind(StrEnum):
 def from_event(
     event: CallbackEvent, content: str, name: str = "", id: str = ""
 ) -> tuple[UpdateKind, JsonObject] | None:
-    """An event as an update; None for what others need not see.
+    """An event as an update; None for events that other clients do not need.
 
-    That is the prompt, which comes as a message, and the progress of reading it.
+    Those are the prompt, which comes as a message, and the progress of reading it.
     """
     match event:
         case CallbackEvent.CONTENT:
@@ -112,8 +112,8 @@ def _tool_event(kind: UpdateKind, data: JsonObject) -> Event:
 def _end_update(event: CallbackEvent, content: str, name: str) -> tuple[UpdateKind, JsonObject]:
     match event:
         case CallbackEvent.STATS:
-            asked = {"provider": name} if name else {}
-            return UpdateKind.STATS, {"stats": cast(JsonObject, json.loads(content)), **asked}
+            provider = {"provider": name} if name else {}
+            return UpdateKind.STATS, {"stats": cast(JsonObject, json.loads(content)), **provider}
         case CallbackEvent.STOP:
             return UpdateKind.STOP, {"finish_reason": content}
         case _:

@@ -11,13 +11,13 @@ from shepherd.events import FinishReason
 from shepherd.images import Image
 from shepherd.messages import JsonObject
 
-MOST_WAITING = 32
-MOST_REMEMBERED = 200
+MAX_WAITING = 32
+MAX_REMEMBERED = 200
 RETRY_SECONDS = 5.0
 
 
 class State(StrEnum):
-    """Where a request is."""
+    """The state of a request."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -79,12 +79,12 @@ class RequestQueue:
 
     def add(self, request: PromptRequest) -> int:
         """Put a request at the end; its position. Raises BusyError when too many wait."""
-        if len(self.waiting) >= MOST_WAITING:
-            message = f"{MOST_WAITING} requests wait already; try again later."
+        if len(self.waiting) >= MAX_WAITING:
+            message = f"{MAX_WAITING} requests wait already; try again later."
             raise BusyError(message, RETRY_SECONDS)
         self.waiting.append(request)
         self._known[request.id] = request
-        while len(self._known) > MOST_REMEMBERED:
+        while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         self._arrived.set()
         return self.position(request)

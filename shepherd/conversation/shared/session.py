@@ -1,4 +1,4 @@
-"""The shared session: answers one prompt after the other and tells everybody what happens."""
+"""The shared session: answers one prompt after the other and publishes what happens."""
 
 import asyncio
 import logging
@@ -117,7 +117,7 @@ class SharedSession:
         """A request that is remembered; raises SharedSessionError."""
         request = self.queue.find(id)
         if request is None:
-            message = "There is no such request (any more)."
+            message = "There is no such request, or it is not kept any more."
             raise SharedSessionError(RefusalCode.REQUEST_NOT_FOUND, message)
         return request
 
@@ -184,7 +184,7 @@ class SharedSession:
         if error is None:
             self._complete(request, turn.result().finish_reason)
             return
-        if not isinstance(error, ShepherdError):  # the turn has told those
+        if not isinstance(error, ShepherdError):  # those are events already
             logger.error("A request failed", exc_info=error)
             data = {"error": type(error).__name__, "message": DEFECT}
             self.log.publish(UpdateKind.ERROR, data, request=request.id)

@@ -11,7 +11,7 @@ from shepherd.messages import JsonObject, message_to_json
 def snapshot(conversation: SharedSession, client: str) -> JsonObject:
     """Everything up to the update `update_id`, as this client may see it.
 
-    Who applies the updates behind that id to it loses nothing and repeats nothing.
+    A client that applies the updates behind that id misses none and repeats none.
     """
     session, log, queue = conversation.session, conversation.log, conversation.queue
     return {

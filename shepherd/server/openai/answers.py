@@ -30,7 +30,7 @@ def _now() -> int:
 class ChatAnswer:
     """One answer, as an object or as the chunks of a stream.
 
-    `reasoning`: whether the model's reasoning is told; `one_call`: whether all calls but the
+    `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
     first are left out; `stream_usage`: whether a stream ends with the usage.
     """
 
@@ -54,7 +54,7 @@ class ChatAnswer:
 
     def completion(self, *generations: Generation) -> JsonObject:
         """The whole answer, one choice for each generation."""
-        choices = [self._choice(index, given) for index, given in enumerate(generations)]
+        choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
         return self._frame("chat.completion", choices) | {"usage": usage(*generations)}
 
     def first_chunk(self, choice: int = 0) -> JsonObject:
@@ -68,13 +68,13 @@ class ChatAnswer:
         choice: int = 0,
         logprobs: Sequence[TokenLogprob] = (),
     ) -> JsonObject | None:
-        """The chunk for a text event, None if it is not told."""
+        """The chunk for a text event, None if the answer leaves it out."""
         if event is CallbackEvent.THINKING:
             return self._chunk(choice, {"reasoning_content": text}) if self.reasoning else None
         return self._chunk(choice, {"content": text}, logprobs=logprobs)
 
     def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
-        """What follows the text of a choice: the calls and, unless it broke off, the reason."""
+        """The chunks behind the text of a choice: calls, and the reason unless it broke off."""
         for index, call in enumerate(self._calls(generation)):
             head = _wire_call(call) | {"function": {"name": call.name, "arguments": ""}}
             yield self._chunk(choice, {"tool_calls": [{"index": index, **head}]})
@@ -84,27 +84,27 @@ class ChatAnswer:
             yield self._chunk(choice, {}, finish_reason(generation))
 
     def usage_chunk(self, *generations: Generation) -> JsonObject | None:
-        """What follows all choices, None if it is not asked for."""
+        """The last chunk of a stream, None unless the usage was requested."""
         if not self.stream_usage:
             return None
         return self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
 
     def _choice(self, index: int, generation: Generation) -> JsonObject:
-        said, told = generation.message, generation.logprobs
+        reply, logprobs = generation.message, generation.logprobs
         calls = self._calls(generation)
         message: JsonObject = {
             "role": "assistant",
-            "content": said.content if said.content or not calls else None,
+            "content": reply.content if reply.content or not calls else None,
             "refusal": None,
         }
-        if self.reasoning and said.reasoning:
-            message["reasoning_content"] = said.reasoning
+        if self.reasoning and reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
         if calls:
             message["tool_calls"] = [_wire_call(call) for call in calls]
         return {
             "index": index,
             "message": message,
-            "logprobs": None if told is None else wire_logprobs(told),
+            "logprobs": None if logprobs is None else wire_logprobs(logprobs),
             "finish_reason": finish_reason(generation),
         }
 

@@ -58,9 +58,9 @@ def _part(part: object) -> str | Image:
     return text
 
 
-def _image(given: object) -> Image:
+def _image(value: object) -> Image:
     """The image of a part: its URL is a string, or stands in an object."""
-    url = cast(JsonObject, given).get("url") if isinstance(given, dict) else given
+    url = cast(JsonObject, value).get("url") if isinstance(value, dict) else value
     if not isinstance(url, str):
         raise ValueError("a content part with an image needs its URL in 'image_url'")
     if url[:5].lower() != "data:":

@@ -1,4 +1,4 @@
-"""Requests of the chat completions API: lenient in what they accept, fields unknown ignored."""
+"""Requests of the chat completions API: lenient, unknown fields are ignored."""
 
 from typing import Annotated, Any, Literal, cast
 
@@ -93,7 +93,7 @@ class WireTool(RequestModel):
 
 
 class StreamOptions(RequestModel):
-    """What a stream carries beside the answer."""
+    """Extra parts of a stream."""
 
     include_usage: Annotated[
         bool | None, Field(description="One last chunk, without choices, with the usage.")
@@ -101,7 +101,7 @@ class StreamOptions(RequestModel):
 
 
 class TemplateOptions(RequestModel):
-    """What is passed to the chat template."""
+    """Options for the chat template."""
 
     enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
 

@@ -49,16 +49,16 @@ def chat_router(context: ServerContext) -> APIRouter:
         The prompt is processed before the first header is sent, so a conversation that does not
         fit is a 400 `context_length_exceeded` either way. Hanging up stops the work.
         """
-        asked = await bodies.read(request, ChatRequest)
-        check_images(asked, backend.info)
-        if len(asked.messages) > MANY_MESSAGES:
-            session = await bodies.run(session_from_request, asked, thinking=settings.thinking)
+        body = await bodies.read(request, ChatRequest)
+        check_images(body, backend.info)
+        if len(body.messages) > MANY_MESSAGES:
+            session = await bodies.run(session_from_request, body, thinking=settings.thinking)
         else:
-            session = session_from_request(asked, thinking=settings.thinking)
-        answer = ChatAnswer.to_request(asked, session, backend.info.id)
-        count = choice_count(asked, settings.max_choices)
-        limit = token_limit(asked, settings.max_tokens)
-        if asked.stream:
+            session = session_from_request(body, thinking=settings.thinking)
+        answer = ChatAnswer.to_request(body, session, backend.info.id)
+        count = choice_count(body, settings.max_choices)
+        limit = token_limit(body, settings.max_tokens)
+        if body.stream:
             return EventStreamResponse(
                 lambda: _open_frames(open_choices(backend, session, count, limit), answer),
                 lambda error: _logged(error, backend.info.context_size),
@@ -99,7 +99,7 @@ async def _open_frames(
 
 
 async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
-    """Of each choice the role with the first piece of text, the text, and what follows it."""
+    """Yields each choice's role chunk, its text chunks, then its final chunks."""
     started: set[int] = set()
     async for index, event, text, logprobs in choices:
         chunks = (

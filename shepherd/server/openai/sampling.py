@@ -126,7 +126,7 @@ def _bias(bias: object) -> float:
 
 
 class SamplingFields(RequestModel):
-    """What a request may say about sampling; silence leaves it to the settings."""
+    """The sampling parameters of a request; the settings hold for missing ones."""
 
     temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
     top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")

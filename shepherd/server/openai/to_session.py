@@ -19,31 +19,31 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
-    """The conversation of a request; `thinking` is what holds where the request is silent.
+    """The conversation of a request; `thinking` is the default.
 
-    Raises ApiError for what would change the answer and is not served.
+    Raises ApiError for parameters that would change the answer and are not supported.
     """
     check_supported(request)
-    told = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
-    system = [text for text in told if text]
-    asked = wants_thinking(request)
+    instructions = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
+    system = [text for text in instructions if text]
+    requested = wants_thinking(request)
     return Session(
         system_message="\n\n".join(system),
         messages=_conversation(request.messages),
         tools=[] if request.tool_choice == "none" else [_spec(t) for t in request.tools],
         sampling=request.to_sampling(),
-        thinking=thinking if asked is None else asked,
+        thinking=thinking if requested is None else requested,
         tool_choice=tool_choice(request),
         output_format=output_format(request),
     )
 
 
 def tool_choice(request: ChatRequest) -> ToolChoice | None:
-    """The calls that the answer must be, None if that is left to the model; raises ApiError."""
-    asked = request.tool_choice
-    if asked in (None, "auto", "none"):
+    """The calls that the answer must be, None if the model decides; raises ApiError."""
+    choice = request.tool_choice
+    if choice in (None, "auto", "none"):
         return None
-    name = "" if asked == "required" else _function_name(asked)
+    name = "" if choice == "required" else _function_name(choice)
     if name is None:
         raise _bad_choice('must be "none", "auto", "required" or name a function')
     if not request.tools:
@@ -59,11 +59,11 @@ def token_limit(request: ChatRequest, default: int = 0) -> int:
     return min(max(limit, 0), MAX_TOKENS)
 
 
-def choice_count(request: ChatRequest, most: int) -> int:
-    """How many answers are asked for; raises ApiError above `most`."""
+def choice_count(request: ChatRequest, maximum: int) -> int:
+    """How many answers are asked for; raises ApiError above `maximum`."""
     count = 1 if request.n is None else request.n
-    if count > most:
-        message = f"n: must be at most {most} here (server.max_choices), got {count}"
+    if count > maximum:
+        message = f"n: must be at most {maximum} here (server.max_choices), got {count}"
         raise ApiError(400, message, "invalid_value", "n")
     return count
 
@@ -77,7 +77,7 @@ def wants_thinking(request: ChatRequest) -> bool | None:
 
 
 def check_supported(request: ChatRequest) -> None:
-    """Refuse by name what would be ignored otherwise; raises ApiError."""
+    """Raise ApiError for parameters that are not supported."""
     if request.functions or request.function_call not in (None, "auto", "none"):
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):
@@ -141,7 +141,7 @@ def _spec(wire: WireTool) -> ToolSpec:
 
 
 def check_images(request: ChatRequest, model: ModelInfo) -> None:
-    """Raise ApiError for an image that the model can't see, or that nobody could have sent."""
+    """Raise ApiError for an image that the model can't see, or in a message of a wrong role."""
     for index, message in enumerate(request.messages):
         if not message.content.images:
             continue
@@ -155,9 +155,13 @@ def check_images(request: ChatRequest, model: ModelInfo) -> None:
 
 
 def output_format(request: ChatRequest) -> OutputFormat | None:
-    """What the answer must look like, None if that is free; raises ApiError."""
-    wanted = request.response_format
-    fields = cast(JsonObject, wanted) if isinstance(wanted, dict) else {"type": wanted}
+    """The format of the answer, None for free text; raises ApiError."""
+    response_format = request.response_format
+    fields = (
+        cast(JsonObject, response_format)
+        if isinstance(response_format, dict)
+        else {"type": response_format}
+    )
     kind = fields.get("type")
     if request.grammar:
         if kind not in (None, "text"):

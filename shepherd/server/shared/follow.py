@@ -1,4 +1,4 @@
-"""Streams of updates: to whoever watches the session, and to whoever sent a request."""
+"""Streams of updates: of the whole session, and of one request."""
 
 from collections.abc import AsyncIterator
 
@@ -45,17 +45,17 @@ async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
 async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> Frames:
     """The updates of one request behind `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
-        mine = [u for u in updates if u.request == request.id and u.concerns(request.client)]
-        text = missed + "".join(u.frame for u in mine)
+        own = [u for u in updates if u.request == request.id and u.concerns(request.client)]
+        text = missed + "".join(u.frame for u in own)
         if text:
             yield text
-        ended = any(u.kind is UpdateKind.RESPONSE_COMPLETE for u in mine)
+        ended = any(u.kind is UpdateKind.RESPONSE_COMPLETE for u in own)
         if ended or (missed and request.state is State.DONE):
             return
 
 
 async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update], str]]:
-    """What has happened behind `at`, as often as something has; with a frame if some is lost."""
+    """Yield the updates behind `at` in batches, with a frame where some are lost."""
     while await log.beyond(at):
         updates = log.since(at, BATCH)
         at = log.last if updates is None else updates[-1].number

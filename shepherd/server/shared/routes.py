@@ -112,39 +112,40 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         answer. 503 with `Retry-After` when too many wait.
         """
         named = _named_client(request)
-        asked = await bodies.read(request, PromptBody)
+        body = await bodies.read(request, PromptBody)
         client = named or f"client_{secrets.token_hex(12)}"
         identity = _identity(request, client)
-        if named or asked.stream:
+        if named or body.stream:
             conversation.presence.seen(identity)
         start = conversation.log.last
-        check_count(asked.images)
-        images = tuple(decode_image(image.data, image.name) for image in asked.images)
-        given = conversation.submit(asked.prompt, identity, images)
-        headers = {CLIENT_HEADER: client, REQUEST_HEADER: given.id}
-        if asked.stream:
+        check_count(body.images)
+        images = tuple(decode_image(image.data, image.name) for image in body.images)
+        prompt_request = conversation.submit(body.prompt, identity, images)
+        headers = {CLIENT_HEADER: client, REQUEST_HEADER: prompt_request.id}
+        if body.stream:
             log = conversation.log
             open_frames = _listened(
-                conversation.presence, identity, lambda: watch_request(log, given, start)
+                conversation.presence, identity, lambda: watch_request(log, prompt_request, start)
             )
             return _events(open_frames, settings, headers)
-        if asked.in_background:
-            body = {**given.to_json(), "position": conversation.queue.position(given)}
-            return JsonResponse({**body, "client": client}, 202, headers)
-        await while_connected(request.receive, _ended(given))
-        if given.error is not None:
-            raise given.error
-        return JsonResponse(given.to_json(), 200, headers)
+        if body.in_background:
+            position = conversation.queue.position(prompt_request)
+            data = {**prompt_request.to_json(), "position": position, "client": client}
+            return JsonResponse(data, 202, headers)
+        await while_connected(request.receive, _ended(prompt_request))
+        if prompt_request.error is not None:
+            raise prompt_request.error
+        return JsonResponse(prompt_request.to_json(), 200, headers)
 
     @router.get("/request/{id}")
     async def read_request(id: str) -> JsonResponse:
         """Where a request is, and its answer when it has ended. The last 200 are remembered."""
-        given = conversation.find(id)
-        body = given.to_json()
-        if given.error is not None:
-            error = to_api_error(given.error, conversation.backend.info.context_size)
+        prompt_request = conversation.find(id)
+        body = prompt_request.to_json()
+        if prompt_request.error is not None:
+            error = to_api_error(prompt_request.error, conversation.backend.info.context_size)
             body |= error_body(error)
-        return JsonResponse({**body, "position": conversation.queue.position(given)})
+        return JsonResponse({**body, "position": conversation.queue.position(prompt_request)})
 
     @router.delete("/request/{id}")
     async def cancel_request(id: str) -> JsonResponse:
@@ -152,8 +153,8 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
 
         202: the running one ends as soon as its work lets go, which `response_complete` tells.
         """
-        given = conversation.cancel(id)
-        return JsonResponse(given.to_json(), 200 if given.done.is_set() else 202)
+        prompt_request = conversation.cancel(id)
+        return JsonResponse(prompt_request.to_json(), 200 if prompt_request.done.is_set() else 202)
 
 
 def _add_session(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
@@ -211,7 +212,7 @@ def _named_client(request: Request) -> str:
 
 
 def _identity(request: Request, client: str) -> str:
-    """Who a client is: names that two keys' holders choose alike are not the same client."""
+    """The identity of a client: equal names under two keys are two clients."""
     key_name = getattr(request.state, "key_name", "")
     return f"{key_name}\n{client}" if key_name else client
 

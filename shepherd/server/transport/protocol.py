@@ -34,7 +34,7 @@ _SLICE = 16 * 1024
 
 
 class _Awaited(StrEnum):
-    """What the client is to send next."""
+    """The part that the client has to send next."""
 
     REQUEST = "request"
     HEAD = "head"
@@ -120,7 +120,7 @@ class HttpProtocol(H11Protocol):
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """Close what is idle; a running request ends first."""
+        """Close an idle connection; a running request ends first."""
         if self._lingers_since is not None:
             self.transport.abort()
         else:

@@ -122,7 +122,7 @@ async def test_a_client_prompts_watches_and_decides(work: Path) -> None:
 
 
 async def test_what_was_missed_is_told(work: Path) -> None:
-    async with serving(SCRIPT, work, log=UpdateLog(most=4)) as served:
+    async with serving(SCRIPT, work, log=UpdateLog(max_updates=4)) as served:
         await served.ask("what is to do?")
         async with (
             SharedSessionClient(served.url) as client,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.conversation.shared.requests import MOST_WAITING
+from shepherd.conversation.shared.requests import MAX_WAITING
 from tests.server.conversation.harness import serving, until
 from tests.server.harness import HeldBackend
 
@@ -123,7 +123,7 @@ async def test_too_many_are_sent_away(work: Path) -> None:
     async with serving(backend, work) as served:
         await served.in_background("runs")
         await until(lambda: backend.working == 1)
-        for number in range(MOST_WAITING):
+        for number in range(MAX_WAITING):
             await served.in_background(str(number))
         refused = await served.ask("one too many")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_busy")

@@ -108,7 +108,7 @@ async def test_an_id_of_another_time_is_recognised(work: Path, stale: str) -> No
 
 
 async def test_who_was_away_too_long_is_told_and_goes_on_from_the_session(work: Path) -> None:
-    log = UpdateLog(most=8)
+    log = UpdateLog(max_updates=8)
     async with serving(TURNS, work, log=log) as served:
         await served.ask("what is to do?")
         async with served.updates(after=log.id_of(1)) as watcher:
@@ -121,7 +121,7 @@ async def test_who_was_away_too_long_is_told_and_goes_on_from_the_session(work: 
 
 
 async def test_a_slow_watcher_holds_nobody_up(work: Path) -> None:
-    log = UpdateLog(most=16)
+    log = UpdateLog(max_updates=16)
     script = 'chunk: 100000\ntext: "' + "x" * SLOW_BYTES + '"\n---\ntext: end'
     async with serving(script, work, log=log) as served:
         reader, writer = await asyncio.open_connection(sock=narrow_socket(served.port), limit=4096)
