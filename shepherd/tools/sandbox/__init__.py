@@ -1,1 +1,1 @@
-"""Boxes that commands run in: what is outside can't be written, secrets can't be read."""
+"""Boxes for commands: they can't write outside files and can't read secrets."""

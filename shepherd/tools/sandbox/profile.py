@@ -1,4 +1,4 @@
-"""What a command may touch and use."""
+"""What a boxed command may access and use, and the git repository of its directory."""
 
 import os
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ SHARED_MEMORY = 1 << 30
 
 _SHARE = 0.75  # of the machine's memory, at most
 RUNS_PROGRAMS = ("config", "config.worktree", "hooks", "info", "modules")
-"""What in a git directory runs programs, or names some."""
+"""Entries of a git directory that run programs, or name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Upper bounds on what a command uses; None means that there is no bound.
+    """Upper bounds on the resources of a command; None means no bound.
 
-    `memory` and `file_size` are in bytes, and hold for each process and file. Where a control group
-    can be made, `processes` and `memory` hold for the command as a whole.
+    `memory` and `file_size` are in bytes, and apply to each process and file. If a control group
+    can be created, `processes` and `memory` apply to the command as a whole.
     """
 
     processes: int | None = 1024
@@ -32,10 +32,10 @@ class Limits:
 class Profile:
     """What a box lets a command do; all paths are absolute.
 
-    `root` is the session's working directory, which may be read and written, and `cwd` is where
-    the command starts. The `protected` paths can be read, but neither changed nor replaced; one
-    that does not exist is removed again if the command makes it. The `hidden` ones look empty.
-    `readable` and `writable` are allowed besides the system and the toolchains below `home`.
+    `root` is the session's working directory, which is readable and writable. The command starts in
+    `cwd`. The `protected` paths can be read, but not changed or replaced; a missing one is moved
+    aside if the command creates it. The `hidden` paths look empty. `readable` and `writable` are
+    allowed in addition to the system and the toolchains below `home`.
     """
 
     root: Path
@@ -69,7 +69,7 @@ def resource_limits(limits: Limits) -> Iterator[tuple[str, int]]:
 
 
 def memory_bound(memory: int) -> int:
-    """`memory`, and never more than most of what the machine has."""
+    """`memory`, limited to a share of the machine's memory."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(memory, int(machine * _SHARE))
 
@@ -86,7 +86,7 @@ def git_directories(root: Path) -> tuple[Path, ...]:
 
 
 def _linked(entry: Path) -> tuple[Path, ...]:
-    """Where a `.git` file leads: a directory of the work tree alone, and the one with all else."""
+    """The targets of a `.git` file: the directory of the work tree, and the shared directory."""
     try:
         text = entry.read_text("utf-8").strip()
         own = (entry.parent / text.removeprefix("gitdir: ")).resolve()

@@ -1,4 +1,4 @@
-"""What a box refused, in words for the model and the user."""
+"""What a box refused, as text for the model and the user."""
 
 import os
 import re
@@ -39,14 +39,14 @@ _FAILED = 1
 
 
 class Refused(StrEnum):
-    """The kind of thing that a box refused."""
+    """The kind of a refusal."""
 
     NETWORK = "network"
     WRITE = "write"
     READ = "read"
     LIMIT = "limit"
     SYSTEM = "system"
-    LOST = "lost"  # not refused, but gone with the command
+    LOST = "lost"  # not refused, but deleted after the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Refusal:
 
 
 def refused(output: str, exit_code: int, profile: Profile) -> Refusal | None:
-    """What the box most probably refused to a command that failed.
+    """The most probable refusal for a failed command.
 
-    Reads the messages that programs print, so that it may miss a refusal.
+    It reads the messages of programs, so it may miss a refusal.
     """
     if exit_code == 0:
         return None
@@ -103,7 +103,7 @@ def paths_in(line: str) -> list[str]:
 
 
 def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Refusal | None:
-    """What was refused by the words of a line; None if it names only what the box leaves free."""
+    """The refusal that a line reports; None if it names only unrestricted paths."""
     paths = paths_in(line)
     restricted = [path for path in paths if not is_free(resolve(path, profile), profile)]
     if paths and not restricted:
@@ -114,14 +114,14 @@ def _path_refusal(kind: Refused, action: str, line: str, profile: Profile) -> Re
 
 
 def resolve(target: str, profile: Profile) -> Path:
-    """A path that a command prints, without links; `~` is the home directory of the profile."""
+    """A path from a message, without links; `~` is the home directory of the profile."""
     relative = target.removeprefix("~/")
     start = profile.cwd if relative == target else profile.home
     return Path(os.path.realpath(start / relative))
 
 
 def is_free(path: Path, profile: Profile) -> bool:
-    """Whether the box leaves a path as it is outside of it."""
+    """Whether the box does not restrict a path."""
     if not any(path.is_relative_to(place) for place in (profile.root, *profile.writable)):
         return False
     restricted = (*profile.protected, *profile.hidden)
@@ -129,10 +129,10 @@ def is_free(path: Path, profile: Profile) -> bool:
 
 
 def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusal | None:
-    """What the box most probably refused.
+    """The most probable refusal of the box.
 
-    What a command prints on stdout counts less: it may be the text of a file. A pipe may hide that
-    its first command failed, so silence on stdout counts as a failure to connect.
+    Text on stdout counts less, because it may be the content of a file. A pipe may hide the failure
+    of its first command, so empty stdout can mean a failed connection.
     """
     if exit_code == 0:
         refusal = None if out.strip() else refused(err, _FAILED, profile)
@@ -147,7 +147,7 @@ def read_refusal(out: str, err: str, exit_code: int, profile: Profile) -> Refusa
 
 
 def _concealed(err: str, profile: Profile) -> Refusal | None:
-    """A file that a command did not find, though it is there, or could be."""
+    """The refusal for a file that the command did not find, although it exists or could exist."""
     for line in err.splitlines():
         for target in paths_in(line) if _MISSING.search(line) else ():
             if _is_concealed(resolve(target, profile), profile):

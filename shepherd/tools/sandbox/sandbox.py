@@ -1,4 +1,4 @@
-"""The sandbox of a session: which box holds here, and what a call may do in it."""
+"""The sandbox of a session: the box that works here, and the confinement of a call."""
 
 import asyncio
 import sys
@@ -17,14 +17,14 @@ from shepherd.tools.sandbox.refusal import Refusal, Refused, read_refusal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The strongest box that holds, None if no box does, and all that were tried."""
+    """The strongest box that works (None if no box works), and all attempts."""
 
     box: Box | None
     tried: tuple[Attempt, ...]
 
 
 def find_box() -> Finding:
-    """Try each box in turn; takes up to a second where boxes fail."""
+    """Try each box in turn; takes up to a second if boxes fail."""
     from shepherd.tools.sandbox.boxes.probe import probe
     from shepherd.tools.sandbox.helper.groups import remove_stale_groups
     from shepherd.tools.sandbox.view.private import remove_stale
@@ -69,11 +69,11 @@ class Confinement:
     refusals: list[Refusal] = field(default_factory=list[Refusal])
 
     def enter(self, program: Program) -> AbstractContextManager[Startable]:
-        """What starts `program` inside, once; raises ToolError if the box can't be made."""
+        """A startable `program` inside the box; raises ToolError if the box can't be created."""
         return self.box.enter(program, self.profile, self.refusals.append)
 
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:
-        """What the box refused to a program that has ended, if anything."""
+        """What the box refused to a finished program; None for nothing."""
         certain = [refusal for refusal in self.refusals if refusal.kind is not Refused.LOST]
         if certain:
             return certain[0]
@@ -81,12 +81,12 @@ class Confinement:
 
     @property
     def losses(self) -> list[str]:
-        """What the program wrote that has gone with it, in words."""
+        """Texts about files of the program that were deleted with its private directories."""
         return [refusal.text for refusal in self.refusals if refusal.kind is Refused.LOST]
 
 
 class Sandbox:
-    """Finds the box when it is first needed, and remembers what the user was told about it.
+    """Finds the box at the first use, and records which notices the user has read.
 
     `writable` and `readable` are the user's paths. `find` takes up to a second and is called in a
     thread.
@@ -108,13 +108,13 @@ class Sandbox:
         self._notices: set[str] = set()
 
     async def find(self) -> Finding:
-        """The box that holds here; none where the sandbox is off."""
+        """The box that works here; None if the sandbox is off."""
         if self._finding is None:
             self._finding = await asyncio.to_thread(self._find)
         return self._finding
 
     async def missing(self) -> str:
-        """Why commands run without a box, as a sentence; "" if they do not."""
+        """A sentence on why commands run without a box; "" if they run in one."""
         finding = await self.find()
         if finding.box is not None:
             return ""
@@ -123,19 +123,19 @@ class Sandbox:
         return f"No sandbox works here: {problems(finding)}. `shepherd doctor` tells more."
 
     async def problem_of_auto(self) -> str:
-        """Why the mode `auto` asks here as `ask` does; "" if it need not."""
+        """Why the mode `auto` behaves like `ask` here; "" if it does not."""
         missing = await self.missing()
         return f"{missing} So `auto` asks as `ask` does." if missing else ""
 
     def is_new(self, notice: str) -> bool:
-        """Whether the user was not told this before in this session."""
+        """Whether this notice is new in this session."""
         is_new = notice not in self._notices
         self._notices.add(notice)
         return is_new
 
 
 def problems(finding: Finding) -> str:
-    """Why no box holds, and what helps."""
+    """Why no box works, with advice."""
     reasons = [
         "; ".join(part for part in (f"{a.name}: {a.reason}", a.advice) if part)
         for a in finding.tried

@@ -1,4 +1,4 @@
-"""What a box is."""
+"""The interface of boxes."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,16 +10,16 @@ from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal
 
 Report = Callable[[Refusal], None]
-"""Takes what a box refused or undid, as far as it knows for sure."""
+"""Receives what a box certainly refused or undid."""
 
 
 def ignore_refusals(_refusal: Refusal) -> None:
-    """A `Report` for callers that don't want any."""
+    """A `Report` that drops everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One box: why it can't be used, and what would help."""
+    """The test of one box: the reason if it can't be used, and advice."""
 
     name: str
     ok: bool
@@ -35,9 +35,9 @@ class Box(Protocol):
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
     ) -> AbstractContextManager[Startable]:
-        """What starts `program` inside, once; leave the context when it has ended.
+        """A startable `program` inside the box; leave the context after the program has ended.
 
-        Raises ToolError if the profile can't be enforced. `report` is called while the context is
-        left. Nothing that was started inside is alive afterwards.
+        Raises ToolError if the profile can't be enforced. `report` is called when the context ends.
+        No process from inside the box is alive afterwards.
         """
         ...

@@ -22,14 +22,14 @@ _CACHES = re.compile(
     r"|\.(?:cache|npm|node-gyp|local|cargo|gradle|m2|config|nv|bun|yarn|mypy_cache|ruff_cache|X.*"
     r"|dotnet|nuget|java|pki|python_history|lesshst|wget-hsts|bash_history|sqlite_history|.*-unix)"
 )
-"""What programs leave there for themselves, so that nobody misses it."""
+"""Caches and temporary files of programs, which nobody needs afterwards."""
 
 
 class Watch:
-    """Undoes what a command made in the place of such paths, when it has ended."""
+    """Removes what a command created at such paths, after it has ended."""
 
     def __init__(self, profile: Profile) -> None:
-        """Remember how things are before the command."""
+        """Record the state before the command."""
         root, home = real(profile.root), real(profile.home)
         paths = [*profile.protected]
         if home.is_relative_to(root):
@@ -39,7 +39,7 @@ class Watch:
         self._links = {place: place.readlink() for place in places if place.is_symlink()}
 
     def undo(self, report: Report) -> None:
-        """Move aside what was made, restore links, and report both. Raises OSError."""
+        """Rename created files, restore links, and report both. Raises OSError."""
         for place in self._missing:
             if real(place.parent) == place.parent and os.path.lexists(place):
                 _move_aside(place, report)
@@ -65,8 +65,8 @@ def _move_aside(place: Path, report: Report) -> None:
     report(Refusal(Refused.WRITE, text, str(place)))
 
 
-def tell_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
-    """Report what is lost with the command's own /tmp and home directory, if anything."""
+def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
+    """Report the files that are deleted with the command's private /tmp and home directory."""
     found = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
     if not found:
         return

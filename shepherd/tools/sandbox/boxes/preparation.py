@@ -1,4 +1,4 @@
-"""What every box on Linux makes before a command and takes away after it."""
+"""What every box on Linux creates before a command and removes after it."""
 
 import threading
 import weakref
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Report
-from shepherd.tools.sandbox.boxes.cleanup import Watch, tell_leftovers
+from shepherd.tools.sandbox.boxes.cleanup import Watch, report_leftovers
 from shepherd.tools.sandbox.helper.helper import Helper, OrderedProgram
 from shepherd.tools.sandbox.helper.payload import memory_file
 from shepherd.tools.sandbox.profile import Limits, Profile
@@ -18,7 +18,7 @@ from shepherd.tools.sandbox.view.toolchains import real
 
 
 class Spares:
-    """The helpers of one box; from the first command on, one is ready for the next."""
+    """The helpers of one box; after the first command, one is always ready."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -29,7 +29,7 @@ class Spares:
 
     @contextmanager
     def take(self, limits: Limits) -> Generator[Helper]:
-        """A helper in groups with these limits; nothing of it is alive afterwards.
+        """A helper in groups with these limits; no process of it is alive afterwards.
 
         Raises OSError or ToolError if it can't be started.
         """
@@ -37,7 +37,7 @@ class Spares:
             yield helper
 
     def refill(self, limits: Limits) -> None:
-        """Start one in a thread, if none is ready."""
+        """Start a helper in a thread if none is ready."""
         with self._lock:
             if not self._ready and self._making is None:
                 self._making = threading.Thread(target=self._make, args=(limits,), name="helper")
@@ -69,7 +69,7 @@ def _close(helpers: list[Helper]) -> None:
 
 @dataclass(slots=True)
 class Preparation:
-    """The helper that is to become the command, and what is made for it."""
+    """The helper that becomes the command, and its resources."""
 
     private: PrivateFiles
     helper: Helper
@@ -83,7 +83,7 @@ class Preparation:
         return descriptor
 
     def order(self, program: Program, orders: Mapping[str, object]) -> OrderedProgram:
-        """What starts the command, with the descriptors of `program` as they are here."""
+        """A startable command with the descriptors of `program`."""
         passed = {descriptor: descriptor for descriptor in program.pass_fds}
         if program.stdin is not None:
             passed[program.stdin.fileno()] = 0
@@ -92,11 +92,11 @@ class Preparation:
 
 @contextmanager
 def preparation(profile: Profile, report: Report, helpers: Spares) -> Generator[Preparation]:
-    """Private files, a helper in control groups, and a watch on what mounts can't hold."""
+    """Private files, a helper in control groups, and a watch on paths that mounts can't protect."""
     with ExitStack() as resources:
         resources.callback(helpers.refill, profile.limits)
         private = resources.enter_context(private_files())
-        resources.callback(tell_leftovers, private, real(profile.home), report)
+        resources.callback(report_leftovers, private, real(profile.home), report)
         resources.callback(Watch(profile).undo, report)
         helper = resources.enter_context(helpers.take(profile.limits))
         yield Preparation(private, helper, resources)

@@ -1,4 +1,4 @@
-"""Trying a box for real: what must be refused is refused, and an ordinary command runs."""
+"""Testing a box: an attack must fail in it, and an ordinary command must run."""
 
 import secrets
 import socket
@@ -53,7 +53,7 @@ class Captured:
 
 
 def capture(program: Startable, timeout: float) -> Captured:
-    """Run it for `timeout` seconds at most; raises subprocess.TimeoutExpired."""
+    """Run the program for up to `timeout` seconds; raises subprocess.TimeoutExpired."""
     with program.start() as process:
         try:
             texts = process.communicate(timeout=timeout)
@@ -66,7 +66,7 @@ def capture(program: Startable, timeout: float) -> Captured:
 
 @dataclass(frozen=True, slots=True)
 class _Canaries:
-    """Files and sockets outside and inside, and what tells that they were reached."""
+    """Files and sockets outside and inside the box, with checks for access to them."""
 
     base: Path
     secret: str

@@ -1,4 +1,4 @@
-"""Handing a helper program to another interpreter, as code and not as a file.
+"""Passing a helper program to another interpreter, as code and not as a file.
 
 A file could be changed by an earlier command, and takes longer to find and to read.
 """
@@ -46,12 +46,12 @@ _MAX_INFO = 65_536
 
 
 def helper_argv(descriptor: int) -> list[str]:
-    """The program that runs what `payload` wrote to a descriptor."""
+    """The command line that runs the result of `payload` from a descriptor."""
     return [str(interpreter()), "-I", "-S", "-c", _BOOT, str(descriptor)]
 
 
 def payload(module: str, values: Mapping[str, object]) -> bytes:
-    """What makes the helper call `main` of a module with these arguments."""
+    """The code that calls `main` of a module with these arguments."""
     codes = [(_PACKAGE, compile("", _PACKAGE, "exec"))]
     codes += [(_full(name), _code(name)) for name in _NEEDED[module]]
     return marshal.dumps((codes, _full(module), dict(values)))

@@ -1,4 +1,4 @@
-"""Which part of the file system a command sees, as a list of mounts."""
+"""The part of the file system that a command sees, as a list of mounts."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ def mounts(
 def visible_mounts(
     profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
 ) -> list[Mount]:
-    """What is shown, before anything in it is protected or hidden."""
+    """The visible paths, before some of them are protected or hidden."""
     home, temp = real(profile.home), MountKind.WRITE
     base = [*_system(profile)]
     base += [Mount(temp, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]

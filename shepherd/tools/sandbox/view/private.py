@@ -1,4 +1,4 @@
-"""The files that a box makes for one command and removes again."""
+"""The files that a box creates for one command and removes afterwards."""
 
 import contextlib
 import fcntl
@@ -50,7 +50,7 @@ class PrivateFiles:
 
 
 def remove_stale() -> None:
-    """Remove what killed sessions of this user have left behind."""
+    """Remove the files that killed sessions of this user left."""
     for base in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if base.lstat().st_uid == os.getuid():

@@ -1,4 +1,4 @@
-"""Finding the files of a tree that a sandbox must hide or keep as they are."""
+"""Finding the files of a tree that a sandbox must hide or protect, with their hard links."""
 
 import os
 import stat
@@ -11,10 +11,10 @@ from typing import Protocol
 from shepherd.errors import ToolError
 
 MAX_ENTRIES = 100_000
-"""Files and directories that are looked at; a larger tree counts as unknown."""
+"""Maximum number of entries in a scan; a larger tree counts as unknown."""
 
 MAX_SHIELDED = 1000
-"""Paths that a sandbox is given to hide or keep."""
+"""Maximum number of paths that a sandbox hides or protects."""
 
 SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__"})
 """Directories of what others wrote or programs made; nothing in them is looked at."""
@@ -60,14 +60,14 @@ class _Directory:
 
 
 class TreeScanner:
-    """Looks at a tree as often as needed; only directories that have changed are read again."""
+    """Scans a tree repeatedly; only changed directories are read again."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._known: dict[str, _Directory] = {}
 
     def scan(self, root: str) -> Shielded:
-        """What is in the tree at `root` now."""
+        """The current state of the tree at `root`."""
         shielded, entries = Shielded(), 0
         known: dict[str, _Directory] = {}
         pending = [root]
