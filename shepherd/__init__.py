@@ -3,12 +3,12 @@
 The names below are the public surface for Python; each loads what it needs when it is first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from shepherd.version import __version__
 
+TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd --version` does
 if TYPE_CHECKING:
+    from typing import Any
+
     from shepherd.errors import (
         AccessError,
         BackendError,
@@ -109,9 +109,11 @@ _PLACES = {name: (module, name) for module, names in _MODULES.items() for name i
 _PLACES["open"] = ("sdk.opening", "open_chat")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     module, attribute = _PLACES[name]
     value = getattr(import_module(f"{__name__}.{module}"), attribute)
     globals()[name] = value

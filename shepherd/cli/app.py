@@ -38,33 +38,33 @@ def _open_closed_streams() -> None:
 
 
 def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
-    """The exit code of `work`; its errors are told in one line, or raised with `debug`."""
+    """The exit code of `work`; an error becomes one line on stderr, or raised with `debug`."""
     try:
         return work()
     except ShepherdError as error:
         if debug:
             raise
-        _tell(error)
+        _report(error)
         return USAGE if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        return _nobody_reads()
+        return _drop_output()
     except OSError as error:  # a full disk, a home that can't be written
         if debug:
             raise
-        _tell(_in_words(error))
+        _report(_reason(error))
         return _end_output()
 
 
-def _tell(problem: object) -> None:
+def _report(problem: object) -> None:
     """The message on stderr; names in it may come from files that others wrote."""
     from shepherd.cli.terminal.sanitize import sanitize
 
     sys.stderr.write(f"shepherd: {sanitize(str(problem))}\n")
 
 
-def _in_words(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     """What the system refused, without its number: `PATH: No space left on device`."""
     reason = error.strerror or str(error) or type(error).__name__
     place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
@@ -75,7 +75,7 @@ def _end_output() -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        return _nobody_reads()
+        return _drop_output()
     return FAILED
 
 
@@ -91,7 +91,7 @@ def _run(arguments: list[str]) -> int:
     return run_command_line(arguments)
 
 
-def _nobody_reads() -> int:
+def _drop_output() -> int:
     """Keep the interpreter from complaining about a closed stdout when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -4,7 +4,7 @@ import os
 import pty
 import subprocess
 
-from shepherd.cli.batch.oneshot import PIPED_BYTES
+from shepherd.cli.batch.oneshot import MAX_PIPED_BYTES
 from tests.cli.program import SHEPHERD, Program
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on
@@ -78,9 +78,9 @@ def test_piped_input_alone_is_the_question(program: Program) -> None:
 
 def test_too_much_piped_input_is_cut_with_a_note(program: Program) -> None:
     script = "context: 10000000\ntext: ok"
-    done = program.run_scripted(script, "-e", "x", stdin="y" * (PIPED_BYTES + 10))
+    done = program.run_scripted(script, "-e", "x", stdin="y" * (MAX_PIPED_BYTES + 10))
     assert (done.returncode, done.stdout) == (0, "ok\n")
-    assert f"only the first {PIPED_BYTES} bytes" in done.stderr
+    assert f"only the first {MAX_PIPED_BYTES} bytes" in done.stderr
 
 
 def test_a_conversation_goes_on(program: Program) -> None:

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from shepherd.cli.repl.complete import MAX_OFFERED, PromptCompleter
+from shepherd.cli.repl.complete import MAX_COMPLETIONS, PromptCompleter
 
 
 @dataclass(frozen=True)
@@ -69,4 +69,4 @@ def test_a_large_directory_is_offered_in_part(tmp_path: Path) -> None:
         (tmp_path / f"file{number}").touch()
     completer = PromptCompleter([], tmp_path)
     found = list(completer.get_completions(Document("@file"), CompleteEvent()))
-    assert len(found) == MAX_OFFERED
+    assert len(found) == MAX_COMPLETIONS

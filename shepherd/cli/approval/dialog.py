@@ -7,8 +7,8 @@ from shepherd.cli.approval.document import Line, fact
 from shepherd.cli.approval.pager import Gutter, Pager
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Question
 
-WAITS = "In a moment. Any key takes it back."
-TAKEN_BACK = "A key was pressed: nothing was approved."
+WAITING = "In a moment. Any key takes it back."
+WITHDRAWN = "A key was pressed: nothing was approved."
 TOO_SOON = "Too soon after the last key: nothing was approved. Press Enter again."
 PAGED = "Enter shows what follows; a yes counts when the end was shown."
 TYPED = "Typing was seen: it is in the prompt, nothing was approved."
@@ -103,7 +103,7 @@ class Dialog:
     def enter(self) -> None:
         """Choose what is marked, if that counts now."""
         self._typed = ""
-        if self._take_back() or not self.is_visible:
+        if self._withdraw() or not self.is_visible:
             return
         if not self.marked.answer.allows:
             self.answer = self.marked.answer
@@ -116,18 +116,18 @@ class Dialog:
             self.disturb(TOO_SOON)
         else:
             self._chosen_at = self._clock()
-            self.note = WAITS
+            self.note = WAITING
 
     def disturb(self, note: str = "") -> None:
         """A key was pressed that is no answer: what follows at once is none either."""
-        self._take_back()
+        self._withdraw()
         self.note = note or self.note
         if self._calm_since is not None:
             self._calm_since = self._clock()
 
     def type(self, character: str, *, burst: bool = False) -> str:
         """Take a printable character; gives the text that belongs into the prompt."""
-        was_waiting = self._take_back()
+        was_waiting = self._withdraw()
         if was_waiting and not character.isalnum():
             return ""
         if burst or was_waiting or not self.is_visible:
@@ -188,7 +188,7 @@ class Dialog:
     def _navigate(self) -> None:
         self._typed = ""
         self.note = ""
-        self._take_back()
+        self._withdraw()
 
     def _as_typing(self, text: str) -> str:
         if self._typed:
@@ -197,10 +197,10 @@ class Dialog:
         self.disturb(TYPED if self.is_visible else "")
         return text.lstrip() if len(text) > 1 else text
 
-    def _take_back(self) -> bool:
+    def _withdraw(self) -> bool:
         if self._chosen_at is None:
             return False
         self._chosen_at = None
-        self.note = TAKEN_BACK
+        self.note = WITHDRAWN
         self._calm_since = self._clock()
         return True

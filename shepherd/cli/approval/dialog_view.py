@@ -38,10 +38,10 @@ def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
 def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int) -> Frame:
     """The question in at most `height` rows of `width` cells; `sign` is before the marked line."""
     around = _Around(dialog, sign, width, height, focused=focused)
-    least = min(MIN_TEXT_ROWS + 1, dialog.pager.height(width, height))
-    if height - around.height < least:
+    min_rows = min(MIN_TEXT_ROWS + 1, dialog.pager.height(width, height))
+    if height - around.height < min_rows:
         around = _Around(dialog, sign, width, height, focused=focused, short=True)
-    if height - around.height < least or width < MIN_WIDTH:
+    if height - around.height < min_rows or width < MIN_WIDTH:
         return Frame([_row(line[:width], "warn") for line in TOO_SMALL[:height]], legible=False)
     room = height - around.height
     pager = dialog.pager
@@ -99,23 +99,23 @@ def _short_menu(dialog: Dialog) -> list[Row]:
     return [_row(" ".join(words), "bold")]
 
 
-def _rules(dialog: Dialog, width: int, most: int) -> list[Row]:
+def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
     """The rules of the marked line, or where they are; they are never cut."""
     rows = [
         row
         for rule in dialog.marked.rules
         for row in fold([(rule, "")], width, dialog.measure, lambda _row: "    ")
     ]
-    dialog.page_rules(paged=len(rows) > most)
-    return [_row(RULES_PAGED[:width], "warn")] if len(rows) > most else rows
+    dialog.page_rules(paged=len(rows) > max_rows)
+    return [_row(RULES_PAGED[:width], "warn")] if len(rows) > max_rows else rows
 
 
-def _folded(dialog: Dialog, text: str, width: int, most: int, style: str) -> list[Row]:
-    """The text in at most `most` rows, the last of which says if there is more."""
+def _folded(dialog: Dialog, text: str, width: int, max_rows: int, style: str) -> list[Row]:
+    """The text in at most `max_rows` rows, the last of which says if there is more."""
     rows = fold([(text, style)], width, dialog.measure)
-    if len(rows) <= most:
+    if len(rows) <= max_rows:
         return rows
-    [*first, last] = fold([(text, style)], width - 1, dialog.measure)[:most]
+    [*first, last] = fold([(text, style)], width - 1, dialog.measure)[:max_rows]
     return [*first, [*last, ("…", style)]]
 
 

@@ -38,16 +38,16 @@ def fold(
 ) -> list[Row]:
     """Rows of at most `width` cells, each behind what `begin` gives for its number."""
     rows: list[Row] = [[(begin(0), "quiet")]]
-    used = least = len(begin(0))
+    used = indent = len(begin(0))
     for text, style in fragments:
         start = 0
         for at, character in enumerate(text):
             cells = measure(character)
-            if used + cells > width and used > least:
+            if used + cells > width and used > indent:
                 rows[-1].append((text[start:at], style))
                 rows.append([(begin(len(rows)), "quiet")])
                 start, used = at, len(begin(len(rows) - 1))
-                least = used
+                indent = used
             used += cells
         rows[-1].append((text[start:], style))
     return rows

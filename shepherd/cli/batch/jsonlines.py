@@ -130,7 +130,7 @@ class _Answers:
                 conversation.limits,
             )
         except ShepherdError:
-            return FinishReason.ERROR  # the ERROR event has told it
+            return FinishReason.ERROR  # the ERROR event has reported it
         return outcome.finish_reason
 
     async def _read(self) -> None:
@@ -149,10 +149,10 @@ class _Answers:
         except InputError as error:
             self.writer.bad_input(number, line, error)
 
-    def _take(self, given: UserInput | Interrupt | None) -> None:
-        match given:
+    def _take(self, command: UserInput | Interrupt | None) -> None:
+        match command:
             case UserInput():
-                self._prompts.put_nowait(given.message)
+                self._prompts.put_nowait(command.message)
             case Interrupt() if self._turn is not None:
                 self._interrupted = True
                 self._turn.cancel()

@@ -10,7 +10,7 @@ from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import INTERRUPTED, Message
 from shepherd.transcript.records import json_line
 
-ECHOED_CHARACTERS = 200
+MAX_ECHOED = 200
 
 
 class InputError(Exception):
@@ -58,18 +58,18 @@ def parse_input(line: bytes) -> UserInput | Interrupt | None:
             raise InputError('"type" must be "user" or "interrupt"')
 
 
-def _images(given: object) -> tuple[Image, ...]:
-    if not isinstance(given, list):
+def _images(value: object) -> tuple[Image, ...]:
+    if not isinstance(value, list):
         raise InputError('"images" must be a list of objects with "data" and "name"')
     try:
-        check_count(cast(list[object], given))
-        return tuple(_image(item) for item in cast(list[object], given))
+        check_count(cast(list[object], value))
+        return tuple(_image(item) for item in cast(list[object], value))
     except ImageError as error:
         raise InputError(str(error)) from error
 
 
-def _image(given: object) -> Image:
-    match given:
+def _image(value: object) -> Image:
+    match value:
         case {"data": str(data), "name": str(name)}:
             return decode_image(data, name)
         case {"data": str(data)}:
@@ -100,8 +100,8 @@ class EventWriter:
             case CallbackEvent.TOOL_RESULT:
                 return self._result(id, name, content)
             case CallbackEvent.STATS:
-                asked = {"provider": name} if name else {}
-                return self.write({"type": "stats", **json.loads(content), **asked})
+                provider = {"provider": name} if name else {}
+                return self.write({"type": "stats", **json.loads(content), **provider})
             case CallbackEvent.ERROR:
                 return self.error(name, content)
             case CallbackEvent.SYSTEM if name != Topic.PREFILL:
@@ -119,7 +119,7 @@ class EventWriter:
 
     def bad_input(self, number: int, line: bytes, error: InputError) -> None:
         """Line `number` was not understood; its beginning is sent back."""
-        shown = line.decode("utf-8", "replace")[:ECHOED_CHARACTERS]
+        shown = line.decode("utf-8", "replace")[:MAX_ECHOED]
         self.error("InputError", f"line {number}: {error}", line=number, input=shown)
 
     def end_turn(self, reason: str, session: str) -> None:

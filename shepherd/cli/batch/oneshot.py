@@ -23,10 +23,10 @@ from shepherd.tools.permissions.approval import (
 from shepherd.turn import run_turn
 
 STDIN = 0
-PATIENCE = 3.0
+SILENCE_SECONDS = 3.0
 """Seconds of silence on stdin after which the user is told what is waited for."""
 
-PIPED_BYTES = 1_048_576
+MAX_PIPED_BYTES = 1_048_576
 """How much of stdin is taken as context."""
 
 EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
@@ -34,15 +34,15 @@ EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
 
 
 def read_piped() -> str:
-    """What is piped or redirected to stdin, at most PIPED_BYTES; "" if it is a terminal."""
+    """What is piped or redirected to stdin, at most MAX_PIPED_BYTES; "" if it is a terminal."""
     if not _stdin_holds_data():
         return ""
-    if not select.select([STDIN], [], [], PATIENCE)[0]:
+    if not select.select([STDIN], [], [], SILENCE_SECONDS)[0]:
         sys.stderr.write("shepherd: waiting for the end of stdin (< /dev/null gives none)\n")
-    data = sys.stdin.buffer.read(PIPED_BYTES + 1)
-    if len(data) > PIPED_BYTES:
-        sys.stderr.write(f"shepherd: only the first {PIPED_BYTES} bytes of stdin are used\n")
-    return data[:PIPED_BYTES].decode("utf-8", "replace").strip()
+    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
+    if len(data) > MAX_PIPED_BYTES:
+        sys.stderr.write(f"shepherd: only the first {MAX_PIPED_BYTES} bytes of stdin are used\n")
+    return data[:MAX_PIPED_BYTES].decode("utf-8", "replace").strip()
 
 
 def with_context(prompt: str, context: str) -> str:
@@ -88,7 +88,7 @@ TERMINAL = "/dev/tty"
 
 
 def choose_approver() -> Approver:
-    """Somebody to ask if a person sees stderr and has a keyboard, else one who denies."""
+    """The approver that asks on the terminal, or one that denies where there is no terminal."""
     if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
         return DenyingApprover()
     return LineApprover()

@@ -219,12 +219,12 @@ def _terminal(env: Mapping[str, str]) -> Check:
 
 
 def _programs() -> Check:
-    found = {name: shutil.which(name) for name in ("bash", "git", "rg")}
-    text = ", ".join(f"{name} {path or 'missing'}" for name, path in found.items())
+    programs = {name: shutil.which(name) for name in ("bash", "git", "rg")}
+    text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
-    if not found["rg"]:
+    if not programs["rg"]:
         advice.append("Install ripgrep (rg): searching is faster with it.")
-    if not found["bash"]:
+    if not programs["bash"]:
         advice.append("Install bash: commands run in sh without it.")
     return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))
 

@@ -38,7 +38,7 @@ def show(
 @config.command("get")
 def get(context: typer.Context, key: Key) -> None:
     """The value of one setting, the default if it is not set."""
-    key = _known(key)
+    key = _setting_name(key)
     section, _, name = key.partition(".")
     value = cast(object, getattr(_load(context).section(section), name))
     value = default_of(section, name) if value is None else value
@@ -52,7 +52,7 @@ def set_(
     """Change a setting in your own file; its comments stay."""
     from shepherd.config.edit import set_value  # loads tomlkit
 
-    key = _known(key)
+    key = _setting_name(key)
     path = Paths.from_env(os.environ).user_file
     parsed = parse_text(key, value)
     try:
@@ -109,7 +109,7 @@ def _report(result: str, problems: str) -> None:
         sys.stderr.write(f"shepherd: the file has other problems:\n{sanitize(problems)}\n")
 
 
-def _known(name: str) -> str:
+def _setting_name(name: str) -> str:
     key = first_name(name)
     if key not in all_fields():
         raise UsageError(unknown_key(name))

@@ -37,7 +37,7 @@ def list_sessions() -> None:
 @sessions.command("show")
 def show_session(id: Id) -> None:
     """The conversation as text."""
-    saved = _store().read(_given(id))
+    saved = _store().read(_checked_id(id))
     for warning in saved.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
     typer.echo(f"{saved.id}  {saved.model}  {sanitize(saved.header.cwd)}")
@@ -48,11 +48,11 @@ def show_session(id: Id) -> None:
 @sessions.command("delete")
 def delete_session(id: Id) -> None:
     """Delete a session for good."""
-    deleted = _store().delete(_given(id))
+    deleted = _store().delete(_checked_id(id))
     sys.stderr.write(f"Session {deleted} is deleted.\n")
 
 
-def _given(id: str) -> str:
+def _checked_id(id: str) -> str:
     """The id; raises UsageError for an empty one, with which all ids begin."""
     if not id.strip():
         raise UsageError("The id is empty; `shepherd sessions list` shows the ids.")
@@ -68,6 +68,6 @@ def _as_text(message: Message) -> str:
     if message.role is Role.TOOL:
         return f"  {one_line(message.plain_text, LINE_WIDTH)}"
     sign = "> " if message.role is Role.USER and not message.is_hint else ""
-    said = message.plain_text
-    text = f"\n{sign}{sanitize(said)}" if said else ""
+    content = message.plain_text
+    text = f"\n{sign}{sanitize(content)}" if content else ""
     return "\n".join([part for part in (text, *calls) if part])

@@ -28,9 +28,9 @@ ANSWER_SECONDS = 60.0
 SILENCE_SECONDS = 90.0
 """After so long without even a comment a stream is taken to be dead, and resumed."""
 
-FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 10.0
-ATTEMPTS = 12
+INITIAL_PAUSE = 0.2
+MAX_PAUSE = 10.0
+MAX_ATTEMPTS = 12
 """Connections in a row that may fail, which takes a minute or more."""
 
 
@@ -56,11 +56,16 @@ class SharedSessionClient:
     """
 
     def __init__(
-        self, url: str, api_key: str = "", client_id: str = "", *, first_pause: float = FIRST_PAUSE
+        self,
+        url: str,
+        api_key: str = "",
+        client_id: str = "",
+        *,
+        initial_pause: float = INITIAL_PAUSE,
     ) -> None:
         self.url = url.rstrip("/")
         self.id = client_id or f"client_{secrets.token_hex(12)}"
-        self._first_pause = first_pause
+        self._initial_pause = initial_pause
         headers = {CLIENT_HEADER: self.id}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
@@ -120,9 +125,9 @@ class SharedSessionClient:
                     yield update
             except httpx.TransportError as error:
                 failures += 1
-                if failures >= ATTEMPTS:
+                if failures >= MAX_ATTEMPTS:
                     raise self._unreachable(error) from error
-            await asyncio.sleep(min(LONGEST_PAUSE, self._first_pause * 2**failures))
+            await asyncio.sleep(min(MAX_PAUSE, self._initial_pause * 2**failures))
 
     async def _connection(self, after: str) -> AsyncGenerator[RemoteUpdate]:
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
@@ -161,15 +166,15 @@ class SharedSessionClient:
     def _refused(self, response: httpx.Response) -> BackendError:
         status = response.status_code
         details = _object(response.content).get("error")
-        told = cast(dict[str, Any], details) if isinstance(details, dict) else {}
-        message = str(told.get("message") or f"{self.url} answered with status {status}.")
+        fields = cast(dict[str, Any], details) if isinstance(details, dict) else {}
+        message = str(fields.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return BusyError(message)
         if status in (400, 413, 415):
             return InvalidRequestError(message)
-        if status == HTTPStatus.NOT_FOUND and not told.get("code", "").endswith("_not_found"):
+        if status == HTTPStatus.NOT_FOUND and not fields.get("code", "").endswith("_not_found"):
             return BackendError(f"There is no shared session at {self.url}.")
         return BackendError(message)
 

@@ -21,8 +21,8 @@ from shepherd.tools.permissions.approval import (
 )
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
-MOST_REMEMBERED = 100
-TAKING_BACK_SECONDS = 10.0
+MAX_REMEMBERED = 100
+WITHDRAWAL_SECONDS = 10.0
 """How long leaving waits for the server to take back what was interrupted while it was sent."""
 
 LOST = "The server does not know this request any more; it was probably started again."
@@ -59,7 +59,7 @@ class RemoteSession:
         self._sending = asyncio.Lock()
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._following: asyncio.Task[None] | None = None
-        self._taking_back: set[asyncio.Task[None]] = set()
+        self._withdrawals: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[JsonObject]:
@@ -69,9 +69,9 @@ class RemoteSession:
         try:
             yield session
         finally:
-            if self._taking_back:
-                await asyncio.wait(self._taking_back, timeout=TAKING_BACK_SECONDS)
-            await _end(task, *self._questions.values(), *self._taking_back)
+            if self._withdrawals:
+                await asyncio.wait(self._withdrawals, timeout=WITHDRAWAL_SECONDS)
+            await _end(task, *self._questions.values(), *self._withdrawals)
 
     async def lost(self) -> None:
         """Wait until the server can't be followed any more; raises why."""
@@ -90,15 +90,15 @@ class RemoteSession:
         try:
             request, ended = await asyncio.shield(sending)
         except asyncio.CancelledError:
-            task = asyncio.create_task(self._take_back(sending))
-            self._taking_back.add(task)
-            task.add_done_callback(self._taking_back.discard)
+            task = asyncio.create_task(self._withdraw(sending))
+            self._withdrawals.add(task)
+            task.add_done_callback(self._withdrawals.discard)
             raise
-        waited: list[asyncio.Future[Any]] = [ended]
+        pending: list[asyncio.Future[Any]] = [ended]
         if self._following is not None:
-            waited.append(self._following)
+            pending.append(self._following)
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.client.cancel(request)
             raise
@@ -115,13 +115,13 @@ class RemoteSession:
             request = await self.client.send(prompt, images)
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
-            if len(self._mine) > MOST_REMEMBERED:
+            if len(self._mine) > MAX_REMEMBERED:
                 self._mine.popitem(last=False)
             return request, ended
         finally:
             self._sending.release()
 
-    async def _take_back(
+    async def _withdraw(
         self, sending: asyncio.Task[tuple[str, asyncio.Future[FinishReason]]]
     ) -> None:
         try:

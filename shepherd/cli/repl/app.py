@@ -138,7 +138,7 @@ def _initial_status(conversation: Conversation) -> Status:
     )
 
 
-LARGEST = 65_536
+MAX_FILE_BYTES = 65_536
 
 
 def _is_unset(config: Config, providers: ProviderBook) -> bool:
@@ -152,13 +152,13 @@ async def suggestions(
 ) -> list[str]:
     """A line for each thing that could answer, for those who have chosen nothing yet.
 
-    Each is shown once; `suggestions_file` records them. Raises ConfigError if providers.toml is
-    broken.
+    Each is suggested once: `suggestions_file` keeps them. Raises ConfigError for a broken
+    providers.toml.
     """
     if not _is_unset(config, providers):
         return []
-    found = await discover(env, _models_dir(config))
-    new = await asyncio.to_thread(_untold, found, suggestions_file)
+    available = await discover(env, _models_dir(config))
+    new = await asyncio.to_thread(_new_suggestions, available, suggestions_file)
     if not new:
         return []
     return [
@@ -171,14 +171,14 @@ def _models_dir(config: Config) -> Path:
     return Path(config.llamacpp.models_dir).expanduser()
 
 
-def _untold(found: list[Found], suggestions_file: Path) -> list[Found]:
+def _new_suggestions(available: list[Found], suggestions_file: Path) -> list[Found]:
     """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
     try:
         make_private_directory(suggestions_file.parent)
         with open(suggestions_file, "a+", encoding="utf-8", opener=_private) as file:
             file.seek(0)
-            told = file.read(LARGEST).splitlines()
-            new = [item for item in found if item.command not in told]
+            known = file.read(MAX_FILE_BYTES).splitlines()
+            new = [item for item in available if item.command not in known]
             file.writelines(f"{item.command}\n" for item in new)
     except (OSError, UnicodeError):
         return []

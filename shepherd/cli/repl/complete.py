@@ -13,7 +13,7 @@ from prompt_toolkit.document import Document
 
 MAX_SCANNED = 5000
 """Directory entries looked at for one completion."""
-MAX_OFFERED = 50
+MAX_COMPLETIONS = 50
 MAX_DEPTH = 4
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 
@@ -34,7 +34,7 @@ class CommandEntry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PathMatch:
     path: str
     is_dir: bool
 
@@ -72,12 +72,12 @@ class PromptCompleter(Completer):
                 yield from (Completion(choice, -len(argument)) for choice in fitting)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
-        for found in islice(find_files(self._cwd, typed), MAX_OFFERED):
-            name = found.path + ("/" if found.is_dir else "")
+        for match in islice(find_files(self._cwd, typed), MAX_COMPLETIONS):
+            name = match.path + ("/" if match.is_dir else "")
             if any(not c.isprintable() or c == '"' for c in name):
                 continue
             if " " in name or quoted:
-                close = "" if found.is_dir else '"'
+                close = "" if match.is_dir else '"'
                 back = len(typed) + (1 if quoted else 0)
                 yield Completion(f'"{name}{close}', -back, name)
             else:
@@ -90,7 +90,7 @@ def _next_words(choices: Iterable[str], typed: int) -> list[str]:
     return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
 
 
-def find_files(cwd: Path, typed: str) -> Iterator[_Found]:
+def find_files(cwd: Path, typed: str) -> Iterator[_PathMatch]:
     """Files whose name begins with what is `typed`, then those further down that contain it."""
     directory, _, start = typed.rpartition("/")
     prefix = typed[: len(typed) - len(start)]
@@ -99,12 +99,12 @@ def find_files(cwd: Path, typed: str) -> Iterator[_Found]:
     for entry in _scan(base):
         if entry.name.lower().startswith(start.lower()) and (start or entry.name[0] != "."):
             seen.add(entry.name)
-            yield _Found(prefix + entry.name, entry.is_dir())
+            yield _PathMatch(prefix + entry.name, entry.is_dir())
     if len(start) > 1 and not prefix:
         yield from (f for f in _walk(base, start.lower()) if f.path not in seen)
 
 
-def _walk(base: Path, part: str) -> Iterator[_Found]:
+def _walk(base: Path, part: str) -> Iterator[_PathMatch]:
     budget = MAX_SCANNED
     level = [""]
     for _ in range(MAX_DEPTH):
@@ -119,7 +119,7 @@ def _walk(base: Path, part: str) -> Iterator[_Found]:
                 path = f"{directory}{entry.name}"
                 is_dir = entry.is_dir(follow_symlinks=False)
                 if part in entry.name.lower():
-                    yield _Found(path, is_dir)
+                    yield _PathMatch(path, is_dir)
                 if is_dir:
                     below.append(path + "/")
         level = below

@@ -244,8 +244,8 @@ class Screen:
         redraw, lines = self._painted
         if redraw != self.app.render_counter:
             size = self.app.output.get_size()
-            most = max(2, int(size.rows * LIVE_SHARE))
-            lines = self.painter.paint_all(self.live(), size.columns).splitlines()[-most:]
+            max_rows = max(2, int(size.rows * LIVE_SHARE))
+            lines = self.painter.paint_all(self.live(), size.columns).splitlines()[-max_rows:]
             self._painted = self.app.render_counter, lines
         return lines
 

@@ -25,9 +25,9 @@ from shepherd.server.run import Service, serve_service
 from shepherd.server.settings import ServerSettings
 from shepherd.transcript import SessionStore
 
-ANYBODY_MAY_APPROVE = (
-    "Anybody who reaches this address may talk to the agent and approve what its tools do: no key "
-    "is asked for; use --auth-mode json"
+OPEN_WARNING = (
+    "Anyone who can reach this address can use the agent and approve its tool calls, because no "
+    "key is needed; use --auth-mode json"
 )
 
 
@@ -41,7 +41,7 @@ async def serve_conversation(
     """
     paths = Paths.from_env(os.environ)
     if not (start.id or start.latest):
-        start = SessionStart(id=served_before(paths, cwd))
+        start = SessionStart(id=last_served(paths, cwd))
 
     opened = open_conversation(config, os.environ, cwd, start, providers)
     settings = server_settings(config, insecure=insecure)
@@ -51,7 +51,7 @@ async def serve_conversation(
         conversation.notices.listen(_note)
         open_service = partial(_open_service, conversation, paths, settings, keys)
         with refusal_of_flags(config):
-            await serve_service(open_service, settings, keys, ANYBODY_MAY_APPROVE)
+            await serve_service(open_service, settings, keys, OPEN_WARNING)
     return 0
 
 
@@ -72,7 +72,7 @@ async def _open_service(
         yield Service(app, name, path="", drain=shared.drain)
 
 
-def served_before(paths: Paths, cwd: Path) -> str:
+def last_served(paths: Paths, cwd: Path) -> str:
     """The id of the session that was served last in `cwd`, "" if there is none any more."""
     try:
         saved = _pointer(paths, cwd).read_text(encoding="utf-8").strip()

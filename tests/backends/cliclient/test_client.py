@@ -86,13 +86,13 @@ async def test_no_update_is_lost_or_repeated_wherever_connections_break(work: Pa
     async with serving(SCRIPT, work) as served:
         begin = served.conversation.log.id_of(0)
         await served.ask("what is to do?", "somebody")
-        async with SharedSessionClient(served.url, first_pause=0) as client:
+        async with SharedSessionClient(served.url, initial_pause=0) as client:
             whole = await collect(client, begin)
         assert len(whole) > 15
         for limit in (*range(900, 1800, 127), 4001):
             async with (
                 cut_after(served.port, limit) as url,
-                SharedSessionClient(url, first_pause=0) as client,
+                SharedSessionClient(url, initial_pause=0) as client,
             ):
                 assert await collect(client, begin) == whole
 
@@ -143,7 +143,7 @@ async def test_keys_and_absence_are_errors_that_say_what_to_do(work: Path) -> No
                 await collect(stranger, "")
         async with SharedSessionClient(served.url, key) as client:
             assert (await client.session())["messages"] == []
-    async with SharedSessionClient(served.url, key, first_pause=0) as client:
+    async with SharedSessionClient(served.url, key, initial_pause=0) as client:
         with pytest.raises(UnreachableError, match="--cliserver"):
             await client.session()
     with pytest.raises(InvalidRequestError):

@@ -14,7 +14,7 @@ from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
 from shepherd.backends.api.ollama.models import LocalModel, ShownModel
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import HERE, adding_command, ollama_url
-from shepherd.cli.commands.models.text import PullBars, say_rows, say_table, size_text, tell
+from shepherd.cli.commands.models.text import PullBars, note, print_rows, print_table, size_text
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
@@ -64,17 +64,17 @@ class OllamaModels:
 
     def list(self) -> None:
         """The models on the server's disk."""
-        models = self._asked(lambda manager: manager.list())
+        models = self._call(lambda manager: manager.list())
         if models:
-            say_table([_row(model) for model in models], right=1)
+            print_table([_row(model) for model in models], right=1)
         else:
             how = f"`shepherd model pull qwen3:4b --provider {self._name}`"
-            tell(f"No models at {self._name} yet; {how} gets one.")
+            note(f"No models at {self._name} yet; {how} gets one.")
 
     def info(self, model: str) -> None:
         """What the server knows about a model."""
-        found = self._asked(lambda manager: manager.show(model))
-        say_rows(
+        found = self._call(lambda manager: manager.show(model))
+        print_rows(
             {
                 "model": found.name,
                 "provider": f"{self._name} ({self._provider.base_url or HERE})",
@@ -93,17 +93,17 @@ class OllamaModels:
     def pull(self, model: str) -> None:
         """Let the server fetch a model, and show how far it is."""
         with PullBars() as bars:
-            self._asked(lambda manager: _pulled(manager, model, bars))
+            self._call(lambda manager: _pulled(manager, model, bars))
         typer.echo(sanitize(model))
         if is_stored(self._name, self._book):
-            tell(f"`shepherd --provider {self._name}/{model}` talks to it.")
+            note(f"`shepherd --provider {self._name}/{model}` talks to it.")
         else:
-            tell(f"`{adding_command(self._provider.base_url, model)}` connects it.")
+            note(f"`{adding_command(self._provider.base_url, model)}` connects it.")
 
     def unload(self, model: str) -> None:
         """Put a model out of the server's memory."""
-        self._asked(lambda manager: manager.unload(model))
-        tell(f"{model} is no longer in the memory of {self._name}.")
+        self._call(lambda manager: manager.unload(model))
+        note(f"{model} is no longer in the memory of {self._name}.")
 
     def _context(self, found: ShownModel) -> str:
         size = self._provider.context_size or found.context_size
@@ -112,12 +112,12 @@ class OllamaModels:
         more = f" (it could take {found.trained_context:,})"
         return f"{size:,} tokens" + (more if found.trained_context > size else "")
 
-    def _asked(self, ask: Callable[[OllamaManager], Awaitable[T]]) -> T:
-        async def asking() -> T:
+    def _call(self, ask: Callable[[OllamaManager], Awaitable[T]]) -> T:
+        async def call() -> T:
             async with managing(self._provider, self._book) as manager:
                 return await ask(manager)
 
-        return asyncio.run(asking())
+        return asyncio.run(call())
 
 
 async def _pulled(manager: OllamaManager, model: str, bars: PullBars) -> None:

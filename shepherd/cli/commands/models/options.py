@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from shepherd.cli.commands.models.text import file_line, memory_text, say_rows, size_text, tell
+from shepherd.cli.commands.models.text import file_line, memory_text, note, print_rows, size_text
 from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.settings import Config
@@ -53,7 +53,7 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
             text = str(error)
         typer.echo(sanitize(f"{name:<{width}}  {text}"))
     if not files:
-        tell(f"No models in {directory} yet; {HOW_TO_GET}.")
+        note(f"No models in {directory} yet; {HOW_TO_GET}.")
 
 
 @model.command("info")
@@ -85,7 +85,7 @@ def info(
         "template": found.family,
         "memory": memory_text(found, size),
     }
-    say_rows(rows)
+    print_rows(rows)
 
 
 @model.command("pull")
@@ -104,14 +104,14 @@ def pull(
 
     Goes on where it was stopped.
     """
-    _quiet_unless_seen()
+    _hide_bars_without_terminal()
     try:
         if provider:
             _ollama(provider).pull(name)
         else:
             _pull_file(name, _models_dir(_config(context)))
     except KeyboardInterrupt:
-        tell("Stopped; the same command goes on from here.")
+        note("Stopped; the same command goes on from here.")
         raise
 
 
@@ -127,9 +127,9 @@ def unload(
 def _pull_file(name: str, directory: Path) -> None:
     from shepherd.catalog.hub import pull as pull_model  # loads huggingface_hub
 
-    path = pull_model(name, directory, tell)
+    path = pull_model(name, directory, note)
     typer.echo(str(path))
-    tell(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
+    note(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
 
 
 def _ollama(provider: str) -> "OllamaModels":
@@ -138,8 +138,8 @@ def _ollama(provider: str) -> "OllamaModels":
     return OllamaModels(provider)
 
 
-def _quiet_unless_seen() -> None:
-    """No progress bars where nobody sees them."""
+def _hide_bars_without_terminal() -> None:
+    """Switch progress bars off where stderr is not a terminal."""
     if not sys.stderr.isatty():
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 

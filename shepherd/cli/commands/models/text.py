@@ -54,14 +54,14 @@ def memory_text(found: "ModelSummary", context: int) -> str:
     return f"{text}; too large: {size_text(available)} are free"
 
 
-def say_rows(rows: Mapping[str, str]) -> None:
+def print_rows(rows: Mapping[str, str]) -> None:
     """Names and texts on stdout; what is empty is left out."""
     for key, text in rows.items():
         if text:
             typer.echo(sanitize(f"{key:<13} {text}"))
 
 
-def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
+def print_table(rows: Sequence[Sequence[str]], right: int) -> None:
     """Rows in columns on stdout; column `right` holds numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -72,7 +72,7 @@ def say_table(rows: Sequence[Sequence[str]], right: int) -> None:
         typer.echo(sanitize("  ".join(cells).rstrip()))
 
 
-def tell(text: str) -> None:
+def note(text: str) -> None:
     """A line on stderr."""
     sys.stderr.write(f"{sanitize(text)}\n")
 
@@ -87,8 +87,8 @@ class PullBars:
     """A bar for each large file on a terminal, elsewhere a line; a line for each other step."""
 
     def __init__(self) -> None:
-        self._seen = sys.stderr.isatty()
-        self._told = ""
+        self._is_terminal = sys.stderr.isatty()
+        self._last_status = ""
         self._digest = ""
         self._bar: Any = None  # what huggingface_hub has is partly untyped
 
@@ -108,9 +108,9 @@ class PullBars:
         if not step.total:
             self._close()
             self._digest = ""
-            if step.status not in (self._told, "success"):
-                self._told = step.status
-                tell(step.status)
+            if step.status not in (self._last_status, "success"):
+                self._last_status = step.status
+                note(step.status)
             return
         if step.total < MIB:  # a licence, a template
             return
@@ -122,8 +122,8 @@ class PullBars:
     def _begin(self, step: "PullProgress") -> None:
         self._close()
         self._digest = step.digest
-        if not self._seen:
-            tell(f"{step.status} ({size_text(step.total)})")
+        if not self._is_terminal:
+            note(f"{step.status} ({size_text(step.total)})")
             return
         from huggingface_hub.utils import tqdm  # the bars of other pulls
 

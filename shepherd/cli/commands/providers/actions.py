@@ -36,9 +36,9 @@ async def add_provider(
         raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
     place = "keyring" if keyring else "file"
     added = checked(name, values)
-    given = await _given_key(console, added, key, stored=keyring)
-    if given:
-        await asyncio.to_thread(book.secrets.store, name, given, place)
+    secret = await _key_to_store(console, added, key, stored=keyring)
+    if secret:
+        await asyncio.to_thread(book.secrets.store, name, secret, place)
         added = checked(name, {**values, KEY: place})
     book.store.save(added)
     _tell(console, f"Provider {name} is added.", await _key_advice(added, book))
@@ -70,8 +70,8 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
 
 async def show_provider(console: Console, name: str) -> int:
     """Show what is known of a provider without asking it."""
-    found = console.book.pick(name)
-    for key, text in await asyncio.to_thread(details, found, console.book):
+    provider = console.book.pick(name)
+    for key, text in await asyncio.to_thread(details, provider, console.book):
         console.show(f"{key:<13} {text}")
     return 0
 
@@ -144,7 +144,9 @@ def _stop_using(console: Console, name: str) -> None:
         console.tell("The local model answers from now on.")
 
 
-async def _given_key(console: Console, added: Provider, text: str | None, *, stored: bool) -> str:
+async def _key_to_store(
+    console: Console, added: Provider, text: str | None, *, stored: bool
+) -> str:
     """The key to store; "" where there is none or it is elsewhere."""
     question = f"Key of {added.name}: "
     if text == STDIN or (text is None and stored):

@@ -173,10 +173,10 @@ def read_command(words: Sequence[str], program: str) -> Action | str:
     printed = StringIO()
     try:
         with redirect_stdout(printed):
-            found = get_command(provider).main(list(words), program, standalone_mode=False)
+            result = get_command(provider).main(list(words), program, standalone_mode=False)
     except typer.TyperException as error:
         raise UsageError(error.format_message()) from error
-    return cast(Action, found) if callable(found) else printed.getvalue()
+    return cast(Action, result) if callable(result) else printed.getvalue()
 
 
 def _header(text: str) -> tuple[str, str]:
