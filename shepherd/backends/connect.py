@@ -59,7 +59,7 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     """
     if provider.type not in PROVIDER_TYPES:
         return await _examine_extension(provider, book)
-    options = ClientOptions(retry=RetryPolicy(tries=1), is_test=True)
+    options = ClientOptions(retry=RetryPolicy(max_attempts=1), is_test=True)
     models = await _models(provider, book, options)
     try:
         backend = await _connect(provider, book, options)

@@ -1,4 +1,4 @@
-"""Images and models: which a model is shown now, and what one without eyes makes of that."""
+"""The images that a model is shown now, and the error of a model that reads only text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from shepherd.messages import Message, Role
 
 
 def shown_now(messages: Sequence[Message]) -> Iterator[Image]:
-    """The images that came since the last answer; those before were somebody's to see already."""
+    """The images since the last answer; a model has seen those before it already."""
     for message in reversed(messages):
         if message.role is Role.ASSISTANT:
             return
@@ -16,7 +16,7 @@ def shown_now(messages: Sequence[Message]) -> Iterator[Image]:
 
 
 def cannot_see(model: str) -> ImageError:
-    """The error for images that are shown to a model without eyes."""
+    """The error for images that are shown to a model that reads only text."""
     return ImageError(
         f"{model} can't see images. Leave them out, or ask a model that can: "
         "`shepherd provider add` connects one."
@@ -24,6 +24,6 @@ def cannot_see(model: str) -> ImageError:
 
 
 def refuse_images(messages: Sequence[Message], model: str) -> None:
-    """Raise ImageError if a model that reads text only is shown an image now."""
+    """Raise ImageError if a model that reads only text is shown an image now."""
     for _ in shown_now(messages):
         raise cannot_see(model)

@@ -23,8 +23,8 @@ PROBE_SECONDS = 0.1
 AWAY_SECONDS = 0.5
 """How long the server may take that OLLAMA_HOST names on another machine."""
 
-LARGEST_REPLY = 1_048_576
-MOST_FILES = 20
+MAX_REPLY = 1_048_576
+MAX_FILES = 20
 LLAMA_PORT = 8080
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
@@ -52,7 +52,7 @@ async def discover(
     ollama, llama, files = await asyncio.gather(
         _ollama(ollama_url(env), patience),
         _llama_server(llama_port, patience),
-        asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MOST_FILES))),
+        asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MAX_FILES))),
     )
     return [*_keys(env), *ollama, *llama, *_files(files)]
 
@@ -101,7 +101,7 @@ def _files(files: list[ModelFile]) -> list[Found]:
 
 
 def _counted(number: int, unit: str = "model") -> str:
-    many = f"{number} or more" if number >= MOST_FILES else str(number)
+    many = f"{number} or more" if number >= MAX_FILES else str(number)
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
 
@@ -131,8 +131,8 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: *(\d{1,9})", head, re.IGNORECASE)
     if length:
-        return await reader.readexactly(min(int(length[1]), LARGEST_REPLY))
+        return await reader.readexactly(min(int(length[1]), MAX_REPLY))
     data = b""
-    while len(data) < LARGEST_REPLY and (part := await reader.read(LARGEST_REPLY)):
+    while len(data) < MAX_REPLY and (part := await reader.read(MAX_REPLY)):
         data += part
     return data

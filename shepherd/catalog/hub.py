@@ -41,7 +41,7 @@ class HubFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ModelSelection:
     """What to download: a file of `repo`, a quantisation, or what is sensible."""
 
     repo: str
@@ -49,7 +49,7 @@ class Wanted:
     quant: str = ""
 
 
-def parse_wanted(text: str) -> Wanted:
+def parse_selection(text: str) -> ModelSelection:
     """`OWNER/NAME`, `OWNER/NAME:QUANT` or `OWNER/NAME/FILE`; raises ModelLoadError."""
     text = text.removeprefix("https://huggingface.co/").removeprefix("hf.co/")
     whole, _, quant = text.partition(":")
@@ -61,10 +61,10 @@ def parse_wanted(text: str) -> Wanted:
             f"{text!r} names no model on the hub: write OWNER/NAME, OWNER/NAME:QUANT or "
             "OWNER/NAME/FILE.gguf."
         )
-    return Wanted(f"{owner}/{name}", file, quant)
+    return ModelSelection(f"{owner}/{name}", file, quant)
 
 
-def choose_files(files: Sequence[HubFile], wanted: Wanted) -> list[HubFile]:
+def choose_files(files: Sequence[HubFile], wanted: ModelSelection) -> list[HubFile]:
     """The files of one model, all parts of a split one; raises ModelLoadError naming the choice."""
     models: dict[str, list[HubFile]] = {}
     for file in sorted(files, key=lambda f: f.name):
@@ -92,7 +92,7 @@ def pull(text: str, models_dir: Path, tell: Tell) -> Path:
     Goes on where an earlier one was stopped. Raises ModelLoadError, also for a hub that can't be
     reached.
     """
-    wanted = parse_wanted(text)
+    wanted = parse_selection(text)
     with _hub_errors(wanted.repo):
         files = choose_files(_listed(wanted.repo), wanted)
     directory = models_dir / wanted.repo.rpartition("/")[2]
@@ -103,7 +103,7 @@ def pull(text: str, models_dir: Path, tell: Tell) -> Path:
     return paths[0]
 
 
-def _matching(names: Sequence[str], wanted: Wanted) -> list[str]:
+def _matching(names: Sequence[str], wanted: ModelSelection) -> list[str]:
     if wanted.file:
         asked = model_name(wanted.file if wanted.file.endswith(".gguf") else f"{wanted.file}.gguf")
         return [name for name in names if asked in (name, PurePosixPath(name).name)]

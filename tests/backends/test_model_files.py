@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp.native.locate import available_models
-from shepherd.catalog.hub import HubFile, choose_files, parse_wanted
+from shepherd.catalog.hub import HubFile, choose_files, parse_selection
 from shepherd.catalog.model_files import (
     MAX_DEPTH,
     MAX_EFFORT,
@@ -131,11 +131,11 @@ def test_every_reader_of_the_models_directory_agrees(tmp_path: Path) -> None:
     sizes = {model.path.name: model.size for model in models_in(directory)}
     assert sizes["big-00001-of-00003.gguf"] == 6_000_000
     files = [HubFile(str(p.relative_to(directory))) for p in directory.rglob("*") if p.is_file()]
-    chosen = choose_files(files, parse_wanted("me/models/big.gguf"))
+    chosen = choose_files(files, parse_selection("me/models/big.gguf"))
     assert [file.name for file in chosen] == [f"big-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
     assert parts_of(paths[1]) == [directory / file.name for file in chosen]
     with pytest.raises(ModelLoadError, match="several models") as raised:
-        choose_files(files, parse_wanted("me/models"))
+        choose_files(files, parse_selection("me/models"))
     assert "mmproj" not in str(raised.value)
 
 

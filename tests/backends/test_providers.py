@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.api.adapters import adapter_for, base_url_for
-from shepherd.backends.api.http.failures import Asked, refused, unreachable
+from shepherd.backends.api.http.failures import RequestTarget, refused, unreachable
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.connect import endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
@@ -403,7 +403,7 @@ def test_blanks_around_a_key_are_none_of_it(tmp_path: Path) -> None:
 
 
 def test_no_reason_shows_a_secret() -> None:
-    asked = Asked("acme", "m", "http://h", ("sk-very-secret",))
+    asked = RequestTarget("acme", "m", "http://h", ("sk-very-secret",))
     for failure in (
         unreachable(asked, "Illegal header value b'Bearer sk-very-secret'"),
         refused(asked, 400, "a header is wrong: Bearer sk-very-secret"),

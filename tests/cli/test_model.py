@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.catalog.hub import HubFile, Wanted, choose_files, parse_wanted
+from shepherd.catalog.hub import HubFile, ModelSelection, choose_files, parse_selection
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model
 from tests.cli.hub import Hub, hub
@@ -162,22 +162,22 @@ def test_a_hub_that_is_gone(program: Program) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("a/b", Wanted("a/b")),
-        ("a/b:Q8_0", Wanted("a/b", quant="Q8_0")),
-        ("a/b/c/d.gguf", Wanted("a/b", "c/d.gguf")),
-        ("https://huggingface.co/a/b/blob/main/d.gguf", Wanted("a/b", "d.gguf")),
+        ("a/b", ModelSelection("a/b")),
+        ("a/b:Q8_0", ModelSelection("a/b", quant="Q8_0")),
+        ("a/b/c/d.gguf", ModelSelection("a/b", "c/d.gguf")),
+        ("https://huggingface.co/a/b/blob/main/d.gguf", ModelSelection("a/b", "d.gguf")),
     ],
 )
-def test_names_as_users_write_them(text: str, wanted: Wanted) -> None:
-    assert parse_wanted(text) == wanted
+def test_names_as_users_write_them(text: str, wanted: ModelSelection) -> None:
+    assert parse_selection(text) == wanted
 
 
 @given(st.permutations(sorted(FILES)))
 def test_the_choice_does_not_depend_on_the_order(names: list[str]) -> None:
     files = [HubFile(name) for name in names]
-    assert [f.name for f in choose_files(files, Wanted("a/b"))] == ["model-Q4_K_M.gguf"]
-    parts = choose_files(files, Wanted("a/b", "model-BF16-00001-of-00002.gguf"))
+    assert [f.name for f in choose_files(files, ModelSelection("a/b"))] == ["model-Q4_K_M.gguf"]
+    parts = choose_files(files, ModelSelection("a/b", "model-BF16-00001-of-00002.gguf"))
     assert [f.name for f in parts] == sorted(n for n in names if n.startswith("big/"))
     with pytest.raises(ModelLoadError, match="choose with"):
         choose_files([f for f in files if "Q4" not in f.name and "Q8" not in f.name]
-                     + [HubFile("other-F16.gguf")], Wanted("a/b"))  # fmt: skip
+                     + [HubFile("other-F16.gguf")], ModelSelection("a/b"))  # fmt: skip

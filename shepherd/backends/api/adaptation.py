@@ -1,6 +1,6 @@
-"""What a refusal teaches about a provider, of which the same request is made again otherwise.
+"""Changes to requests after a provider has refused one; then it is made again.
 
-Each lesson takes from the request what was refused, so that none is learned of it twice.
+Each change removes the refused part from the request, so no change is made twice.
 """
 
 import re
@@ -14,37 +14,39 @@ from shepherd.backends.api.history.prompted_tools import (
     fields_of,
     forbids,
     refuses_field,
-    says_toolless,
+    rejects_tools,
 )
-from shepherd.backends.api.history.vision import says_blind
+from shepherd.backends.api.history.vision import rejects_images
 from shepherd.backends.api.http.failures import Failure, Refusal
 from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
 from shepherd.backends.api.prefilled import Prompt
 from shepherd.errors import InvalidRequestError
 
 
-class Known(NamedTuple):
-    """How a backend asks: in which language, and what it knows of the model."""
+class Adaptation(NamedTuple):
+    """What requests are made with: an adapter, and the known traits of the model."""
 
     adapter: Adapter
     traits: ModelTraits
 
 
-def learned(error: InvalidRequestError, refused: Prompt, known: Known) -> Known | None:
-    """What is known once this prompt was refused; None if there is nothing to do about it."""
+def adapt(error: InvalidRequestError, refused: Prompt, current: Adaptation) -> Adaptation | None:
+    """The adaptation after this refusal; None if no change of the request helps."""
     failure = error.__cause__
     refusal = failure.refusal if isinstance(failure, Failure) else None
     if refusal is None:
         return None
-    adapter, traits = known
-    if says_blind(str(error)) and any(message.images for message in refused.session.messages):
-        return Known(adapter, replace(traits, vision=False))
-    if refused.sent.tools and says_toolless(refusal.said):
-        return Known(adapter, replace(traits, tools=False))
-    if _is_strict(refusal, refused):
-        return Known(refused.adapter.plain() if adapter is refused.adapter else adapter, traits)
+    adapter, traits = current
+    if rejects_images(str(error)) and any(message.images for message in refused.session.messages):
+        return Adaptation(adapter, replace(traits, vision=False))
+    if refused.sent.tools and rejects_tools(refusal.said):
+        return Adaptation(adapter, replace(traits, tools=False))
+    if _has_unknown_field(refusal, refused):
+        return Adaptation(
+            refused.adapter.plain() if adapter is refused.adapter else adapter, traits
+        )
     fields = _refused_parameters(refusal, refused, traits)
-    return Known(adapter, replace(traits, refused=traits.refused | fields)) if fields else None
+    return Adaptation(adapter, replace(traits, refused=traits.refused | fields)) if fields else None
 
 
 _ONLY_DEFAULT = re.compile(
@@ -78,7 +80,7 @@ def _mentions(said: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said) is not None
 
 
-def _is_strict(refusal: Refusal, refused: Prompt) -> bool:
+def _has_unknown_field(refusal: Refusal, refused: Prompt) -> bool:
     """Whether a field was refused that was sent to the server in the hope that it knows it."""
     sent = fields_of(refused.request.body or {}) & set(refused.adapter.extras)
     return refusal.status in REFUSING and refuses_field(refusal.said, sent)

@@ -6,7 +6,7 @@ from typing import Self
 
 import httpx
 
-from shepherd.backends.api.adaptation import Known, learned
+from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
 from shepherd.backends.api.history.prompted_tools import (
@@ -33,14 +33,14 @@ from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.session import Session
 
-LEAST_ANSWER = 256
-"""Rather than an answer shorter than this many tokens, something of the conversation should go."""
+MIN_ANSWER = 256
+"""Tokens; for a shorter answer than this, a part of the conversation is evicted instead."""
 
-LEAST_DOUBT, MOST_DOUBT = 0.02, 0.2
-"""How far an estimate may be below the truth, where an output limit must fit behind it."""
+MIN_MARGIN, MAX_MARGIN = 0.02, 0.2
+"""The share by which an estimate may be too low, where an output limit must fit after it."""
 
 LIMIT_STEPS = 8
-"""An output limit for which there is no room is taken back by so many parts of it."""
+"""An output limit that does not fit is reduced by multiples of this part of it."""
 
 
 class ApiBackend(Backend):
@@ -67,7 +67,7 @@ class ApiBackend(Backend):
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
         self._contact = Contact(self.client, adapter)
-        self._told_of_tools = False
+        self._noticed_tools = False
         self._closed = False
 
     @classmethod
@@ -81,7 +81,7 @@ class ApiBackend(Backend):
         traits_source: str = "the model database",
         options: ClientOptions | None = None,
     ) -> Self:
-        """A backend that has asked the provider for the model and its context size.
+        """A backend whose provider has named the model and its context size.
 
         `context_size` is the user's setting; it goes before what the server says, and that before
         `traits`, which `traits_source` knows. Without a `traits.id` the only model on offer is
@@ -90,7 +90,7 @@ class ApiBackend(Backend):
         """
         backend = cls(endpoint, adapter, traits, options=options)
         try:
-            asked, window = await ask_window(
+            model, window = await ask_window(
                 backend.client, adapter, traits, context_size, traits_source
             )
         except BaseException:
@@ -98,7 +98,7 @@ class ApiBackend(Backend):
             raise
         if traits.output_setting:
             window = replace(window, output_limit=traits.output_setting)
-        backend._adopt(asked, window)
+        backend._adopt(model, window)
         return backend
 
     @property
@@ -142,14 +142,15 @@ class ApiBackend(Backend):
             raise TypeError("the handle is another backend's")
         gate = Gate(callback)
         while True:
-            self._tell_of_tools(prefilled.prompt, gate)
+            self._notice_tools(prefilled.prompt, gate)
             try:
                 return await self._answer(prefilled, gate, max_tokens)
             except InvalidRequestError as error:
-                known = learned(error, prefilled.prompt, Known(self.adapter, self._traits))
-                if known is None:
+                current = Adaptation(self.adapter, self._traits)
+                adaptation = adapt(error, prefilled.prompt, current)
+                if adaptation is None:
                     raise
-            self.adapter, self._traits = known
+            self.adapter, self._traits = adaptation
             prefilled.prompt = self._prompt(prefilled.prompt.session)
             prefilled.prompt_tokens = self.estimator.estimate(prefilled.prompt.counted)
 
@@ -168,7 +169,7 @@ class ApiBackend(Backend):
                 raise
             self._learn(prompt.counted, overflow)
             room = overflow.fits_with or 0
-            if room < LEAST_ANSWER or 0 < limit <= room:
+            if room < MIN_ANSWER or 0 < limit <= room:
                 raise
         shorter = prompt.adapter.chat(prompt.sent, self._traits, room)
         return await self._generate(prefilled, shorter, gate)
@@ -195,9 +196,9 @@ class ApiBackend(Backend):
         usual = self.adapter.usual_limit(self._traits)
         if not usual or not self.window.size:
             return max_tokens
-        doubt = min(self.estimator.error or LEAST_DOUBT, MOST_DOUBT)
-        room = self.window.size - math.ceil(prompt_tokens * (1 + max(doubt, LEAST_DOUBT)))
-        room = max(room - room % max(1, usual // LIMIT_STEPS), LEAST_ANSWER)
+        doubt = min(self.estimator.error or MIN_MARGIN, MAX_MARGIN)
+        room = self.window.size - math.ceil(prompt_tokens * (1 + max(doubt, MIN_MARGIN)))
+        room = max(room - room % max(1, usual // LIMIT_STEPS), MIN_ANSWER)
         return min(max_tokens, room) if max_tokens else room if room < usual else 0
 
     async def _generate(
@@ -213,8 +214,8 @@ class ApiBackend(Backend):
         """One request; Failure if nothing of the answer came."""
         await self.client.limiter.admit(prefilled.prompt_tokens, gate.tell_wait)
         prompt, logprobs = prefilled.prompt, prefilled.logprobs
-        in_words = prompt.tools_in_words
-        answer = Answer(prompt.adapter, prompt.session, gate, logprobs, tools_in_words=in_words)
+        prompted = prompt.prompted_tools
+        answer = Answer(prompt.adapter, prompt.session, gate, logprobs, prompted_tools=prompted)
         reading = Reading(prompt.adapter.decoder(), answer, self.client.clock)
         answer.cancelled = gate.closed
         if not answer.cancelled:
@@ -226,17 +227,17 @@ class ApiBackend(Backend):
 
     def _broken(self, answer: Answer, reading: Reading) -> str:
         """Why the answer ended too early, "" if it did not; Failure if nothing had come."""
-        asked, error = self.client.asked(self._traits.id), answer.got.error
+        target, error = self.client.target(self._traits.id), answer.got.error
         if answer.cancelled or not (error or reading.broken):
             return ""
         if error is None:
             if not answer.started:
-                raise unreachable(asked, reading.broken)
+                raise unreachable(target, reading.broken)
             return reading.broken
-        failure = refused(asked, error.status, error.body)
+        failure = refused(target, error.status, error.body)
         if not answer.started:
             raise failure
-        return asked.words(error.body) or str(failure.error)
+        return target.words(error.body) or str(failure.error)
 
     def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> GenerationStats:
         """The measures, by the API's own count where it gives one; the estimator learns from it."""
@@ -271,8 +272,10 @@ class ApiBackend(Backend):
         return visible(session, self._traits, self.adapter.image_types)
 
     def _prompt(self, session: Session) -> Prompt:
-        """What the provider is asked; raises InvalidRequestError, and ImageError if the model can't
-        see what it is shown now."""
+        """The session as this provider is sent it.
+
+        Raises InvalidRequestError, and ImageError for a new image that the model can't see.
+        """
         check_shown(session.messages, self._traits, self.adapter.image_types)
         session = self._visible(session)
         sampling = without_refused(session.sampling, self._traits.refused)
@@ -282,9 +285,9 @@ class ApiBackend(Backend):
         request = self.adapter.chat(sent, self._traits, 0)
         return Prompt(session, sent, counted, self.adapter, request)
 
-    def _tell_of_tools(self, prompt: Prompt, gate: Gate) -> None:
-        if prompt.tools_in_words and not self._told_of_tools:
-            self._told_of_tools = True
+    def _notice_tools(self, prompt: Prompt, gate: Gate) -> None:
+        if prompt.prompted_tools and not self._noticed_tools:
+            self._noticed_tools = True
             gate(CallbackEvent.SYSTEM, NOTICE.format(model=self._traits.id), Topic.NOTICE, "")
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:

@@ -10,10 +10,10 @@ from shepherd.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a session becomes for a provider.
+    """A session as it is sent to a provider.
 
-    `session` has the images that the model sees; `sent` is what it is asked with and `counted` the
-    same message by message (see `toolless`), in `adapter`'s language.
+    `session` has the images that the model can see, `sent` is what `adapter` sends, `counted` the
+    same message by message (see `prompted_tools`).
     """
 
     session: Session
@@ -23,7 +23,7 @@ class Prompt:
     request: ApiRequest
 
     @property
-    def tools_in_words(self) -> bool:
+    def prompted_tools(self) -> bool:
         """Whether tools are on offer in the system message alone."""
         return bool(self.session.tools) and not self.sent.tools
 

@@ -1,4 +1,4 @@
-"""How large a model's context is, and who says so."""
+"""The size of a model's context, and its source."""
 
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -8,10 +8,10 @@ from shepherd.backends.api.http.client import ApiClient
 from shepherd.backends.api.http.failures import Failure
 from shepherd.errors import AccessError, BackendError, InvalidRequestError
 
-LEAST = 256
-"""A smaller context in tokens is nobody's: the number means something else."""
+MIN_CONTEXT = 256
+"""Tokens. A smaller number does not mean a context."""
 
-NAMES_SHOWN = 20
+MAX_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Window:
 
     def corrected(self, limit: int | None) -> "Window":
         """The window after the provider has refused a prompt with `limit` as its size."""
-        if limit is None or limit < LEAST or 0 < self.size <= limit:
+        if limit is None or limit < MIN_CONTEXT or 0 < self.size <= limit:
             return self
         return Window(limit, self.output_limit, "an answer of the provider: the context was full")
 
@@ -90,7 +90,7 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
     sized = False
     for probe in adapter.probes(listed.id):
         try:
-            found = adapter.parse_probe(probe, await client.fetch(probe, tries=1), listed.id)
+            found = adapter.parse_probe(probe, await client.fetch(probe, max_attempts=1), listed.id)
         except BackendError:
             continue  # a server need not have it; the list has shown that it can be reached
         if found is None:
@@ -108,12 +108,12 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
 def _only(models: list[ModelEntry], client: ApiClient) -> str:
     if len(models) == 1:
         return models[0].id
-    asked = client.asked()
+    asked = client.target()
     if not models:
         raise InvalidRequestError(
             f"{asked} does not list its models; name one with {asked.how_to_choose}.", "model"
         )
-    names = ", ".join(sorted(m.id for m in models)[:NAMES_SHOWN])
+    names = ", ".join(sorted(m.id for m in models)[:MAX_NAMES])
     raise InvalidRequestError(
         f"{asked} offers {len(models)} models; choose one with {asked.how_to_choose}: {names}",
         "model",

@@ -55,7 +55,7 @@ def test_no_header_is_too_strange(value: str) -> None:
 @given(st.integers(1, 20), st.floats(0, 1))
 def test_pauses_grow_to_a_limit(failed: int, chance: float) -> None:
     policy = RetryPolicy()
-    assert 0 <= policy.pause(failed, chance) <= policy.pause(failed + 1, chance) <= policy.most
+    assert 0 <= policy.pause(failed, chance) <= policy.pause(failed + 1, chance) <= policy.max_delay
 
 
 @given(

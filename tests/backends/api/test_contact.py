@@ -50,7 +50,7 @@ async def test_many_who_ask_within_seconds_ask_once() -> None:
     async with Upstream(lambda _: Reply({"models": []})) as up, asking(up.url, time) as backend:
         assert all(await asyncio.gather(*(backend.reachable() for _ in range(5))))
         assert len(up.requests) == 1
-        time.now += contact.FRESH
+        time.now += contact.CACHE_SECONDS
         assert await backend.reachable()
         assert len(up.requests) == 2
 
@@ -67,7 +67,7 @@ async def test_who_does_not_answer_is_not_there_but_may_come_back() -> None:
     ):
         assert not await backend.reachable()
         assert not await backend.reachable()
-        time.now += contact.FRESH
+        time.now += contact.CACHE_SECONDS
         assert await backend.reachable()
 
 
@@ -87,7 +87,7 @@ async def test_the_server_s_health_follows() -> None:
         def health() -> list[httpx.Response]:
             with RunningServer(backend) as server:
                 well = httpx.get(f"{server.url}/health")
-                time.now += contact.FRESH
+                time.now += contact.CACHE_SECONDS
                 return [well, httpx.get(f"{server.url}/health")]
 
         well, ill = await asyncio.to_thread(health)

@@ -37,8 +37,8 @@ class Tokenizer:
 
     def text(self, text: str) -> float:
         counts = [len(re.findall(c, text)) for c in CLASSES]
-        signs = len(text) - sum(counts)
-        return sum(n * r for n, r in zip([*counts, signs], self.ratios, strict=True))
+        symbols = len(text) - sum(counts)
+        return sum(n * r for n, r in zip([*counts, symbols], self.ratios, strict=True))
 
     def messages(self, messages: list[Message]) -> float:
         return sum(self.frame + self.text(m.content) for m in messages)
@@ -176,12 +176,12 @@ def test_only_new_text_is_looked_at_and_memory_is_bounded() -> None:
         new = [Message.assistant(f"{number} done"), Message.user(f"do {number} " + words(rng, 9))]
         for message in new:
             session.add(message)
-        before = estimator.looked_at
+        before = estimator.characters_read
         estimator.estimate(session)
         estimator.learn(session, tokenizer.usage(session))
         [estimator.estimate_message(session, m) for m in session.messages]
         if number:
-            assert estimator.looked_at - before == sum(len(m.content) for m in new)
+            assert estimator.characters_read - before == sum(len(m.content) for m in new)
         if len(session.messages) > 20:
             session.evict([range(2)])
     assert estimator.remembered <= PARTS_MOST + PROMPTS_MOST
@@ -258,7 +258,7 @@ def test_families_are_told_by_the_models_name(model: str, other: str) -> None:
 
 
 def test_an_image_costs_by_its_size_up_to_a_most() -> None:
-    rule = ImageRule(base=0, pixels_per_token=750, most=1600)
+    rule = ImageRule(base=0, pixels_per_token=750, maximum=1600)
     assert rule.tokens(1000, 750) == 1000
     assert rule.tokens(10_000, 10_000) == 1600
 

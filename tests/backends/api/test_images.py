@@ -9,7 +9,7 @@ import pytest
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.history.vision import says_blind, visible
+from shepherd.backends.api.history.vision import rejects_images, visible
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
 from shepherd.errors import ImageError, InvalidRequestError
@@ -238,7 +238,7 @@ async def test_a_format_that_the_api_can_not_read_is_told(api: Api) -> None:
     ],
 )
 def test_who_can_not_see_is_understood(text: str) -> None:
-    assert says_blind(text)
+    assert rejects_images(text)
     assert parse_overflow({"error": {"message": text}}) is None
 
 
@@ -255,7 +255,7 @@ def test_who_can_not_see_is_understood(text: str) -> None:
     ],
 )
 def test_an_image_that_is_wrong_does_not_make_blind(text: str) -> None:
-    assert not says_blind(text)
+    assert not rejects_images(text)
     assert parse_overflow({"error": {"message": text}}) is None
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.http.network import MOST_UNREAD, Network, in_words
+from shepherd.backends.api.http.network import MAX_UNREAD, Network, in_words
 from shepherd.backends.api.http.transport import Transport
 from tests.backends.api.certificates import contexts
 
@@ -106,9 +106,9 @@ async def test_a_sender_that_is_faster_than_its_reader_has_to_wait() -> None:
     async def send(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         while sent < len(whole):
-            writer.write(whole[sent : sent + MOST_UNREAD])
+            writer.write(whole[sent : sent + MAX_UNREAD])
             await writer.drain()
-            sent += MOST_UNREAD
+            sent += MAX_UNREAD
 
     async with connected(send) as stream:
         first = await stream.read(10, timeout=PATIENCE)

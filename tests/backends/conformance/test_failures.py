@@ -18,7 +18,7 @@ from tests.backends.conformance.subjects.all import wired
 from tests.backends.conformance.talk import Files, asking, goes_on, shown, turn
 from tests.backends.conformance.wired import KEY, AdapterSubject
 
-TRIES = 4
+MAX_ATTEMPTS = 4
 
 
 async def refused(
@@ -61,10 +61,10 @@ async def test_an_unknown_model_is_told_at_once(subject: AdapterSubject) -> None
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
 async def test_what_fails_for_ever_is_told_after_some_tries(subject: AdapterSubject) -> None:
-    await refused(subject, UnreachableError, *[subject.down()] * TRIES)
-    await refused(subject, UnreachableError, *[Reply(cut_after=-1)] * TRIES)
-    await refused(subject, UnreachableError, *[subject.reply(b"")] * TRIES)
-    tries = 1 if subject.fails_for_good else TRIES
+    await refused(subject, UnreachableError, *[subject.down()] * MAX_ATTEMPTS)
+    await refused(subject, UnreachableError, *[Reply(cut_after=-1)] * MAX_ATTEMPTS)
+    await refused(subject, UnreachableError, *[subject.reply(b"")] * MAX_ATTEMPTS)
+    tries = 1 if subject.fails_for_good else MAX_ATTEMPTS
     await refused(subject, UnreachableError, *[subject.reply(subject.failing())] * tries)
 
 
@@ -105,10 +105,10 @@ async def test_every_passing_failure_in_a_row(subject: AdapterSubject) -> None:
 
 @pytest.mark.parametrize("subject", wired(Scenario.RETRY), ids=repr)
 async def test_who_stays_busy_is_named(subject: AdapterSubject) -> None:
-    error, time = await refused(subject, BusyError, *[subject.busy()] * TRIES)
+    error, time = await refused(subject, BusyError, *[subject.busy()] * MAX_ATTEMPTS)
     assert isinstance(error, BusyError)
     assert error.retry_after == subject.busy_seconds
-    assert len(time.slept) == TRIES - 1
+    assert len(time.slept) == MAX_ATTEMPTS - 1
 
 
 @pytest.mark.parametrize("subject", wired(Scenario.MALFORMED), ids=repr)

@@ -60,9 +60,9 @@ class TokenEstimator:
         return sum(self._errors) / len(self._errors) if self._errors else None
 
     @property
-    def looked_at(self) -> int:
+    def characters_read(self) -> int:
         """Characters that were read since the start."""
-        return self._measure.looked_at
+        return self._measure.characters_read
 
     @property
     def remembered(self) -> int:

@@ -14,7 +14,7 @@ from shepherd.messages import Message, ToolSpec
 Features: TypeAlias = tuple[float, ...]
 """Tokens by the prior, apart for each of `KINDS`."""
 
-KINDS = ("letters", "digits", "signs", "spaces", "cjk", "other", "reasoning", "images", "frames")
+KINDS = ("letters", "digits", "symbols", "spaces", "cjk", "other", "reasoning", "images", "frames")
 NOTHING: Features = (0.0,) * len(KINDS)
 
 _LETTERS, _DIGITS, _SPACES = (
@@ -29,35 +29,35 @@ _CJK = re.compile(
 
 
 def count_kinds(text: str) -> tuple[int, int, int, int, int, int]:
-    """Characters of `text` by kind: letters, digits, signs, spaces, CJK, other."""
+    """Characters of `text` by kind: letters, digits, symbols, spaces, CJK, other."""
     data = text.encode("ascii", "ignore")
     letters = len(data) - len(data.translate(None, _LETTERS))
     digits = len(data) - len(data.translate(None, _DIGITS))
     spaces = len(data) - len(data.translate(None, _SPACES))
-    signs = len(data) - letters - digits - spaces
+    symbols = len(data) - letters - digits - spaces
     if len(data) == len(text):
-        return letters, digits, signs, spaces, 0, 0
+        return letters, digits, symbols, spaces, 0, 0
     wide = _ASCII.sub("", text)
     beyond = _LATIN.sub("", wide)
     other = len(_CJK.sub("", beyond))
     letters += len(wide) - len(beyond)
-    return letters, digits, signs, spaces, len(beyond) - other, other
+    return letters, digits, symbols, spaces, len(beyond) - other, other
 
 
 class Measure:
-    """Turns messages into features; `looked_at` counts the characters that it had to read."""
+    """Turns messages into features; `characters_read` counts the characters that it has read."""
 
     def __init__(self, prior: FamilyPrior) -> None:
         self._prior = prior
         self._weights = (
             prior.letters,
             prior.digits,
-            prior.signs,
+            prior.symbols,
             prior.spaces,
             prior.cjk,
             prior.other,
         )
-        self.looked_at = 0
+        self.characters_read = 0
 
     def message(self, message: Message) -> Features:
         """The message with its calls, its reasoning and its images."""
@@ -89,7 +89,7 @@ class Measure:
         return tuple(sum(kind) for kind in zip(*map(self._text, texts), strict=True))
 
     def _text(self, text: str) -> tuple[float, ...]:
-        self.looked_at += len(text)
+        self.characters_read += len(text)
         return tuple(
             count * weight for count, weight in zip(count_kinds(text), self._weights, strict=True)
         )

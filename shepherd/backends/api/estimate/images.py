@@ -19,15 +19,15 @@ class ImageCost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """`base`, and a token per so many pixels, `most` at all."""
+    """`base`, and a token per so many pixels, at most `maximum`."""
 
     base: int = 85
     pixels_per_token: int = 1542
-    most: int = 2500
+    maximum: int = 2500
 
     def tokens(self, width: int, height: int) -> int:
         """The tokens of an image of that size in pixels."""
-        return min(self.most, self.base + math.ceil(width * height / self.pixels_per_token))
+        return min(self.maximum, self.base + math.ceil(width * height / self.pixels_per_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TileRule:
 
 @dataclass(frozen=True, slots=True)
 class PatchRule:
-    """OpenAI's for small models: `factor` for each square of 32 pixels, 1536 of them at most."""
+    """OpenAI's for small models: `factor` for each square of 32 pixels, at most 1536 of them."""
 
     factor: float
 
@@ -75,7 +75,7 @@ class CropRule:
 DEFAULT = ImageRule()
 
 _FAMILIES: tuple[tuple[str, ImageCost], ...] = (
-    (r"claude", ImageRule(base=0, pixels_per_token=750, most=1600)),
+    (r"claude", ImageRule(base=0, pixels_per_token=750, maximum=1600)),
     (r"gpt-?4o-mini", TileRule(2833, 5667)),
     (r"gpt-?(4\.1|5[.\d]*)-nano", PatchRule(2.46)),
     (r"gpt-?(4\.1|5[.\d]*)-mini", PatchRule(1.62)),
@@ -83,11 +83,11 @@ _FAMILIES: tuple[tuple[str, ImageCost], ...] = (
     (r"gpt-?5", TileRule(70, 140)),
     (r"\bo[13]\b", TileRule(75, 150)),
     (r"gpt-?4|chatgpt", TileRule()),
-    (r"gemma", ImageRule(base=256, most=256)),
-    (r"gemini-[3-9]", ImageRule(base=1120, most=1120)),
+    (r"gemma", ImageRule(base=256, maximum=256)),
+    (r"gemini-[3-9]", ImageRule(base=1120, maximum=1120)),
     (r"gemini", CropRule()),
-    (r"qwen", ImageRule(base=2, pixels_per_token=1024, most=16_384)),
-    (r"pixtral|mi[sx]tral|magistral", ImageRule(base=0, pixels_per_token=784, most=4096)),
+    (r"qwen", ImageRule(base=2, pixels_per_token=1024, maximum=16_384)),
+    (r"pixtral|mi[sx]tral|magistral", ImageRule(base=0, pixels_per_token=784, maximum=4096)),
 )
 
 

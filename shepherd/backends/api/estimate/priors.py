@@ -11,12 +11,12 @@ class FamilyPrior:
     """Tokens per character, by kind of character, and what surrounds the texts, in tokens.
 
     `cjk` are Chinese, Japanese and Korean characters, `other` those of other alphabets and emoji.
-    Prose is mostly letters, code and JSON have many signs. `tools` comes once if there are any.
+    Prose is mostly letters, code and JSON have many symbols. `tools` comes once if there are any.
     """
 
     letters: float = 0.23
     digits: float = 0.5
-    signs: float = 0.55
+    symbols: float = 0.55
     spaces: float = 0.1
     cjk: float = 0.9
     other: float = 0.5

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from hashlib import sha256
 
-from shepherd.backends.api.history.sanitize import clean_object
+from shepherd.backends.api.history.sanitize import sanitize_object
 from shepherd.messages import ToolCall
 
 _NAMELESS = "unnamed"
@@ -28,7 +28,7 @@ class CallNames:
         """The call as the API takes it; its arguments are JSON."""
         own = self._id(call.id)
         self._taken.add(own)
-        name, arguments = self._name(call.name), clean_object(call.arguments)
+        name, arguments = self._name(call.name), sanitize_object(call.arguments)
         if (own, name, arguments) == (call.id, call.name, call.arguments):
             return call
         return replace(call, id=own, name=name, arguments=arguments)

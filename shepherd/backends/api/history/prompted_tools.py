@@ -67,7 +67,7 @@ _IN_ORDER = Rules(call_id=r"(?s).+", tool_name=r"(?s).+")
 _TAKING_TURNS = replace(_IN_ORDER, merge=True)
 
 
-def says_toolless(said: str) -> bool:
+def rejects_tools(said: str) -> bool:
     """Whether a provider's error says that it takes no tools, not that one tool is wrong."""
     return bool(_REFUSAL.search(said)) or (forbids(said) and bool(_ACCUSED.search(said)))
 

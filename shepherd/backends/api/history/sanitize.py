@@ -13,7 +13,7 @@ def clean_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def clean_object(value: JsonObject) -> JsonObject:
+def sanitize_object(value: JsonObject) -> JsonObject:
     """The object with clean texts, and without numbers that JSON has not: they become null."""
     return {clean_text(str(key)): _clean(inner) for key, inner in value.items()}
 
@@ -24,7 +24,7 @@ def _clean(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return clean_object(cast(JsonObject, value))
+        return sanitize_object(cast(JsonObject, value))
     if isinstance(value, list | tuple):
         return [_clean(inner) for inner in cast(list[object], value)]
     return value
@@ -33,7 +33,7 @@ def _clean(value: object) -> object:
 _FIRST_HALVES = ("\ud800", "\udbff")
 
 
-class HalfLetters:
+class SurrogateJoiner:
     """Puts letters together of which a server sent the halves in two pieces.
 
     JSON may name a letter beyond the first 65,536 by two escapes, and servers that count in them
@@ -51,15 +51,15 @@ class HalfLetters:
         self._held = ""
         if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
             text, self._held = text[:-1], text[-1]
-        return whole_letters(text)
+        return replace_surrogates(text)
 
     def finish(self) -> str:
         """What is left."""
         left, self._held = self._held, ""
-        return whole_letters(left)
+        return replace_surrogates(left)
 
 
-def whole_letters(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with its halves put together, and U+FFFD for those that are alone."""
     if text.isascii():
         return text

@@ -50,7 +50,7 @@ def check_shown(messages: Sequence[Message], model: ModelTraits, types: Collecti
             raise ImageError(f"{name} is a {kind}, which {model.id} can't read; send a PNG.")
 
 
-def says_blind(text: str) -> bool:
+def rejects_images(text: str) -> bool:
     """Whether a provider's error says that its model can't see, not that one image is wrong."""
     return bool(_BLIND.search(text)) and not _OF_TYPE.search(text)
 

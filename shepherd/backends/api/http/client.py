@@ -1,4 +1,4 @@
-"""HTTP as all providers get it: time-outs, typed failures, requests made again."""
+"""HTTP for all providers: time-outs, typed failures, retries."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ import httpx
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.http.failures import Asked, no_api, refused, unreachable
+from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
 from shepherd.backends.api.http.transport import Transport
@@ -26,19 +26,19 @@ T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 30.0
 READ_SECONDS = 600.0
-"""Until the next byte; a server in our own network, which reads long prompts, has no limit."""
+"""Until the next byte. Servers of our own network may read long prompts and have no limit."""
 
-LARGEST_ERROR = 256 * 1024
-LARGEST_BODY = 32 * 1024 * 1024
-"""Bytes that are read of an error, and of an answer that is no stream."""
+MAX_ERROR_BYTES = 256 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""The most bytes that are read of an error, and of an answer that is not a stream."""
 
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-_SHORTEST_SECRET = 8
+_MIN_SECRET_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How patient a client is, and how much it may ask; `is_test` as in `Asked`."""
+    """How patient a client is, and how much it may ask; `is_test` as in `RequestTarget`."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     limits: RateLimits = field(default_factory=RateLimits)
@@ -47,7 +47,7 @@ class ClientOptions:
 
 
 def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
-    """A client for one provider; near servers are asked without the environment's proxies."""
+    """A client for one provider; near servers are reached without the environment's proxies."""
     near = endpoint.is_near
     timeout = httpx.Timeout(
         connect=CONNECT_SECONDS,
@@ -68,7 +68,7 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
 
 
 def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
-    """The usual ones; none, which takes no time to load, where nothing is encrypted."""
+    """The usual certificates; none, which saves time, where nothing is encrypted."""
     if endpoint.base_url.lower().startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx.create_ssl_context(trust_env=not endpoint.is_near)
@@ -85,7 +85,7 @@ class ApiClient:
         *,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        """`http` is shared and stays open; without one the client has its own."""
+        """`http` is shared and stays open; without it the client opens its own."""
         self._options = options or ClientOptions()
         self._endpoint = endpoint
         self._owned = http is None
@@ -99,15 +99,15 @@ class ApiClient:
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Seconds from some moment on."""
+        """A clock in seconds; its start does not matter."""
         return self._options.timing.clock
 
-    def asked(self, model: str = "") -> Asked:
-        """Whom a request is for, for messages to the user."""
+    def target(self, model: str = "") -> RequestTarget:
+        """The provider and the model of a request, for messages to the user."""
         values = (self._endpoint.api_key, *self._endpoint.headers.values())
-        secrets = tuple(v for v in values if len(v) >= _SHORTEST_SECRET)
+        secrets = tuple(v for v in values if len(v) >= _MIN_SECRET_LENGTH)
         endpoint = self._endpoint
-        return Asked(
+        return RequestTarget(
             endpoint.label,
             model,
             endpoint.base_url,
@@ -127,12 +127,13 @@ class ApiClient:
     async def opened(
         self, request: ApiRequest, model: str = ""
     ) -> AsyncGenerator[httpx.Response, None]:
-        """The answer to one request, its body not read; leaving closes the connection if there is
-        more to come.
+        """The answer to one request, its body not read.
 
-        Raises Failure for a connection that fails and an answer that is no success.
+        Leaving the context closes the connection unless the body was read to its end.
+
+        Raises Failure for a failed connection and for an answer with an error status.
         """
-        asked = self.asked(model)
+        target = self.target(model)
         try:
             async with self._http.stream(
                 request.method,
@@ -141,31 +142,31 @@ class ApiClient:
                 headers=self._all_headers(request),
             ) as response:
                 if not response.is_success:
-                    await self._refuse(asked, response)
+                    await self._refuse(target, response)
                 if response.headers.get("content-type", "").startswith("text/html"):
-                    raise no_api(asked)
+                    raise no_api(target)
                 yield response
         except httpx.ConnectTimeout as error:
-            raise unreachable(asked, reason(error), transient=False) from error
+            raise unreachable(target, reason(error), transient=False) from error
         except httpx.ConnectError as error:
-            raise unreachable(asked, reason(error)) from error
+            raise unreachable(target, reason(error)) from error
         except (httpx.LocalProtocolError, httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise refused(asked, 400, f"the address or a header is wrong: {error}") from error
+            raise refused(target, 400, f"the address or a header is wrong: {error}") from error
         except httpx.RequestError as error:
-            raise unreachable(asked, f"the connection broke ({reason(error)})") from error
+            raise unreachable(target, f"the connection broke ({reason(error)})") from error
 
-    async def fetch(self, request: ApiRequest, *, tries: int = 0) -> JsonObject:
+    async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
 
-        `tries` 0 = as often as the policy says. Raises BackendError.
+        `max_attempts` 0 = as often as the policy says. Raises BackendError.
         """
 
         async def attempt() -> JsonObject:
             async with self.opened(request) as response:
-                return _decoded(await _read(response, LARGEST_BODY))
+                return _decoded(await _read(response, MAX_BODY_BYTES))
 
         policy = self._options.retry
-        policy = replace(policy, tries=tries) if tries else policy
+        policy = replace(policy, max_attempts=max_attempts) if max_attempts else policy
         return await retrying(attempt, policy, self._options.timing)
 
     async def aclose(self) -> None:
@@ -173,15 +174,15 @@ class ApiClient:
         if self._owned:
             await self._http.aclose()
 
-    async def _refuse(self, asked: Asked, response: httpx.Response) -> None:
+    async def _refuse(self, target: RequestTarget, response: httpx.Response) -> None:
         try:
-            content = await _read(response, LARGEST_ERROR)
+            content = await _read(response, MAX_ERROR_BYTES)
         except httpx.RequestError:
             content = b""
         text = content.decode("utf-8", "replace")
         now = self._options.timing.now()
         after = retry_after(response.headers, _decoded(content), now)
-        raise refused(asked, response.status_code, text, after)
+        raise refused(target, response.status_code, text, after)
 
     def _all_headers(self, request: ApiRequest) -> Mapping[str, str]:
         sent = {"content-type": "application/json"} if request.body is not None else {}

@@ -1,4 +1,4 @@
-"""Whether a provider answers at all."""
+"""A check that a provider answers at all."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ from shepherd.backends.api.http.client import ApiClient
 from shepherd.errors import BackendError, UnreachableError
 
 PATIENCE = 5.0
-FRESH = 5.0
-"""Seconds that an answer is waited for, and for which what was found counts."""
+CACHE_SECONDS = 5.0
+"""Seconds: the longest wait for an answer, and the time for which a result is reused."""
 
 
 class Contact:
-    """Asks for the list of models, once for all who want to know at the same time."""
+    """Requests the list of models; callers at the same time share one request."""
 
     def __init__(self, client: ApiClient, adapter: Adapter) -> None:
         self._client = client
@@ -22,17 +22,17 @@ class Contact:
         self._until: float | None = None
 
     async def there(self) -> bool:
-        """Whether anything came back: a refusal is an answer, too."""
+        """Whether any answer came; a refusal is an answer, too."""
         async with self._asking:
             if self._until is None or self._client.clock() >= self._until:
                 self._found = await self._ask()
-                self._until = self._client.clock() + FRESH
+                self._until = self._client.clock() + CACHE_SECONDS
             return self._found
 
     async def _ask(self) -> bool:
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._client.fetch(self._adapter.models(), tries=1)
+                await self._client.fetch(self._adapter.models(), max_attempts=1)
         except (TimeoutError, UnreachableError):
             return False
         except BackendError:

@@ -1,4 +1,4 @@
-"""Where a provider is, and how we come in."""
+"""A provider's address and credentials."""
 
 import ipaddress
 import re
@@ -13,7 +13,7 @@ _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A provider's address; `name` is what the user calls it, `headers` go with each request.
+    """A provider's address; `name` is the user's, `headers` are sent with each request.
 
     `http2` asks for HTTP/2, which a vendor's own host can do; proxies buffer it, local servers
     don't speak it. `stored` is False where the command line alone describes it.
@@ -28,7 +28,7 @@ class Endpoint:
 
     @property
     def label(self) -> str:
-        """What the user calls it, or its host."""
+        """The user's name for it, or its host."""
         return self.name or urlsplit(self.base_url).netloc
 
     @property
@@ -38,7 +38,7 @@ class Endpoint:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is on this machine or in this network: then it may be long at the prompt."""
+        """Whether it is on this machine or in this network; it may take long to read a prompt."""
         host = (urlsplit(self.base_url).hostname or "").lower()
         try:
             address = ipaddress.ip_address(host)
@@ -47,5 +47,5 @@ class Endpoint:
         return address.is_private or address.is_loopback or address.is_link_local
 
     def url(self, request: ApiRequest) -> str:
-        """The request's whole address; its path continues the base URL, `../` climbs."""
+        """The URL of a request: its path is appended to the base URL; `../` goes up."""
         return urljoin(self.base_url.rstrip("/") + "/", request.path.lstrip("/"))

@@ -1,12 +1,12 @@
-"""What a provider's refusals mean for us and for the user."""
+"""The errors that a provider's refusals become."""
 
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from shepherd.backends.api.history.prompted_tools import says_toolless
-from shepherd.backends.api.history.sanitize import whole_letters
-from shepherd.backends.api.history.vision import says_blind
+from shepherd.backends.api.history.prompted_tools import rejects_tools
+from shepherd.backends.api.history.sanitize import replace_surrogates
+from shepherd.backends.api.history.vision import rejects_images
 from shepherd.backends.api.http.relay import is_final, relayed
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -30,7 +30,7 @@ from shepherd.errors import (
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
 MAX_TEXT = 600
-"""Characters of a provider's own words that the user is shown."""
+"""The most characters of a provider's message that the user is shown."""
 
 TOO_LONG = "The conversation is too long for"
 
@@ -49,17 +49,16 @@ _WRONG_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that a provider does not take; `said` are all its own words, and the names of the
-    fields that they are about."""
+    """A refused request; `said` is the provider's message with the names of the refused fields."""
 
     status: int
     said: str
 
 
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
-    """An attempt that gave nothing; its text says why, in a sentence.
+    """A failed attempt; its text is a sentence with the reason.
 
-    `error` is what the user is told if it is not made again, which may help if it is `transient`.
+    `error` is for the user if there is no further attempt; one may help if it is `transient`.
     `refusal` is there where the request itself, or access, was refused.
     """
 
@@ -83,8 +82,8 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Whom and what a request is for, in words; `model` is "" where it is for none.
+class RequestTarget:
+    """The provider and the model of a request; `model` is "" for requests without one.
 
     `secrets` are removed from the provider's messages. A provider that is not `stored` was
     described on the command line, and has to be corrected there. `has_key`: credentials are sent.
@@ -104,19 +103,19 @@ class Asked:
 
     @property
     def how_to_choose(self) -> str:
-        """What names a model of it."""
+        """The command that chooses one of its models."""
         return f"`shepherd provider set {self.provider} model NAME`" if self.stored else MODEL_FLAG
 
     @property
     def how_to_give_key(self) -> str:
-        """What gives it another key; the advice's whole sentence."""
+        """A sentence with the command that stores another key."""
         if not self.stored:
             return "Give a valid one: `--api-key -` asks for it."
         return f"Store a valid one with `shepherd provider set {self.provider} api-key -`."
 
     @property
     def how_to_correct(self) -> str:
-        """What helps where it does not know model or address; the advice's whole sentence."""
+        """A sentence that helps where the provider does not know the model or the address."""
         if not self.stored:
             return f"Correct {MODEL_FLAG} or `--api-base URL`."
         if self.is_test:
@@ -126,7 +125,7 @@ class Asked:
 
     def words(self, body: object) -> str:
         """The error's text, for the user."""
-        return self.without_secrets(whole_letters(error_text(body)))[:MAX_TEXT]
+        return self.without_secrets(replace_surrogates(error_text(body)))[:MAX_TEXT]
 
     def without_secrets(self, text: str) -> str:
         """The text, an ellipsis in the place of each secret."""
@@ -135,9 +134,11 @@ class Asked:
         return text
 
 
-def refused(asked: Asked, status: int, body: object, retry_after: float | None = None) -> Failure:
-    """What an answer that is no success means."""
-    text = asked.words(body)
+def refused(
+    target: RequestTarget, status: int, body: object, retry_after: float | None = None
+) -> Failure:
+    """The failure that an answer with an error status means."""
+    text = target.words(body)
     told = relayed(body, text, retry_after)
     if told is not None:
         return Failure(told)
@@ -146,78 +147,82 @@ def refused(asked: Asked, status: int, body: object, retry_after: float | None =
     if status not in (401, 403):
         overflow = parse_overflow(body) or parse_request_limit(body)
     if overflow is not None:
-        why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {asked}: {text or status}"
+        why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {target}: {text or status}"
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
     words = searchable(body)
     if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
         status = 401 if _WRONG_KEY.search(words) else status
-        return Failure(_no_access(asked, status, said), refusal=Refusal(status, words))
+        return Failure(_no_access(target, status, said), refusal=Refusal(status, words))
     if is_rate_limit(status, body):
-        return _limited(asked, said, retry_after, lasting=is_lasting_limit(body))
+        return _limited(target, said, retry_after, lasting=is_lasting_limit(body))
     if is_out_of_memory(body):
         return Failure(
             UnreachableError(
-                f"{asked} has not enough memory for this request ({said}). Choose a smaller model "
+                f"{target} has not enough memory for this request ({said}). Choose a smaller model "
                 "or a shorter context."
             )
         )
-    lacking = says_blind(text) or says_toolless(words)
+    lacking = rejects_images(text) or rejects_tools(words)
     if status in TRANSIENT or (status >= 500 and not lacking):
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if again else "fails"
-        failed = UnreachableError(f"{asked} {how} ({said}); try again later.")
-        return Failure(failed, f"{asked} fails ({said}).", transient=again, retry_after=retry_after)
+        failed = UnreachableError(f"{target} {how} ({said}); try again later.")
+        return Failure(
+            failed, f"{target} fails ({said}).", transient=again, retry_after=retry_after
+        )
     refusal = Refusal(status, "\n".join([words, *accused(body)]))
-    return Failure(_invalid(asked, status, text), refusal=refusal)
+    return Failure(_invalid(target, status, text), refusal=refusal)
 
 
-def _limited(asked: Asked, said: str, retry_after: float | None, *, lasting: bool) -> Failure:
+def _limited(
+    target: RequestTarget, said: str, retry_after: float | None, *, lasting: bool
+) -> Failure:
     if lasting:
-        text = f"{asked} has reached a limit that lasts for an hour or longer ({said})."
+        text = f"{target} has reached a limit that lasts for an hour or longer ({said})."
     else:
-        text = f"{asked} limits the rate of requests ({said}); try again later."
+        text = f"{target} limits the rate of requests ({said}); try again later."
     busy = BusyError(text)
     busy.retry_after = busy.retry_after if retry_after is None else retry_after
-    why = f"{asked} limits the rate of requests ({said})."
+    why = f"{target} limits the rate of requests ({said})."
     return Failure(busy, why, transient=not lasting, retry_after=retry_after)
 
 
-def unreachable(asked: Asked, why: str, *, transient: bool = True) -> Failure:
+def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> Failure:
     """A connection that failed or ended before anything had come."""
-    where = f" at {asked.url}" if asked.url else ""
-    why = asked.without_secrets(why)
-    text = f"{asked} can't be reached{where}: {why}. Is it running, and is the address right?"
-    short = f"{asked} can't be reached: {why}."
+    where = f" at {target.url}" if target.url else ""
+    why = target.without_secrets(why)
+    text = f"{target} can't be reached{where}: {why}. Is it running, and is the address right?"
+    short = f"{target} can't be reached: {why}."
     return Failure(UnreachableError(text), short, transient=transient)
 
 
-def no_api(asked: Asked) -> Failure:
+def no_api(target: RequestTarget) -> Failure:
     """A web page where an answer should be."""
-    text = f"{asked} answers with a web page, not as an API: correct the base URL {asked.url}."
+    text = f"{target} answers with a web page, not as an API: correct the base URL {target.url}."
     return Failure(InvalidRequestError(text))
 
 
-def _no_access(asked: Asked, status: int, said: str) -> AccessError:
-    if status in (401, 403) and not asked.has_key:
-        text = f"{asked} refuses the request ({said}). No API key was sent."
-        return AccessError(f"{text} {asked.how_to_give_key}")
+def _no_access(target: RequestTarget, status: int, said: str) -> AccessError:
+    if status in (401, 403) and not target.has_key:
+        text = f"{target} refuses the request ({said}). No API key was sent."
+        return AccessError(f"{text} {target.how_to_give_key}")
     if status == 401:
-        return AccessError(f"{asked} refuses the API key ({said}). {asked.how_to_give_key}")
+        return AccessError(f"{target} refuses the API key ({said}). {target.how_to_give_key}")
     return AccessError(
-        f"{asked} does not allow this ({said}). Check the account's rights, plan and credit."
+        f"{target} does not allow this ({said}). Check the account's rights, plan and credit."
     )
 
 
-def _invalid(asked: Asked, status: int, text: str) -> BackendError:
+def _invalid(target: RequestTarget, status: int, text: str) -> BackendError:
     if status == 404:
         return InvalidRequestError(
-            f"{asked} does not know the model or the address {asked.url}: {text or status}. "
-            f"{asked.how_to_correct}",
+            f"{target} does not know the model or the address {target.url}: {text or status}. "
+            f"{target.how_to_correct}",
             "model",
         )
     if 300 <= status < 400:
         return InvalidRequestError(
-            f"{asked} answers that it is elsewhere ({status}): correct the base URL {asked.url}."
+            f"{target} answers that it is elsewhere ({status}): correct the base URL {target.url}."
         )
-    return InvalidRequestError(f"{asked} refuses the request: {text or status}")
+    return InvalidRequestError(f"{target} refuses the request: {text or status}")

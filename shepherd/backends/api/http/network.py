@@ -1,7 +1,7 @@
 """Connections on asyncio's own transports.
 
-An answer comes in thousands of small pieces, and what lies between socket and reader runs for each:
-here a piece changes nothing in the selector and, where there is no time-out, sets no timer.
+An answer comes in thousands of small pieces, and each one runs the code between socket and reader.
+Here a piece does not change the selector, and without a time-out it does not set a timer.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import httpcore
 
-MOST_UNREAD = 256 * 1024
-"""Bytes that are taken in before they are asked for; then the sender has to wait."""
+MAX_UNREAD = 256 * 1024
+"""Bytes that are received ahead of the reader; then the sender has to wait."""
 
 NEXT_ADDRESS = 0.25
 """Seconds until a host's next address is tried beside the one that does not answer (RFC 8305)."""
@@ -56,7 +56,7 @@ class Network(httpcore.AsyncNetworkBackend):
 
 
 class Inbox(asyncio.Protocol):
-    """What came over a connection and was not read yet."""
+    """The received bytes of a connection that were not read yet."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class Inbox(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._pieces.append(data)
         self._unread += len(data)
-        if self._unread > MOST_UNREAD and not self._paused:
+        if self._unread > MAX_UNREAD and not self._paused:
             self._paused = True
             self._transport.pause_reading()
         _wake(self._reader)
@@ -106,19 +106,19 @@ class Inbox(asyncio.Protocol):
         _wake(self._writer)
 
     async def arrival(self) -> None:
-        """Wait until something has come, or nothing will."""
+        """Wait for more bytes, or for the end."""
         while self.empty:
             self._reader = self._loop.create_future()
             await self._reader
 
     async def room(self) -> None:
-        """Wait until what was written has gone, but for a little."""
+        """Wait until most of the written bytes are sent."""
         while not (self._may_write or self.lost):
             self._writer = self._loop.create_future()
             await self._writer
 
     def take(self, most: int) -> bytes:
-        """The next piece, of at most so many bytes; b"" at the end. Raises what ended it."""
+        """The next piece, of at most so many bytes; b"" at the end. Raises its error."""
         if not self._pieces:
             if self.error is not None:
                 raise self.error
@@ -128,7 +128,7 @@ class Inbox(asyncio.Protocol):
             self._pieces.appendleft(data[most:])
             data = data[:most]
         self._unread -= len(data)
-        if self._paused and self._unread <= MOST_UNREAD // 2:
+        if self._paused and self._unread <= MAX_UNREAD // 2:
             self._paused = False
             if not self.lost:
                 self._transport.resume_reading()
@@ -165,7 +165,7 @@ class Connection(httpcore.AsyncNetworkStream):
             await self._inbox.room()
 
     async def aclose(self) -> None:
-        """Close at once, whatever was still to come; a TLS peer is told, not waited for."""
+        """Close at once, also in the middle of an answer, and without waiting for a TLS peer."""
         self._transport.close()
         await asyncio.sleep(0)
         self._transport.abort()
@@ -203,8 +203,10 @@ class Connection(httpcore.AsyncNetworkStream):
 
 
 def in_words(error: OSError) -> str:
-    """What the system says of an error, without its numbers; asyncio puts those of several
-    addresses into one text."""
+    """The system's text for an error, without numbers.
+
+    asyncio puts the errors of several addresses into one text.
+    """
     if isinstance(error, (ssl.SSLError, socket.gaierror)):
         return str(error.strerror or error)
     numbers = [error.errno] if error.errno else map(int, _NUMBER.findall(str(error)))
@@ -235,7 +237,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 
 
 def _readable(connection: socket.socket) -> bool:
-    """Whether something, or the end, waits in the system; yes for what is closed."""
+    """Whether bytes or the end wait in the system; True for a closed connection."""
     if connection.fileno() < 0:
         return True
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""Limits that we keep ourselves, so that the provider need not refuse."""
+"""The user's own limits of requests and tokens a minute."""
 
 import asyncio
 from collections import deque
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from time import monotonic
 
 WINDOW = 60.0
-"""Seconds over which both limits count."""
+"""Both limits count over this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What a provider allows in a minute; 0 = no limit of ours."""
+    """Requests and tokens in a minute; 0 = no limit."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
@@ -26,7 +26,7 @@ class _Spent:
 
 
 class RateLimiter:
-    """Lets requests through in the order in which they came, none before the limits allow it."""
+    """Admits requests in their order, each as soon as the limits allow it."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class RateLimiter:
         self._turn = asyncio.Lock()
 
     async def admit(self, tokens: int, tell: Callable[[float], None] = lambda _: None) -> None:
-        """Wait until a request of so many tokens may go; one that is too large for any minute may
-        go when nothing else went.
+        """Wait until a request of so many tokens may be sent.
+
+        A request larger than the limit of a minute is sent when the minute before was empty.
 
         `tell` is called once, with the seconds of the first wait.
         """
@@ -59,7 +60,7 @@ class RateLimiter:
             self._spent.append(_Spent(self._clock(), 1, tokens))
 
     def spent(self, tokens: int) -> None:
-        """Tokens that were used beyond those that were announced: the answer's."""
+        """Count tokens that `admit` did not: the answer's."""
         if self._limits.tokens_per_minute and tokens > 0:
             self._spent.append(_Spent(self._clock(), 0, tokens))
 

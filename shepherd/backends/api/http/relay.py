@@ -1,7 +1,7 @@
-"""What another Shepherd tells of the provider behind it, word for word.
+"""Errors that another Shepherd passes on from the provider behind it, unchanged.
 
-It has named that provider and tried as often as makes sense, so that nothing is added to its text
-and nothing is asked again: neither texts nor requests multiply along a chain of Shepherds.
+That Shepherd has named the provider and made all sensible retries. Nothing is added to its text
+and no request is made again, so neither texts nor requests multiply along a chain of Shepherds.
 """
 
 import json
@@ -36,7 +36,7 @@ def relay_code(error: BackendError) -> str:
 
 
 def relayed(body: object, text: str, retry_after: float | None) -> BackendError | None:
-    """The error that an upstream's body passes on, None if it is the upstream's own."""
+    """The error that an upstream passes on, None if the error is its own."""
     error = _error(body)
     code = as_text(error.get("code"))
     if code == BUSY:

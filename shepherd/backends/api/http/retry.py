@@ -1,4 +1,4 @@
-"""When a request that failed is made again."""
+"""Retries of failed requests."""
 
 import asyncio
 import random
@@ -21,33 +21,34 @@ _SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s?")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Clock, calendar, sleep and chance, for tests to replace; all in seconds."""
+    """Clock, calendar, sleep and jitter, which tests replace; all in seconds."""
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    chance: Callable[[], float] = random.random
+    jitter: Callable[[], float] = random.random
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `tries` requests; the n-th pause is up to `first` doubled n times, up to `most`.
+    """At most `max_attempts` requests, with growing pauses in seconds between them.
 
-    A provider that asks for more patience than `patience` is not waited for. All in seconds.
+    The n-th pause is at most `initial_delay` doubled n times, and at most `max_delay`. A provider
+    that asks for a pause longer than `max_retry_after` is not asked again.
     """
 
-    tries: int = 4
-    first: float = 0.5
-    most: float = 8.0
-    patience: float = 60.0
+    max_attempts: int = 4
+    initial_delay: float = 0.5
+    max_delay: float = 8.0
+    max_retry_after: float = 60.0
 
-    def pause(self, failed: int, chance: float) -> float:
+    def pause(self, failed: int, jitter: float) -> float:
         """How long to wait after the `failed`-th failure (full jitter)."""
-        return chance * min(self.most, self.first * 2 ** (failed - 1))
+        return jitter * min(self.max_delay, self.initial_delay * 2 ** (failed - 1))
 
 
 TellPause = Callable[[str, float], bool]
-"""`tell(why, seconds)` is told of each pause; where it returns False there is none."""
+"""Called as `tell(reason, seconds)` before each pause; there is no pause if it returns False."""
 
 
 async def retrying(
@@ -56,7 +57,7 @@ async def retrying(
     timing: Timing,
     tell: TellPause = lambda _why, _seconds: True,
 ) -> T:
-    """The attempt's result; after a transient Failure it is made again.
+    """The result of an attempt; a transient Failure leads to another attempt.
 
     Raises the last Failure's error, or BusyError where the provider asks to wait for too long.
     """
@@ -67,14 +68,14 @@ async def retrying(
         except Failure as failure:
             failed += 1
             asked = failure.retry_after
-            if asked is not None and asked > policy.patience and failure.transient:
+            if asked is not None and asked > policy.max_retry_after and failure.transient:
                 text = f"{failure} It asks to wait for {asked:.0f} s."
                 busy = BusyError(text, asked)
                 busy.from_provider = True
                 raise busy from failure
-            if not failure.transient or failed >= policy.tries:
+            if not failure.transient or failed >= policy.max_attempts:
                 raise failure.error from failure
-            pause = policy.pause(failed, timing.chance())
+            pause = policy.pause(failed, timing.jitter())
             seconds = pause if asked is None else asked + pause
             wanted = tell(str(failure), seconds)
         if wanted:
@@ -82,7 +83,7 @@ async def retrying(
 
 
 def retry_after(headers: Mapping[str, str], body: object, now: float) -> float | None:
-    """How many seconds the provider asks us to wait; None if it does not say.
+    """The seconds that the provider asks for; None without such a request.
 
     `headers` are keyed in small letters; `now` is the time since the epoch.
     """

@@ -149,10 +149,10 @@ def _object(text: str) -> JsonObject:
         return {}
 
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 """So often a connection may be lost before anything more has come."""
 
-GOING_ON = "the connection broke off; going on"
+RESUMED = "the connection broke off; going on"
 """The status of the step that is told then."""
 
 
@@ -164,21 +164,21 @@ async def pull_on(
     `pause` in seconds is before the first time; it doubles while nothing more comes.
     """
     most: dict[str, int] = {}
-    tries = 0
+    attempts = 0
     while True:
-        begun = bool(tries)
+        begun = bool(attempts)
         try:
             async with aclosing(manager.pull(model)) as steps:
                 async for step in steps:
                     begun = True
                     if step.completed > most.get(step.digest, 0):
                         most[step.digest] = step.completed
-                        tries = 0
+                        attempts = 0
                     yield step
             return
         except UnreachableError:
-            tries += 1
-            if not begun or tries >= TRIES:
+            attempts += 1
+            if not begun or attempts >= MAX_ATTEMPTS:
                 raise
-        yield PullProgress(GOING_ON)
-        await asyncio.sleep(pause * 2 ** (tries - 1))
+        yield PullProgress(RESUMED)
+        await asyncio.sleep(pause * 2 ** (attempts - 1))

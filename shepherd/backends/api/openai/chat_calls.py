@@ -86,7 +86,7 @@ def detail_text(detail: JsonObject) -> str:
     return as_text(detail.get("text")) or as_text(detail.get("summary"))
 
 
-class ThoughtDetails:
+class ReasoningDetails:
     """Puts streamed fragments together: neighbours of one index and type are one."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from shepherd.backends.api.adapter import (
     UsageDelta,
 )
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
-from shepherd.backends.api.openai.chat_calls import CallSlots, ThoughtDetails, detail_text
+from shepherd.backends.api.openai.chat_calls import CallSlots, ReasoningDetails, detail_text
 from shepherd.backends.api.openai.errors import error_delta
 from shepherd.backends.api.openai.logprobs import token_logprobs
 from shepherd.events import FinishReason
@@ -39,7 +39,7 @@ class ChatDecoder(AnswerDecoder):
 
     def __init__(self) -> None:
         self._calls = CallSlots()
-        self._details = ThoughtDetails()
+        self._details = ReasoningDetails()
         self._said = False
         self._refused = False
         self._stopped = False

@@ -15,8 +15,12 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.history.sanitize import HalfLetters, clean_object, whole_letters
-from shepherd.backends.api.stream.calls import CallCollector, FoundCalls, as_text
+from shepherd.backends.api.history.sanitize import (
+    SurrogateJoiner,
+    replace_surrogates,
+    sanitize_object,
+)
+from shepherd.backends.api.stream.calls import CallCollector, CollectedCalls, as_text
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle, ShownTokens, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
@@ -61,11 +65,11 @@ class Answer:
         callback: EventCallback,
         logprobs: list[TokenLogprob] | None = None,
         *,
-        tools_in_words: bool = False,
+        prompted_tools: bool = False,
     ) -> None:
         """`logprobs` takes those of the content's tokens, before its events are sent.
 
-        `tools_in_words`: calls are printed, as the model was told to.
+        `prompted_tools`: calls are printed, as the model was told to.
         """
         self.cancelled = False
         self.started = False
@@ -74,12 +78,12 @@ class Answer:
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
         self._taken = {call.id for m in session.messages for call in m.tool_calls}
-        self._prints = adapter.prints_calls or tools_in_words
+        self._prints = adapter.prints_calls or prompted_tools
         style = GENERIC if self._prints else FENCES_ONLY
         self._output = OutputFilter(style, self._tools if self._prints else ())
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._said, self._thought = HalfLetters(), HalfLetters()
+        self._said, self._thought = SurrogateJoiner(), SurrogateJoiner()
         self._logprobs = logprobs
         self._shown = None if logprobs is None else ShownTokens()
 
@@ -149,7 +153,7 @@ class Answer:
     def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
         """The message so far."""
         message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
-        extra = clean_object(self.got.extra)
+        extra = sanitize_object(self.got.extra)
         return replace(message, extra={self._adapter: extra}) if extra else message
 
     def _take(self, delta: Delta) -> None:
@@ -186,7 +190,7 @@ class Answer:
         told = self.got.stop.reason if self.got.stop else FinishReason.STOP
         return FinishReason.STOP if told is FinishReason.TOOL_CALLS else told
 
-    def _tell_rest(self, native: FoundCalls, printed: Sequence[ToolCall]) -> None:
+    def _tell_rest(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
         """Say what is no call as text: nothing that came is lost.
 
         Of `printed` calls those count as text that the API did not give as well.
@@ -209,7 +213,7 @@ class Answer:
             self._notice(self.got.stop.note)
 
     def _notice(self, text: str) -> None:
-        self._send(CallbackEvent.SYSTEM, whole_letters(text), Topic.WARNING)
+        self._send(CallbackEvent.SYSTEM, replace_surrogates(text), Topic.WARNING)
 
     def _feed(self, text: str) -> None:
         if text:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shepherd.backends.api.adapter import CallDelta
-from shepherd.backends.api.history.sanitize import clean_object, whole_letters
+from shepherd.backends.api.history.sanitize import replace_surrogates, sanitize_object
 from shepherd.backends.api.stream.quick_json import too_deep, written
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog
@@ -17,7 +17,7 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
-class FoundCalls:
+class CollectedCalls:
     """What the pieces add up to; `rest` are those that are no call, as text, and `problems` why.
 
     `cut` names the tools whose calls were not complete when the answer ended; `written` are the
@@ -69,7 +69,7 @@ class CallCollector:
         *,
         truncated: bool,
         new_id: Callable[[], str] = new_call_id,
-    ) -> FoundCalls:
+    ) -> CollectedCalls:
         """The calls with ids of their own, which none in `taken` has.
 
         `truncated`: the answer did not end by itself, so that only arguments which are whole and
@@ -81,7 +81,7 @@ class CallCollector:
         told: dict[str, str] = {}
         for call in self._pieces.values():
             text, whole = _told(call.arguments)
-            call.id, call.name = whole_letters(call.id), whole_letters(call.name)
+            call.id, call.name = replace_surrogates(call.id), replace_surrogates(call.name)
             name = catalog.known(call.name) or call.name
             arguments = whole if tools else None
             if tools and whole is None:
@@ -97,9 +97,9 @@ class CallCollector:
             ids.add(own)
             if whole is not None:
                 told[own] = text
-            extra = {adapter: clean_object(call.extra)} if call.extra else {}
+            extra = {adapter: sanitize_object(call.extra)} if call.extra else {}
             found.append(ToolCall(own, name, arguments, extra))
-        return FoundCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
+        return CollectedCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
@@ -117,7 +117,7 @@ def _told(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
         except ValueError:  # a number or half a letter that JSON has not
             pass
     texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)
-    return whole_letters("".join(texts)), None
+    return replace_surrogates("".join(texts)), None
 
 
 def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -> JsonObject | None:
@@ -151,7 +151,7 @@ def _object(value: Any, text: str) -> JsonObject | None:
         value = loads(value)
     if not isinstance(value, dict) or too_deep(text, value):
         return None
-    return clean_object(cast(JsonObject, value))
+    return sanitize_object(cast(JsonObject, value))
 
 
 def _problem(name: str, text: str, catalog: ToolCatalog) -> str:

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from shepherd.backends.api.ollama.manage import GOING_ON, TRIES, OllamaManager, pull_on
+from shepherd.backends.api.ollama.manage import MAX_ATTEMPTS, RESUMED, OllamaManager, pull_on
 from shepherd.backends.api.ollama.models import PullProgress
 from shepherd.errors import InvalidRequestError, UnreachableError
 from tests.backends.api.ollama.managed import STEPS
@@ -23,18 +23,18 @@ def beginning(completed: int) -> Reply:
 
 
 async def test_it_goes_on_as_long_as_more_comes() -> None:
-    broken = [beginning(n) for n in range(1, 2 * TRIES)]
+    broken = [beginning(n) for n in range(1, 2 * MAX_ATTEMPTS)]
     async with Upstream([*broken, Reply.ndjson(STEPS)]) as up:
         steps = await pulled(up)
     assert steps[-1].status == "success"
-    assert [step.status for step in steps].count(GOING_ON) == len(broken)
+    assert [step.status for step in steps].count(RESUMED) == len(broken)
 
 
 async def test_it_ends_when_nothing_more_comes() -> None:
-    async with Upstream([beginning(5) for _ in range(3 * TRIES)]) as up:
+    async with Upstream([beginning(5) for _ in range(3 * MAX_ATTEMPTS)]) as up:
         with pytest.raises(UnreachableError, match="broken off"):
             await pulled(up)
-        assert len(up.requests) == TRIES
+        assert len(up.requests) == MAX_ATTEMPTS
 
 
 async def test_what_fails_at_once_or_for_a_reason_is_not_tried_again() -> None:

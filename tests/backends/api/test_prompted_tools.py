@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.history.prompted_tools import as_counted, as_sent, says_toolless
+from shepherd.backends.api.history.prompted_tools import as_counted, as_sent, rejects_tools
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
 from shepherd.errors import InvalidRequestError
@@ -273,13 +273,13 @@ async def test_what_is_counted_is_what_is_sent() -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_who_has_no_tools_is_understood(text: str) -> None:
-    assert says_toolless(text)
+    assert rejects_tools(text)
     assert parse_overflow({"error": {"message": text}}) is None
 
 
 @pytest.mark.parametrize("text", OTHER_TEXTS)
 def test_a_tool_that_is_wrong_does_not_take_all_of_them(text: str) -> None:
-    assert not says_toolless(text)
+    assert not rejects_tools(text)
 
 
 @settings(max_examples=examples(40))
