@@ -13,8 +13,8 @@ from shepherd.session import Session
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 """The value of `anthropic-beta` that lets a request say what becomes of thoughts out of place."""
 
-LEAST_BUDGET = 1024
-MOST_BUDGET = 32_000
+MIN_BUDGET = 1024
+MAX_BUDGET = 32_000
 
 
 def thinking_of(
@@ -27,7 +27,7 @@ def thinking_of(
     """
     wanted = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
-        most = BUDGETS.get(model.effort, MOST_BUDGET)
+        most = BUDGETS.get(model.effort, MAX_BUDGET)
         return _budget(limit, most) if wanted and _unbroken(said, model.id) else None
     if wanted or dialect.off is Off.NEVER:
         return _adaptive(dialect, shown=wanted)
@@ -50,7 +50,7 @@ def effort_of(model: ModelTraits, dialect: Dialect) -> str:
 def _budget(limit: int, most: int) -> JsonObject | None:
     """Up to half of the limit for thoughts; None if that is too little to think in."""
     budget = min(limit // 2, most)
-    return {"type": "enabled", "budget_tokens": budget} if budget >= LEAST_BUDGET else None
+    return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
 
 
 def _adaptive(dialect: Dialect, *, shown: bool) -> JsonObject:

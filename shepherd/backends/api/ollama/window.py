@@ -10,7 +10,7 @@ from shepherd.messages import JsonObject
 DEFAULT_NUM_CTX = 8192
 """What is asked for where nobody knows better: room for tools, and few machines are too small."""
 
-LARGEST_UNASKED = 32_768
+MAX_DEFAULT_CONTEXT = 32_768
 """The most of a trained context that is asked for unless a setting says more.
 
 Ollama reserves memory for all of it when it loads the model, and trained contexts are often
@@ -40,10 +40,10 @@ def shown_window(body: JsonObject, model: str) -> ModelEntry | None:
     trained = trained_context(body)
     if not trained:
         return None
-    if trained <= LARGEST_UNASKED or body.get("remote_host"):
+    if trained <= MAX_DEFAULT_CONTEXT or body.get("remote_host"):
         return ModelEntry(model, trained, source="context_length of the model")
     source = f"the model could take {trained} tokens; set context_size to use more of them"
-    return ModelEntry(model, LARGEST_UNASKED, source=source)
+    return ModelEntry(model, MAX_DEFAULT_CONTEXT, source=source)
 
 
 def entries(body: JsonObject) -> list[JsonObject]:

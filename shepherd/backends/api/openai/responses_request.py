@@ -15,7 +15,7 @@ from shepherd.session import Session
 API_NAME = "openai-responses"
 """Under this name `Message.extra` keeps the items of an answer."""
 
-LEAST_TOKENS = 16
+MIN_TOKENS = 16
 """The smallest limit that the API takes."""
 
 _RULES = Rules(call_id=r"[A-Za-z0-9_-]{1,64}")
@@ -35,7 +35,7 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
     if system:
         body["instructions"] = system
     if max_tokens > 0:
-        body["max_output_tokens"] = max(max_tokens, LEAST_TOKENS)
+        body["max_output_tokens"] = max(max_tokens, MIN_TOKENS)
     if session.tools:
         body["tools"] = [_tool(spec) for spec in session.tools]
     named = {"type": "function", "name": session.tool_choice.name if session.tool_choice else ""}

@@ -7,7 +7,7 @@ from shepherd.backends.api.adapter import ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.ollama.adapter import OllamaAdapter
-from shepherd.backends.api.ollama.window import LARGEST_UNASKED
+from shepherd.backends.api.ollama.window import MAX_DEFAULT_CONTEXT
 from shepherd.messages import JsonObject
 from tests.backends.api.support import options
 from tests.backends.api.upstream import Received, Reply, Upstream
@@ -68,7 +68,7 @@ def test_a_trained_context_is_asked_for_as_far_as_machines_go() -> None:
     info |= {"clip.vision.context_length": 999999}
     large = ADAPTER.parse_probe(SHOWN, shown(info), "m")
     assert large is not None
-    assert large.context_size == LARGEST_UNASKED
+    assert large.context_size == MAX_DEFAULT_CONTEXT
     assert "131072" in large.source
     cloud = ADAPTER.parse_probe(SHOWN, shown(info) | {"remote_host": "https://ollama.com"}, "m")
     assert cloud is not None
