@@ -139,7 +139,7 @@ class ApiBackend(Backend):
         all before anything of the answer was sent to the callback.
         """
         if not isinstance(prefilled, ApiPrefilled):
-            raise TypeError("the handle is another backend's")
+            raise TypeError("the handle belongs to another backend")
         gate = Gate(callback)
         while True:
             self._notice_tools(prefilled.prompt, gate)

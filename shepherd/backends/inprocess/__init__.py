@@ -1,1 +1,1 @@
-"""What the engines that run in this process share: prompts, answers, the thread for texts."""
+"""Parts that all engines in this process share: prompts, answers, the thread for text."""

@@ -1,17 +1,17 @@
-"""From a job's updates to the events of a generation."""
+"""The events of a generation, from a job's updates."""
 
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
-from shepherd.backends.output import OutputFilter, ShownTokens, TextEvent
+from shepherd.backends.output import ContentTokens, OutputFilter, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 
 
 class Answer:
-    """Collects one generation; `cancelled` once the callback has said False.
+    """Collects one generation; `cancelled` is true once the callback has returned False.
 
-    `characters` of the model's text were taken in.
+    `characters` counts the text that the model has generated.
     """
 
     def __init__(
@@ -22,22 +22,22 @@ class Answer:
         cancelled: bool = False,
         logprobs: list[TokenLogprob] | None = None,
     ) -> None:
-        """`logprobs` takes those of the content's tokens, before its events are sent."""
+        """`logprobs` receives the log probabilities of content tokens before their events."""
         self._output = output
         self._logprobs = logprobs
-        self._shown = None if logprobs is None else ShownTokens()
+        self._content_tokens = None if logprobs is None else ContentTokens()
         self._callback = callback
         self.cancelled = cancelled
         self.finished: Finished | None = None
         self.characters = 0
 
     def take(self, updates: list[Update]) -> None:
-        """Send the events of these updates; raises what a Failed carries."""
+        """Send the events of these updates; raises the error of a Failed."""
         text: list[str] = []
         for update in updates:
             match update:
-                case Text() if self._shown is not None:
-                    self._follow(update, self._shown)
+                case Text() if self._content_tokens is not None:
+                    self._follow(update, self._content_tokens)
                 case Text(text=piece):
                     text.append(piece)
                 case Finished():
@@ -50,7 +50,7 @@ class Answer:
             self._feed("".join(text))
 
     def complete(self, stats: GenerationStats) -> Generation:
-        """Send what was held back, STATS, STOP and the calls; `stats` if it was cut off."""
+        """Send the remaining text, STATS, STOP and the calls; `stats` is for a cancelled answer."""
         reason = FinishReason.CANCELLED
         if self.finished is not None and not self.cancelled:
             reason, stats = self.finished.reason, self.finished.stats
@@ -68,12 +68,12 @@ class Answer:
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
         return Generation(message, reason, stats, result.problems, logprobs)
 
-    def _follow(self, update: Text, shown: ShownTokens) -> None:
-        """Feed one token alone, so that it is known what becomes of it."""
+    def _follow(self, update: Text, tokens: ContentTokens) -> None:
+        """Feed one token alone, to know which part of it is content."""
         if update.logprob is None:
-            shown.finish()
+            tokens.finish()
         else:
-            shown.add(update.logprob)
+            tokens.add(update.logprob)
         self._feed(update.text)
 
     def _feed(self, text: str) -> None:
@@ -81,8 +81,8 @@ class Answer:
         self._send_all(self._output.feed(text))
 
     def _send_all(self, events: list[TextEvent]) -> None:
-        if self._shown is not None and self._logprobs is not None:
-            self._logprobs += self._shown.shown(events)
+        if self._content_tokens is not None and self._logprobs is not None:
+            self._logprobs += self._content_tokens.shown(events)
         for event in events:
             self._send(event.event, event.text, event.name)
 

@@ -8,29 +8,29 @@ from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.session import Session
 
-_MOST = 1024
+_MAX_SESSIONS = 1024
 
-RESERVE_SHARE = 8
-RESERVE_MOST = 512
-"""Of a context that overflows, an eighth is to be freed for the answer, at most this much."""
+RESERVE_DIVISOR = 8
+MAX_RESERVE = 512
+"""If a context overflows, an eighth of it is freed for the answer, up to this many tokens."""
 
 
-def thinking_as(session: Session, *, thinking: bool | None) -> Session:
-    """The session with or without reasoning; as it is for None."""
+def with_thinking(session: Session, *, thinking: bool | None) -> Session:
+    """The session with or without reasoning; unchanged if `thinking` is None."""
     return session if thinking is None else replace(session, thinking=thinking)
 
 
 class SessionMemory:
-    """When a session began, and what it was warned of. Forgets the oldest of many."""
+    """The start times of sessions, and which were warned. Forgets the oldest sessions."""
 
     def __init__(self) -> None:
         self._began: OrderedDict[str, datetime] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def conversation(self, session: Session) -> Conversation:
-        """The session now. Its date stays that of its first request: a new one costs the cache.
+        """The session at this moment, dated at its first request: a new date would cost the cache.
 
-        A session without an id gets the day alone, for nothing else is the same next time.
+        A session without an id is dated at midnight, so that its date is stable for a day.
         """
         now = datetime.now().astimezone()
         if not session.id:
@@ -39,29 +39,29 @@ class SessionMemory:
         if session.began is not None:
             return Conversation.of(session, session.began.astimezone())
         began = self._began.setdefault(session.id, now)
-        if len(self._began) > _MOST:
+        if len(self._began) > _MAX_SESSIONS:
             self._began.popitem(last=False)
         return Conversation.of(session, began)
 
     def is_first_warning(self, session: Session) -> bool:
-        """Whether the session was not warned before; from now on it was."""
+        """Whether this is the session's first warning; marks the session as warned."""
         key = session.id or f"object {id(session)}"
-        known = key in self._warned
+        is_known = key in self._warned
         self._warned[key] = None
-        if len(self._warned) > _MOST:
+        if len(self._warned) > _MAX_SESSIONS:
             self._warned.popitem(last=False)
-        return not known
+        return not is_known
 
 
-def check_room(prompt: int, size: int) -> None:
-    """Raise ContextFullError unless a prompt of so many tokens leaves room for one more.
+def check_prompt_size(prompt: int, size: int) -> None:
+    """Raise ContextFullError unless a prompt of `prompt` tokens leaves room for one more.
 
-    Raises InvalidRequestError when there is no prompt.
+    Raises InvalidRequestError if the prompt is empty.
     """
     if prompt == 0:
         raise InvalidRequestError("The conversation is empty; there is nothing to answer.")
     if prompt + 1 > size:
-        reserve = max(1, min(size // RESERVE_SHARE, RESERVE_MOST))
+        reserve = max(1, min(size // RESERVE_DIVISOR, MAX_RESERVE))
         raise ContextFullError(
             f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",
             prompt - (size - reserve),

@@ -11,9 +11,9 @@ from typing import ParamSpec, TypeVar
 from shepherd.errors import BackendError
 
 STALLED_AFTER = 30.0
-"""Seconds without progress after which a server says that it can't answer.
+"""Seconds without progress after which a server reports that it can't answer.
 
-A step takes half a second; the first chunk of a prompt on a very slow machine takes longest.
+A step takes half a second. The first chunk of a prompt on a very slow machine takes longest.
 """
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Heartbeat:
-    """One thread beats, any thread asks. Time in which the thread has no work does not count."""
+    """Shows whether a thread makes progress. Time without work does not count."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -30,18 +30,18 @@ class Heartbeat:
         self._last = clock()
 
     def beat(self) -> None:
-        """The thread has work and has got somewhere with it."""
+        """Note that the thread has work and made progress."""
         with self._lock:
             self._works, self._last = True, self._clock()
 
     def rest(self) -> None:
-        """The thread has no work."""
+        """Note that the thread has no work."""
         with self._lock:
             self._works = False
 
     @contextmanager
     def working(self) -> Generator[None]:
-        """Work as long as the block runs."""
+        """Mark the thread as working while the block runs."""
         self.beat()
         try:
             yield
@@ -50,18 +50,18 @@ class Heartbeat:
 
     @property
     def silent(self) -> float:
-        """Seconds since the last beat of a thread that has work, 0.0 if it has none."""
+        """Seconds since the last beat; 0.0 if the thread has no work."""
         with self._lock:
             return self._clock() - self._last if self._works else 0.0
 
     @property
     def stalled(self) -> bool:
-        """Whether there was no progress for longer than work takes."""
+        """Whether the thread has work and made no progress for too long."""
         return self.silent > STALLED_AFTER
 
 
 class TextThread:
-    """Runs one thing at a time, in order: what runs here needs no locks."""
+    """Renders and tokenizes off the event loop. Calls run one at a time, in order."""
 
     def __init__(self) -> None:
         self._idents: set[int] = set()
@@ -72,30 +72,30 @@ class TextThread:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more runs here."""
+        """Whether the thread accepts no more calls."""
         return self._closed
 
     @property
     def stalled(self) -> bool:
-        """Whether one thing runs here for longer than anything should."""
+        """Whether a call runs for too long."""
         return self._heart.stalled
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, which ran on the thread; raises BackendError once closed."""
+        """Run `work` on the thread; raises BackendError once closed."""
         future = self.post(work, *args, **kwargs)
         if future is None:
             raise BackendError("The model was closed.")
         return await asyncio.wrap_future(future)
 
     def post(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T] | None:
-        """Run `work` behind what is waiting, before what comes later; None once closed."""
+        """Queue `work`; None once closed."""
         with self._gate:
             if self._closed:
                 return None
             return self._executor.submit(self._do, work, *args, **kwargs)
 
     def close(self) -> None:
-        """Finish what was given, unless this is the thread itself; safe to call twice."""
+        """Wait for all queued calls, unless this is the thread itself; safe to call twice."""
         with self._gate:
             self._closed = True
         self._executor.shutdown(wait=threading.get_ident() not in self._idents)

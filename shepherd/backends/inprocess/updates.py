@@ -1,4 +1,4 @@
-"""What a request that an engine works on tells the event loop."""
+"""Updates that an engine sends to the event loop about a request."""
 
 from dataclasses import dataclass
 
@@ -25,9 +25,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """More text was generated; `logprob` is that of the newest token, if it is asked for.
+    """More text was generated; `logprob` belongs to the newest token, if requested.
 
-    With it there may be no text, when a token does not complete any.
+    The text is empty if the token does not complete a character.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The generation ended; `tokens` are those generated, without the one that ended it."""
+    """The generation ended; `tokens` are the generated ones, without the end token."""
 
     reason: FinishReason
     stats: GenerationStats

@@ -1,4 +1,4 @@
-"""Models in-process through llama.cpp. Importing this loads no native library."""
+"""Models in-process through llama.cpp. The import does not load a native library."""
 
 from shepherd.backends.llamacpp.backend import LlamaCppBackend
 from shepherd.backends.llamacpp.native.locate import locate_model

@@ -18,12 +18,12 @@ from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
 from shepherd.backends.inprocess.grammar.matcher import TokenBytes
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.sessions import SessionMemory, check_room, thinking_as
+from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, LlamaPrefilled, Request
-from shepherd.backends.llamacpp.sampling.parameters import recommended, resolve_biases
+from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter
@@ -43,12 +43,12 @@ class LlamaCppBackend(Backend):
     def __init__(
         self, name: str, sampling: Sampling, engine: Engine, worker: Worker, text: TextThread
     ) -> None:
-        """Takes over what `load` made."""
+        """Takes ownership of the engine, the worker and the thread; use `load`."""
         self.thinking: bool | None = None
-        """Whether it reasons, whatever sessions say; None leaves it to them."""
+        """Whether the model reasons; None leaves it to the sessions."""
         self._name = name
-        told = recommended(engine.model.metadata)
-        self._defaults = check_sampling(sampling.over(told.over(DEFAULT_SAMPLING)))
+        defaults = recommended_sampling(engine.model.metadata).over(DEFAULT_SAMPLING)
+        self._defaults = check_sampling(sampling.over(defaults))
         self._worker = worker
         self._text = text
         self._vocab = vocab = engine.model.vocab
@@ -81,18 +81,18 @@ class LlamaCppBackend(Backend):
     ) -> "LlamaCppBackend":
         """Load a GGUF file, off the event loop; `parallel` requests share its context.
 
-        `sampling` is for requests that do not say, and goes before what the file recommends.
-        Conversations are saved in the folder `cache` for the next time, if there is one. Raises
-        ModelLoadError or, for a bad setting, ConfigError.
+        `sampling` has defaults for requests, and takes precedence over the file's recommendations.
+        Conversations are saved in the folder `cache`, unless it is None. Raises ModelLoadError,
+        or ConfigError for a bad setting.
         """
-        wanted = sampling or Sampling()
-        check_sampling(wanted.over(DEFAULT_SAMPLING))
+        sampling = sampling or Sampling()
+        check_sampling(sampling.over(DEFAULT_SAMPLING))
         shared = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
         worker = Worker(lambda post: Engine.load(path, settings, shared, post, cache))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)
-            return await text.run(cls, name or path.stem, wanted, engine, worker, text)
+            return await text.run(cls, name or path.stem, sampling, engine, worker, text)
         except BaseException:
             await asyncio.to_thread(_shut_down, text, worker)
             raise
@@ -108,7 +108,7 @@ class LlamaCppBackend(Backend):
         return not self._text.closed and self._worker.alive
 
     async def reachable(self) -> bool:
-        """Whether it would answer now: a thread that is stuck in its work keeps it from that."""
+        """Whether the backend can answer now: both threads are alive and make progress."""
         return self.alive and not (self._worker.stalled or self._text.stalled)
 
     @property
@@ -117,7 +117,7 @@ class LlamaCppBackend(Backend):
 
     @property
     def running(self) -> int:
-        """Requests that run, wait, or hold a finished prompt."""
+        """The number of requests that run, wait, or hold a finished prompt."""
         return len(self._jobs)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
@@ -126,7 +126,7 @@ class LlamaCppBackend(Backend):
     async def prefill_choices(
         self, session: Session, callback: EventCallback, count: int
     ) -> list[Prefilled]:
-        """The prompt is decoded once; all but the first answer may still wait for a sequence."""
+        """Decode the prompt once; all but the first answer may still wait for a sequence."""
         request = await self._request(session)
         first = await self._prefill(request, session, callback)
         handles = [first]
@@ -147,7 +147,7 @@ class LlamaCppBackend(Backend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         if not isinstance(prefilled, LlamaPrefilled):
-            raise TypeError("the handle is another backend's")
+            raise TypeError("the handle belongs to another backend")
         output = OutputFilter(self._style, prefilled.tools, prompt_tail=prefilled.prompt.text_tail)
         answer = Answer(
             output, callback, cancelled=prefilled.cancelled, logprobs=prefilled.logprobs
@@ -163,7 +163,7 @@ class LlamaCppBackend(Backend):
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
-        session = thinking_as(session, thinking=self.thinking)
+        session = with_thinking(session, thinking=self.thinking)
         return len((await self._build(session)).tokens)
 
     async def aclose(self) -> None:
@@ -171,7 +171,7 @@ class LlamaCppBackend(Backend):
 
     async def _request(self, session: Session) -> Request:
         self._files.check()
-        session = thinking_as(session, thinking=self.thinking)
+        session = with_thinking(session, thinking=self.thinking)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         await self._text.run(self._limit.check_session, session)
@@ -179,7 +179,7 @@ class LlamaCppBackend(Backend):
             sampling = await self._text.run(resolve_biases, sampling, self._vocab)
         tools = list(session.tools)
         prompt = await self._build(session)
-        check_room(len(prompt.tokens), self._context_size)
+        check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = await self._constraint(session, prompt)
         return Request(prompt, sampling, tools, constraint)
 
@@ -213,7 +213,7 @@ class LlamaCppBackend(Backend):
         try:
             matcher = await self._grammars.matcher(constraint.grammar, own=own)
         except InvalidRequestError:
-            if constraint.trigger:  # nobody asked for it
+            if constraint.trigger:  # the request did not ask for it
                 return None
             raise
         return CompiledConstraint(constraint, matcher)
@@ -227,19 +227,19 @@ class LlamaCppBackend(Backend):
             prefilled.cancel()
 
     def _remember(self, prefilled: LlamaPrefilled, answer: Answer) -> None:
-        """Let the answer's text give the answer's tokens when it comes back as history."""
+        """Remember the answer's tokens, so that its text gives the same tokens in history."""
         tail, tokens = prefilled.prompt.tail, prefilled.generated()
         self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _warn(self, session: Session, request: Request, callback: EventCallback) -> bool:
-        """Send what the user should know; what the callback said."""
+        """Send notices and warnings; returns False if the callback cancelled."""
         notices, self._notices = self._notices, []
         if request.prompt.warning and self._sessions.is_first_warning(session):
             notices = [*notices, request.prompt.warning]
-        held = request.constraint
-        if held is not None and held.constraint.unenforced:
-            words = ", ".join(held.constraint.unenforced)
-            notices = [*notices, f"The answer is not held to all of its JSON schema: {words}."]
+        compiled = request.constraint
+        if compiled is not None and compiled.constraint.unenforced:
+            keywords = ", ".join(compiled.constraint.unenforced)
+            notices = [*notices, f"The answer may not follow all of its JSON schema: {keywords}."]
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
 
 
@@ -248,6 +248,6 @@ def _token_bytes(vocab: Vocab) -> TokenBytes:
 
 
 def _shut_down(text: TextThread, worker: Worker) -> None:
-    """End tokenizing before the vocabulary goes."""
+    """Stop tokenizing before the vocabulary is freed."""
     text.close()
     worker.stop()

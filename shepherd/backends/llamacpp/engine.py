@@ -1,4 +1,4 @@
-"""Everything native that one loaded model needs, made and freed together."""
+"""All native objects of one loaded model, created and freed together."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
-from shepherd.backends.llamacpp.native.adapters import NativeAdapters, wanted_adapters
+from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
@@ -25,7 +25,7 @@ from shepherd.errors import ModelLoadError
 
 @dataclass(slots=True, eq=False)
 class Engine:
-    """A model, its context and the scheduler over it; made and used on one thread."""
+    """A model, its context and its scheduler; created and used on one thread."""
 
     model: NativeModel
     context: NativeContext
@@ -44,12 +44,12 @@ class Engine:
         post: Post,
         cache: Path | None = None,
     ) -> "Engine":
-        """Load a model file; conversations are saved in the folder `cache`, if there is one.
+        """Load a model file; conversations are saved in the folder `cache`, unless it is None.
 
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         check_model_file(path)
-        adapters = wanted_adapters(settings)
+        adapters = configured_adapters(settings)
         with ExitStack() as resources:
             model = NativeModel(path, model_params(settings, os.environ))
             resources.callback(model.close)
@@ -65,7 +65,7 @@ class Engine:
             loaded.apply(context)
             disk = open_disk_cache(cache, settings, path, params)
             pool = _sequence_pool(model, context, settings, disk)
-            pool.begin_with(parallel.initial)
+            pool.set_initial_count(parallel.initial)
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
             if speculator is not None:
                 resources.callback(speculator.close)
@@ -77,27 +77,27 @@ class Engine:
             return engine
 
     def notices(self) -> list[str]:
-        """What a user should know about how the model was loaded."""
+        """Notices for the user about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        found = [self.gpu_notice] if self.gpu_notice else []
+        notices = [self.gpu_notice] if self.gpu_notice else []
         if 0 < trained < size:
-            found.append(
+            notices.append(
                 f"The context of {size} tokens is larger than the {trained} tokens that the model "
                 "was trained for; answers may get worse beyond them."
             )
-        return found
+        return notices
 
     def warm_up(self) -> Iterator[None]:
-        """Do, piece by piece, what the first request would wait for; only before any request."""
+        """Warm up in small steps, so that the first request waits less; only before any request."""
         self.context.warm_up()
         yield
         if self.speculator is not None:
             self.speculator.warm_up()
         yield
-        _ = self.model.vocab.token_bytes  # what grammars need
+        _ = self.model.vocab.token_bytes  # for grammars
 
     def save(self) -> None:
-        """Bring to the disk what would be lost otherwise; jobs have to be done or abandoned."""
+        """Save conversations to disk; all jobs must be done or abandoned."""
         self.scheduler.pool.save_all()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.sessions import check_room
+from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
@@ -17,33 +17,33 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 _USUAL_BYTES = 8
-"""More bytes a token than this is unusual, so a text this long is worth counting first."""
+"""A text with more bytes per token of context than this is counted before it is tokenized."""
 
 _SLICE = 8 * 1024
 _MARGIN = 2
-"""Cutting a text into slices changes its count by far less than this factor."""
+"""Counting a text in slices changes the count by far less than this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the model: a prompt, and how to answer it."""
+    """A prompt, and how to answer it."""
 
     prompt: Prompt
     sampling: Sampling
     tools: list[ToolSpec]
     constraint: CompiledConstraint | None = None
     key: object = field(default_factory=object)
-    """The same for all answers to one request."""
+    """An identity that all answers to one request share."""
 
 
 class LlamaPrefilled(Prefilled):
-    """A session's prompt, queued at once and in memory after `wait`.
+    """A session's prompt; it is queued at once, and in memory after `wait`.
 
-    `cancelled` is set when the callback said no on the way.
+    `cancelled` is true once the callback has returned False.
     """
 
     def __init__(self, worker: Worker, jobs: set[Job], request: Request, size: int) -> None:
-        """Queue the prompt; raises BackendError when the worker no longer serves."""
+        """Queue the prompt; raises BackendError if the worker has stopped."""
         self.prompt = prompt = request.prompt
         self.tools = request.tools
         self.prompt_tokens = len(prompt.tokens)
@@ -67,18 +67,18 @@ class LlamaPrefilled(Prefilled):
         jobs.add(self._job)
 
     async def wait(self, callback: EventCallback) -> None:
-        """Wait until the prompt is in memory, telling how far it is; raises what failed."""
+        """Wait until the prompt is in memory and report progress; raises BackendError."""
         while not self.cancelled:
             for update in await self._mailbox.take():
                 if self._note(update, callback):
                     return
 
     def start(self, max_tokens: int) -> None:
-        """Let it generate; raises BackendError when the worker no longer serves."""
+        """Start to generate; raises BackendError if the worker has stopped."""
         self._worker.start(self._job, max_tokens)
 
     async def updates(self) -> list[Update]:
-        """What came since the last time, at least one update."""
+        """The updates since the last call; waits for the first."""
         return await self._mailbox.take()
 
     def cancel(self) -> None:
@@ -87,29 +87,29 @@ class LlamaPrefilled(Prefilled):
         self._worker.cancel(self._job)
 
     def release(self) -> None:
-        """Give the slot back; safe to call twice."""
+        """Release the slot; safe to call twice."""
         self._worker.release(self._job)
         self._jobs.discard(self._job)
 
     def stats(self) -> GenerationStats:
-        """The measures so far."""
+        """The measurements so far."""
         return self._job.stats(self._context_size)
 
     def generated(self) -> tuple[int, ...]:
-        """The tokens so far."""
+        """The answer's tokens so far."""
         return tuple(self._job.tokens[self.prompt_tokens :])
 
     def _note(self, update: Update, callback: EventCallback) -> bool:
-        """Take in one update; True when waiting is over."""
+        """Handle one update; True if the wait is over."""
         match update:
             case Progress(done=done, total=total):
                 self._progressed = True
-                self._tell(callback, done, total)
+                self._report(callback, done, total)
                 return self.cancelled
             case Ready(cached=cached):
                 self.cached_tokens = cached
                 if self._progressed:
-                    self._tell(callback, self.prompt_tokens, self.prompt_tokens)
+                    self._report(callback, self.prompt_tokens, self.prompt_tokens)
                 return True
             case Failed(error=error):
                 raise error
@@ -119,31 +119,31 @@ class LlamaPrefilled(Prefilled):
             case _:
                 return False
 
-    def _tell(self, callback: EventCallback, done: int, total: int) -> None:
+    def _report(self, callback: EventCallback, done: int, total: int) -> None:
         if not callback(CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, ""):
             self.cancel()
 
 
 class LengthLimit:
-    """What fits into a context at most, by a model's vocabulary."""
+    """Refuses conversations that are far too long, before they are tokenized to their end."""
 
     def __init__(self, vocab: Vocab, context_size: int) -> None:
         self._vocab = vocab
         self._size = context_size
 
     def check_session(self, session: Session) -> None:
-        """Raise ContextFullError for a session that need not be rendered to know that.
+        """Raise ContextFullError for a session that can't fit, without rendering it.
 
-        Each message takes a token at least, and templates write what users and tools say, but for
-        blanks around it.
+        Each message takes at least one token. Templates write the messages of users and tools
+        completely, except for whitespace around them.
         """
         if len(session.messages) >= self._size:
-            check_room(len(session.messages), self._size)
-        heard = (m.content for m in session.messages if m.role in (Role.USER, Role.TOOL))
-        self._check_bytes(sum(len(text.strip()) for text in heard))
+            check_prompt_size(len(session.messages), self._size)
+        untrusted = (m.content for m in session.messages if m.role in (Role.USER, Role.TOOL))
+        self._check_bytes(sum(len(text.strip()) for text in untrusted))
 
     def check_text(self, text: str) -> None:
-        """Raise ContextFullError for a rendered prompt that does not fit, counted in slices."""
+        """Raise ContextFullError for a rendered prompt that does not fit; counts it in slices."""
         if len(text) <= _USUAL_BYTES * self._size:
             return
         self._check_bytes(len(text))
@@ -151,10 +151,10 @@ class LengthLimit:
         for start in range(0, len(text), _SLICE):
             tokens += len(self._vocab.tokenize(text[start : start + _SLICE]))
             if tokens > _MARGIN * self._size:
-                check_room(tokens, self._size)
+                check_prompt_size(tokens, self._size)
 
-    def _check_bytes(self, least: int) -> None:
-        """No token has more bytes than the longest; a text has `least` bytes or more."""
-        tokens = least // self._vocab.longest if least > self._size else 0
+    def _check_bytes(self, minimum: int) -> None:
+        """Raise ContextFullError if `minimum` bytes can't fit, even in tokens of maximum length."""
+        tokens = minimum // self._vocab.max_token_bytes if minimum > self._size else 0
         if tokens >= self._size:
-            check_room(tokens, self._size)
+            check_prompt_size(tokens, self._size)

@@ -1,4 +1,4 @@
-"""The thread that owns llama.cpp: requests come in through a queue, updates go out together."""
+"""The thread that owns llama.cpp: commands come through a queue, updates leave in batches."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_AFTER = 0.3
-"""Seconds without a request after loading, in which a program shows its prompt."""
+WARM_UP_DELAY = 0.3
+"""Seconds without a request after loading, before the warm-up starts."""
 
-START_SECONDS = 0.02
-"""How long a step waits for a request that was told that it can begin its answer."""
+START_TIMEOUT = 0.02
+"""Seconds that a step waits for the start of a request whose prompt is ready."""
 
 Command = Callable[[Engine], None]
 
@@ -28,19 +28,20 @@ Command = Callable[[Engine], None]
 class Worker:
     """Runs an engine on its own thread. All methods may be called from any thread.
 
-    Updates are delivered on the event loop that was running when the worker was made, those of a
-    step, or of several short ones, in one call. However the thread ends, every job that it had
-    hears of it.
+    Updates are delivered on the event loop that was running when the worker was made. Those of one
+    step, or of several short steps, are delivered in one call. Every job gets a last update,
+    however the thread ends.
     """
 
     def __init__(self, load: Callable[[Post], Engine]) -> None:
-        """Start the thread; `load` runs on it, and `loaded` tells how that went."""
+        """Start the thread; `load` runs on it, and `loaded` has the result."""
         self.loaded: Future[Engine] = Future()
-        self.loaded.set_running_or_notify_cancel()  # who stops waiting must not stop the loading
+        # A caller that stops waiting must not cancel the loading.
+        self.loaded.set_running_or_notify_cancel()
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[Command] = SimpleQueue()
-        self._outbox = Outbox(self._hand_over)
+        self._outbox = Outbox(self._deliver_updates)
         self._gate = threading.Lock()
         self._ended: BackendError | None = None
         self._stopping = False
@@ -50,33 +51,33 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether requests are still served."""
+        """Whether the worker still accepts requests."""
         return not self._stopping and self._ended is None
 
     @property
     def stalled(self) -> bool:
-        """Whether there is work and the thread gets nowhere with it."""
+        """Whether there is work and the thread makes no progress."""
         return self._heart.stalled
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises BackendError if requests are no longer served."""
+        """Queue a job; raises BackendError if the worker has stopped."""
         self._send(lambda engine: engine.scheduler.submit(job))
 
     def start(self, job: Job, max_tokens: int) -> None:
-        """Let a prefilled job generate; raises BackendError as `submit` does."""
+        """Start to generate; raises BackendError if the worker has stopped."""
         self._send(lambda engine: engine.scheduler.start(job, max_tokens))
 
     def cancel(self, job: Job) -> None:
-        """End a job at the next step; it still gets its Finished."""
+        """End a job at the next step; it still gets a Finished."""
         job.cancelled = True
         self._commands.put(_wake)
 
     def release(self, job: Job) -> None:
-        """Give up a job; no update is sent for it."""
+        """Give up a job without an update."""
         self._commands.put(lambda engine: engine.scheduler.release(job))
 
     def stop(self, timeout: float | None = None) -> None:
-        """End all jobs, free everything, wait for the thread; safe to call twice."""
+        """End all jobs, free everything and wait for the thread; safe to call twice."""
         self._stopping = True
         self._commands.put(_wake)
         if self._thread is not threading.current_thread():
@@ -115,7 +116,7 @@ class Worker:
         scheduler = engine.scheduler
         self._warm_up(engine)
         while not self._stopping:
-            self._obey(engine, wait=scheduler.idle())
+            self._run_commands(engine, wait=scheduler.idle())
             if not scheduler.steady:
                 self._outbox.flush()
             if not self._stopping:
@@ -123,13 +124,13 @@ class Worker:
             self._heart.beat()
             if scheduler.pop_ready() and not scheduler.idle():
                 self._outbox.flush()
-                self._let_start(engine)
+                self._await_start(engine)
             self._outbox.flush(hold=scheduler.steady and not scheduler.idle())
 
     def _warm_up(self, engine: Engine) -> None:
-        """Get ready for the first request if it lets time for that."""
+        """Warm up, unless the first request comes before."""
         try:
-            command = self._commands.get(timeout=WARM_UP_AFTER)
+            command = self._commands.get(timeout=WARM_UP_DELAY)
         except Empty:
             self._heart.beat()
             try:
@@ -140,7 +141,7 @@ class Worker:
             self._heart.beat()
             command(engine)
 
-    def _obey(self, engine: Engine, *, wait: bool) -> None:
+    def _run_commands(self, engine: Engine, *, wait: bool) -> None:
         if wait:
             self._heart.rest()
             command = self._commands.get()
@@ -153,25 +154,25 @@ class Worker:
                 return
             command(engine)
 
-    def _let_start(self, engine: Engine) -> None:
-        """Wait a moment for the answer to a prompt's end, which would wait for a step otherwise."""
+    def _await_start(self, engine: Engine) -> None:
+        """Wait a moment for a `start`, which would have to wait for the next step otherwise."""
         try:
-            command = self._commands.get(timeout=START_SECONDS)
+            command = self._commands.get(timeout=START_TIMEOUT)
         except Empty:
             return
         command(engine)
 
-    def _hand_over(self, updates: list[tuple[Job, Update]]) -> None:
-        """Give updates to the event loop in one call."""
+    def _deliver_updates(self, updates: list[tuple[Job, Update]]) -> None:
+        """Pass updates to the event loop in one call."""
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
         except RuntimeError:
-            self._stopping = True  # the loop is closed: nobody listens any more
+            self._stopping = True  # the loop is closed: there is no listener
 
     def _end(self, engine: Engine, error: BackendError, *, orderly: bool) -> None:
         with self._gate:
             self._ended = error
-        self._obey(engine, wait=False)
+        self._run_commands(engine, wait=False)
         engine.scheduler.abandon(error)
         self._outbox.flush()
         try:
@@ -187,7 +188,7 @@ def _deliver(updates: list[tuple[Job, Update]]) -> None:
 
 
 def _wake(_engine: Engine) -> None:
-    """Only ends the wait for a command."""
+    """Do nothing but end the wait for a command."""
 
 
 def _closed() -> BackendError:

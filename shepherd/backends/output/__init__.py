@@ -16,7 +16,7 @@ from shepherd.backends.output.style import (
     detect_style,
     with_separator,
 )
-from shepherd.backends.output.text import ShownTokens, TextEvent
+from shepherd.backends.output.text import ContentTokens, TextEvent
 
 __all__ = [
     "ALL_FORMATS",
@@ -24,10 +24,10 @@ __all__ = [
     "STYLES",
     "AnswerMarkers",
     "CallFormat",
+    "ContentTokens",
     "OutputFilter",
     "OutputStyle",
     "ParsedOutput",
-    "ShownTokens",
     "StopMatcher",
     "TextEvent",
     "ThinkMarkers",

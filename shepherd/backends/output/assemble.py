@@ -75,7 +75,7 @@ def _thoughts(think: Iterable[ThinkMarkers]) -> dict[str, Opener]:
 
 def _think_opener(markers: ThinkMarkers) -> Opener:
     def open_thinking(machine: Machine, lead: Lead, _marker: str) -> Mode:
-        if machine.sink.has_content and not lead.behind_call:
+        if machine.sink.has_content and not lead.after_call:
             machine.sink.put(CallbackEvent.CONTENT, lead.text)
         return Thinking(machine, markers)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.reader import CallReader, Verdict
 from shepherd.backends.output.calls.table import ReaderFactory
 from shepherd.backends.output.style import OutputStyle
@@ -41,7 +41,7 @@ class Lead(NamedTuple):
     """The blank text right before a marker, and whether a call stands before that."""
 
     text: str
-    behind_call: bool
+    after_call: bool
 
 
 Opener = Callable[["Machine", Lead, str], Mode]
@@ -70,7 +70,7 @@ class Machine:
         self.grammar = grammar
         self.catalog = catalog
         self.sink = TextSink()
-        self.calls: list[FoundCall] = []
+        self.calls: list[ParsedCall] = []
         self.problems: list[str] = []
         self.in_message = False  # whether a message of harmony is open
         self._long_failures = 0
@@ -91,7 +91,7 @@ class Machine:
         if problem and problem.partition(" (")[0] not in known and len(known) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
-    def accept(self, calls: Iterable[FoundCall], text: str) -> None:
+    def accept(self, calls: Iterable[ParsedCall], text: str) -> None:
         """Take `calls`; `text` is content that stood before them."""
         self.sink.put(CallbackEvent.CONTENT, text)
         self.calls.extend(calls)
@@ -111,7 +111,7 @@ class Machine:
 
 def without_separator(machine: Machine, lead: Lead) -> str:
     """The blank text before a call, less what the template writes there itself."""
-    if lead.behind_call or not machine.sink.has_content:
+    if lead.after_call or not machine.sink.has_content:
         return ""
     separator = machine.grammar.style.separator
     if lead.text.endswith(separator):
@@ -144,7 +144,7 @@ class Candidate(Mode):
             before = without_separator(self._machine, self._lead)
             self._machine.accept(verdict.calls, before)
             return verdict.rest
-        if self._lead.behind_call and at_end and not verdict.text.strip() and not verdict.rest:
+        if self._lead.after_call and at_end and not verdict.text.strip() and not verdict.rest:
             return ""  # a model that opens where it should close
         self._machine.note(verdict.problem)
         self._put(self._lead.text + self._marker)

@@ -44,14 +44,14 @@ class Prose(Resumable):
         self._markers = ProseMarkers.of(machine.grammar)
         self._held = ""
         self._line_start = True
-        self._behind_call = False
+        self._after_call = False
         self._newlines = 0
         self._last = ""
 
     def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
         self._held = self._last = ""
         self._line_start = line_start or after_call
-        self._behind_call = after_call
+        self._after_call = after_call
         self._newlines = newlines
 
     def feed(self, text: str) -> str:
@@ -108,7 +108,7 @@ class Prose(Resumable):
             return None
         if pos == len(text):
             return None if final else Hit(pos, None)
-        markers = self._markers.after_call if self._behind_call else self._markers.at_line
+        markers = self._markers.after_call if self._after_call else self._markers.at_line
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
@@ -119,8 +119,8 @@ class Prose(Resumable):
         if not self._line_start:
             return text, pos + 1
         self._line_start = False
-        if self._behind_call:
-            self._behind_call = False
+        if self._after_call:
+            self._after_call = False
             if pos == len(text) or not self._machine.sink.has_content:
                 return text[pos:], 0
         return text, pos
@@ -129,7 +129,7 @@ class Prose(Resumable):
         self._put(text[:lead])
         self._held = text[lead:]
         self._line_start = self._line_start and not self._held.startswith("\n")
-        self._line_start = self._line_start or self._behind_call
+        self._line_start = self._line_start or self._after_call
 
     def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
         rest = text[index + len(marker) :]
@@ -138,9 +138,7 @@ class Prose(Resumable):
             self.resume(line_start=True, after_call=True, newlines=0)
             return rest
         self._put(text[:lead])
-        self._machine.mode = opener(
-            self._machine, Lead(text[lead:index], self._behind_call), marker
-        )
+        self._machine.mode = opener(self._machine, Lead(text[lead:index], self._after_call), marker)
         return rest
 
     def _put(self, text: str) -> None:

@@ -64,7 +64,7 @@ class _Pending:
     token: TokenLogprob
     start: int
     end: int
-    told: bool = False
+    reported: bool = False
 
     @property
     def characters(self) -> range:
@@ -72,7 +72,7 @@ class _Pending:
         return range(self.start, max(self.end, self.start + 1))
 
 
-class ShownTokens:
+class ContentTokens:
     """Looks for the events' text in the tokens' text.
 
     The output filter takes text out and holds text back, but keeps its order: what comes out last
@@ -98,21 +98,23 @@ class ShownTokens:
             self._pending[-1].end = len(self._text)
 
     def shown(self, events: Iterable[TextEvent]) -> list[TokenLogprob]:
-        """The tokens whose text is in these events' content, each told once."""
+        """The tokens whose text is in these events' content, each reported once."""
         content: list[TokenLogprob] = []
         for thinking, run in groupby(events, lambda e: e.event is CallbackEvent.THINKING):
             places = self._places("".join(event.text for event in run))
             if not thinking:
-                content += self._tell(frozenset(places))
+                content += self._report(frozenset(places))
             if places:
                 self._forget(places[-1] + 1)
         return content
 
-    def _tell(self, places: frozenset[int]) -> list[TokenLogprob]:
-        told = [p for p in self._pending if not p.told and not places.isdisjoint(p.characters)]
-        for pending in told:
-            pending.told = True
-        return [pending.token for pending in told]
+    def _report(self, places: frozenset[int]) -> list[TokenLogprob]:
+        reported = [
+            p for p in self._pending if not p.reported and not places.isdisjoint(p.characters)
+        ]
+        for pending in reported:
+            pending.reported = True
+        return [pending.token for pending in reported]
 
     def _places(self, text: str) -> list[int]:
         """Where the characters of `text` stand, in order; those that are nowhere are left out."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from functools import lru_cache
 
-from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.catalog import ParsedCall
 from shepherd.backends.output.calls.reader import CallReader, Verdict
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Grammar, Lead, Machine, Mode, Opener
@@ -72,7 +72,7 @@ class DraftedCall(Mode):
         self._thinking = thinking
         self._raw = marker  # all that is reasoning if these are no calls
         self._reader: CallReader | None = self._open(marker[1:])
-        self._calls: tuple[FoundCall, ...] = ()
+        self._calls: tuple[ParsedCall, ...] = ()
         self._held = ""
 
     def feed(self, text: str) -> str:
@@ -108,7 +108,7 @@ class DraftedCall(Mode):
     def _behind(self, text: str) -> str:
         self._held = ""
         start = len(text) - len(text.lstrip())
-        hit = _behind_call(self._machine.grammar).at(text, start) if start < len(text) else None
+        hit = _after_call(self._machine.grammar).at(text, start) if start < len(text) else None
         if start == len(text) or (hit is not None and hit.marker is None):
             self._held = text
             return ""
@@ -132,7 +132,7 @@ def _ends(grammar: Grammar, closes: tuple[str, ...]) -> MarkerSet:
 
 
 @lru_cache(maxsize=32)
-def _behind_call(grammar: Grammar) -> MarkerSet:
+def _after_call(grammar: Grammar) -> MarkerSet:
     """What may follow a call that ends the reasoning."""
     return MarkerSet((*grammar.calls, *grammar.orphans))
 
@@ -184,5 +184,5 @@ class AnswerEnd(Mode):
         return self._held.lstrip()
 
     def _put_lead(self) -> None:
-        if not self._lead.behind_call and self._machine.sink.has_content:
+        if not self._lead.after_call and self._machine.sink.has_content:
             self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text.removesuffix("\n"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.sessions import SessionMemory, check_room, thinking_as
+from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.output import OutputFilter
 from shepherd.backends.tensorrt.engine import check_machine, load_engine
@@ -99,12 +99,12 @@ class TensorRtBackend(Backend):
         """The prompt is made and counted; the engine reads it together with the first token."""
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
-        parameters = sampling_params(sampling, self._engine.lacks, tuple(self._vocab.ends))
+        parameters = sampling_params(sampling, self._engine.unsupported, tuple(self._vocab.ends))
         guided = guide(session, guides=self._engine.guides)
         # A schema holds from the first token, so there is no room for reasoning before it.
-        asked = thinking_as(session, thinking=self.thinking if guided is None else False)
+        asked = with_thinking(session, thinking=self.thinking if guided is None else False)
         prompt = await self._build(asked)
-        check_room(len(prompt.tokens), self._engine.context_size)
+        check_prompt_size(len(prompt.tokens), self._engine.context_size)
         request = TokenRequest(prompt.tokens, parameters, guided)
         handle = TokenPrefilled(Request(prompt, sampling, list(session.tools), request))
         if prompt.warning and self._sessions.is_first_warning(session):
@@ -116,7 +116,7 @@ class TensorRtBackend(Backend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         if not isinstance(prefilled, TokenPrefilled):
-            raise TypeError("the handle is another backend's")
+            raise TypeError("the handle belongs to another backend")
         request = prefilled.request
         output = OutputFilter(self._style, request.tools, prompt_tail=request.prompt.text_tail)
         answer = Answer(
@@ -138,7 +138,7 @@ class TensorRtBackend(Backend):
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
-        return len((await self._build(thinking_as(session, thinking=self.thinking))).tokens)
+        return len((await self._build(with_thinking(session, thinking=self.thinking))).tokens)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)

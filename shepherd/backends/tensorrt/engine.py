@@ -62,7 +62,7 @@ class TensorRtEngine:
         self.model = TensorRtModel(llm.tokenizer, facts.ends)
         sizes = [n for n in (settings.context_size, facts.context_size) if n]
         self.context_size = min(sizes) if facts.is_engine else sizes[0]
-        self.lacks: Mapping[str, str] = {} if facts.is_engine else _lacking(_version())
+        self.unsupported: Mapping[str, str] = {} if facts.is_engine else _unsupported(_version())
         self.guides = bool(settings.guided_decoding)
         self.alive = True
 
@@ -195,7 +195,7 @@ def _version() -> str:
     return str(_import("tensorrt_llm").__version__)
 
 
-def _lacking(version: str) -> Mapping[str, str]:
+def _unsupported(version: str) -> Mapping[str, str]:
     """The sampling parameters that this version takes and does not apply."""
     found = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
     if found is None:

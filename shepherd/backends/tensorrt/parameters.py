@@ -28,13 +28,15 @@ _MISSING: Mapping[str, tuple[str, float]] = {
 """What it has not, with the value that means none."""
 
 
-def sampling_params(sampling: Sampling, lacks: Mapping[str, str], ends: tuple[int, ...]) -> Any:
+def sampling_params(
+    sampling: Sampling, unsupported: Mapping[str, str], ends: tuple[int, ...]
+) -> Any:
     """The arguments of `SamplingParams` but for the limit, from parameters that are all set.
 
-    `lacks` names parameters that would be ignored; `ends` end an answer. Raises
+    `unsupported` names parameters that would be ignored; `ends` end an answer. Raises
     InvalidRequestError naming what can't be had.
     """
-    _refuse(sampling, lacks)
+    _refuse(sampling, unsupported)
     # Text is made here: its own detokenizer would leave out special tokens and stop strings.
     found: dict[str, Any] = {"detokenize": False}
     found |= _shape(sampling)
@@ -87,7 +89,7 @@ def _shape(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def _refuse(sampling: Sampling, lacks: Mapping[str, str]) -> None:
+def _refuse(sampling: Sampling, unsupported: Mapping[str, str]) -> None:
     for name, (what, off) in _MISSING.items():
         value = getattr(sampling, name)
         if value is not None and value != off and not (name == "top_n_sigma" and value < 0):
@@ -96,7 +98,7 @@ def _refuse(sampling: Sampling, lacks: Mapping[str, str]) -> None:
         raise _refusal("samplers", "TensorRT-LLM has one order of samplers; leave it out")
     if sampling.logit_bias:
         raise _refusal("logit_bias", "TensorRT-LLM in this process has none; leave it out")
-    for name, reason in lacks.items():
+    for name, reason in unsupported.items():
         value = getattr(sampling, name)
         if value is not None and value != getattr(DEFAULT_SAMPLING, name):
             raise _refusal(name, reason)

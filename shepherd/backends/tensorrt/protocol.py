@@ -84,7 +84,7 @@ class TokenEngine(Protocol):
         ...
 
     @property
-    def lacks(self) -> Mapping[str, str]:
+    def unsupported(self) -> Mapping[str, str]:
         """Sampling parameters that it takes and ignores, each with the reason."""
         ...
 

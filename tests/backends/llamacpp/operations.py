@@ -77,7 +77,7 @@ class World:
             "evict": self.evict,
             "cancel": self.cancel,
             "release": self.release,
-            "put away": self.put_away,
+            "put away": self.swap_out,
             "restore": self.restore,
         }
         self._weights = [1, 5, 2, 1, 2, 2, 2, 1, 2]
@@ -150,7 +150,7 @@ class World:
             self.scheduler.release(request.job)
             self._settle(request)
 
-    def put_away(self) -> None:
+    def swap_out(self) -> None:
         self.pool.drop_idle()
 
     def restore(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shepherd.backends.llamacpp.native.adapters import Adapter, NativeAdapters, wanted_adapters
+from shepherd.backends.llamacpp.native.adapters import Adapter, NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -95,14 +95,14 @@ def test_what_is_no_adapter_for_the_model_is_named(llama: Path, tmp_path: Path) 
     ],
 )
 def test_settings_name_paths_and_scales(text: str, path: str, scale: float) -> None:
-    wanted = wanted_adapters(settings(models_dir="/models", lora=[text]))
+    wanted = configured_adapters(settings(models_dir="/models", lora=[text]))
     assert wanted == (Adapter(Path(path), scale),)
 
 
 @pytest.mark.parametrize("text", ["", ":0.5", "a.gguf:nan", "a.gguf:inf"])
 def test_a_scale_alone_or_no_number_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="PATH or PATH:SCALE"):
-        wanted_adapters(settings(lora=[text]))
+        configured_adapters(settings(lora=[text]))
 
 
 def test_an_identity_changes_with_the_file_and_the_scale(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.cache.setup import (
-    MOST_ON_DISK,
+    MAX_DISK_BYTES,
     disk_capacity,
     open_disk_cache,
 )
@@ -22,7 +22,7 @@ def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:
     there, not_yet = tmp_path, tmp_path / "a" / "b"
     assert disk_capacity(settings(cache_disk_mib=7), not_yet) == 7 * MIB
     for folder in (there, not_yet):
-        assert 0 < disk_capacity(settings(), folder) <= MOST_ON_DISK
+        assert 0 < disk_capacity(settings(), folder) <= MAX_DISK_BYTES
 
 
 def test_the_cache_is_off_without_a_folder_or_room(tmp_path: Path, llama: Path) -> None:

@@ -38,8 +38,8 @@ def test_the_last_messages_and_distant_ones_are_marked() -> None:
     prompt = [*(message * 20), START, 8]
     found = marks(prompt, CONTROLS, 0)
     assert found[-2:] == [3800, 4000]
-    assert all(b - a >= module.APART for a, b in pairwise(found[:-1]))
-    assert found[0] < 2 * module.APART
+    assert all(b - a >= module.CHECKPOINT_DISTANCE for a, b in pairwise(found[:-1]))
+    assert found[0] < 2 * module.CHECKPOINT_DISTANCE
 
 
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=60))
@@ -50,7 +50,7 @@ def test_few_are_kept_and_never_one_behind_a_cut(lengths: list[int]) -> None:
         newest = kept.reach(10_000)
         assert newest is not None
         assert newest.length == length
-        assert len(kept) <= module.MOST
+        assert len(kept) <= module.MAX_CHECKPOINTS
     middle = lengths[-1] // 2
     shared = kept.shared(middle)
     kept.cut(middle)
@@ -61,8 +61,8 @@ def test_few_are_kept_and_never_one_behind_a_cut(lengths: list[int]) -> None:
 def test_big_ones_push_out_the_oldest_but_the_last_stays() -> None:
     kept = Checkpoints()
     for length in (10, 20, 30):
-        kept.add(Checkpoint(length, bytearray(module.MOST_BYTES // 2)))
+        kept.add(Checkpoint(length, bytearray(module.MAX_CHECKPOINT_BYTES // 2)))
     assert [kept.reach(n) is not None for n in (10, 20, 30)] == [False, True, True]
-    assert kept.bytes <= module.MOST_BYTES
-    kept.add(Checkpoint(40, bytearray(module.MOST_BYTES + 1)))
+    assert kept.bytes <= module.MAX_CHECKPOINT_BYTES
+    kept.add(Checkpoint(40, bytearray(module.MAX_CHECKPOINT_BYTES + 1)))
     assert len(kept) == 1

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.disk_cache import LEAST_TOKENS, DiskCache
+from shepherd.backends.llamacpp.cache.disk_cache import MIN_TOKENS, DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import file_bytes
 from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
@@ -120,7 +120,7 @@ def test_what_loses_its_place_is_written_by_a_thread_of_its_own(places: Places) 
         _wait_for_files(places.cache, 3)
         assert room.finish([*talk(0), 30])[1] == len(talk(0))
         assert room.pool.counts.disk_hits == 1
-        assert room.pool.counts.put_away >= 3
+        assert room.pool.counts.swap_out >= 3
         room.pool.save_all()
     assert len(list(places.cache.glob("*.state"))) == 4
 
@@ -139,7 +139,7 @@ def test_of_two_that_begin_alike_the_longer_one_is_kept(places: Places) -> None:
 
 def test_short_prompts_are_not_worth_a_file(places: Places) -> None:
     with places.open("llama") as room:
-        room.finish(talk(0)[: LEAST_TOKENS - 1])
+        room.finish(talk(0)[: MIN_TOKENS - 1])
         room.pool.save_all()
     assert not places.cache.exists()
 
@@ -228,7 +228,7 @@ def stored(number: int, length: int, size: int, used: float) -> StoredSequence:
 @hypothesis_settings(max_examples=examples(30), deadline=None)
 @given(
     entries=st.lists(
-        st.tuples(st.integers(0, 9), st.integers(LEAST_TOKENS, 400), st.integers(1, 20_000)),
+        st.tuples(st.integers(0, 9), st.integers(MIN_TOKENS, 400), st.integers(1, 20_000)),
         max_size=12,
     ),
     data=st.data(),

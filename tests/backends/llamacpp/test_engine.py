@@ -23,7 +23,7 @@ LATER_STEPS = [
     "engine.cache_capacity",
     "engine.HostCache",
     "engine.SequencePool",
-    "engine.SequencePool.begin_with",
+    "engine.SequencePool.set_initial_count",
     "native.context.NativeContext.decode",
     "engine.open_speculator",
     "scheduling.speculator.locate_model",

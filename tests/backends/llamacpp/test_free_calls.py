@@ -53,7 +53,7 @@ def test_a_call_begins_at_the_start_of_a_line(text: str, found: bool, reasoning:
 
 
 @pytest.mark.parametrize(
-    ("said", "text", "strays"),
+    ("call_text", "text", "names_unknown_tool"),
     [
         ("", "\n", False),
         ("", "{", False),
@@ -66,11 +66,15 @@ def test_a_call_begins_at_the_start_of_a_line(text: str, found: bool, reasoning:
         ('\n{"name": "write", "arguments": {"a": ', "rea", False),
     ],
 )
-def test_the_tool_is_the_models_own_choice(said: str, text: str, strays: bool) -> None:  # noqa: FBT001 - parameters of the test
+def test_the_tool_is_the_models_own_choice(
+    call_text: str,
+    text: str,
+    names_unknown_tool: bool,  # noqa: FBT001 - parameters of the test
+) -> None:
     watch = CallDetector(MARKER, '\n{"name": "', ["write", "list"])
     watch.feed(MARKER.encode())
-    watch.follow(said)
-    assert watch.strays(text) is strays
+    watch.follow(call_text)
+    assert watch.names_unknown_tool(text) is names_unknown_tool
 
 
 @given(st.text("<tool_ca>l`~\n think/é"), st.text("\n{a"))

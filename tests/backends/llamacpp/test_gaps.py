@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
-from shepherd.backends.llamacpp.cache.prefixes import LEAST_HEAD, find_gap
+from shepherd.backends.llamacpp.cache.prefixes import MIN_PREFIX, find_gap
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
@@ -43,7 +43,7 @@ def test_evicted_messages_leave_a_gap_that_is_found(
     closed = [*held[: gap.start], *held[gap.end :]]
     assert closed[: gap.usable] == prompt[: gap.usable]
     assert gap.usable >= len(held) - sum(map(len, rest[:gone])) - 1
-    assert gap.start >= LEAST_HEAD
+    assert gap.start >= MIN_PREFIX
 
 
 @given(messages=st.lists(WORDS, min_size=3, max_size=6), at=st.integers(0, 11))
@@ -159,7 +159,7 @@ def test_moved_tokens_are_not_stored_before_they_are_computed(rooms: Rooms) -> N
     sequence = warm.pool.acquire(prompt)
     assert warm.pool.counts.gaps_closed == 1
     warm.pool.release(sequence)
-    warm.pool.put_away(sequence)
+    warm.pool.swap_out(sequence)
     assert len(warm.pool.host) == 0
 
 

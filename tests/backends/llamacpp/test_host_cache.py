@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.setup import MOST, available_memory, cache_capacity
+from shepherd.backends.llamacpp.cache.setup import (
+    MAX_MEMORY_BYTES,
+    available_memory,
+    cache_capacity,
+)
 from tests.backends.llamacpp.support import settings
 
 MIB = 1024 * 1024
@@ -51,7 +55,7 @@ def test_the_one_unused_for_longest_goes_and_a_longer_one_replaces_its_beginning
 def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:
     assert cache_capacity(settings(cache_ram_mib=0)) == 0
     assert cache_capacity(settings(cache_ram_mib=7)) == 7 * MIB
-    assert 0 < cache_capacity(settings()) <= MOST
+    assert 0 < cache_capacity(settings()) <= MAX_MEMORY_BYTES
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    2048 kB\n")
     assert available_memory(meminfo, tmp_path) == 2 * MIB

@@ -12,7 +12,7 @@ def new_job(*stop: str) -> Job:
 def shown(job: Job, data: bytes, cuts: list[int]) -> list[str]:
     ends = sorted(c % (len(data) + 1) for c in cuts)
     pieces = [data[a:b] for a, b in zip([0, *ends], [*ends, len(data)], strict=True)]
-    return [*(job.show(piece) for piece in pieces), job.show(b"", last=True)]
+    return [*(job.decode_text(piece) for piece in pieces), job.decode_text(b"", last=True)]
 
 
 @given(text=st.text(max_size=40), cuts=st.lists(st.integers(0, 200), max_size=12))

@@ -8,26 +8,26 @@ from shepherd.backends.llamacpp.speculation.drafts import NgramIndex
 tokens = st.lists(st.integers(0, 3), max_size=60)
 
 
-def found_by_search(text: Sequence[int], size: int, most: int) -> list[int]:
+def found_by_search(text: Sequence[int], size: int, max_tokens: int) -> list[int]:
     """What stands behind the last place before the end where the same tokens stand."""
     tail = text[len(text) - size :]
     for end in range(len(text) - 1, size - 1, -1):
         if text[end - size : end] == tail:
-            return [text[end + i % (len(text) - end)] for i in range(most)]
+            return [text[end + i % (len(text) - end)] for i in range(max_tokens)]
     return []
 
 
 @given(tokens, st.integers(1, 4), st.integers(1, 20), st.lists(st.integers(1, 9), max_size=20))
 def test_drafts_are_what_a_search_finds(
-    text: list[int], size: int, most: int, steps: list[int]
+    text: list[int], size: int, max_tokens: int, steps: list[int]
 ) -> None:
     index = NgramIndex(size)
     length = 0
     for step in [*steps, len(text)]:
         length = min(len(text), length + step)
         now = text[:length]
-        expected = found_by_search(now, size, most) if length >= size else []
-        assert index.draft(now, most) == expected
+        expected = found_by_search(now, size, max_tokens) if length >= size else []
+        assert index.draft(now, max_tokens) == expected
 
 
 def test_a_long_text_is_indexed_over_several_calls() -> None:

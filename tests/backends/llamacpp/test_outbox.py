@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.updates import Finished, Ready, Text, Update
-from shepherd.backends.llamacpp.scheduling.delivery import HOLD, Outbox
+from shepherd.backends.llamacpp.scheduling.delivery import HOLD_SECONDS, Outbox
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
@@ -45,7 +45,7 @@ def test_the_first_text_goes_out_at_once_and_further_text_together() -> None:
         loop.outbox.post(one, Text(piece))
         loop.outbox.flush(hold=True)
     assert loop.texts() == ["a"]
-    loop.clock.now += HOLD
+    loop.clock.now += HOLD_SECONDS
     loop.outbox.post(one, Text("d"))
     loop.outbox.flush(hold=True)
     assert loop.texts() == ["a", "bcd"]

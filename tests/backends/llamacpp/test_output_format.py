@@ -224,6 +224,6 @@ async def test_what_does_not_hold_is_told(backend: LlamaCppBackend) -> None:
     recorder = Recorder()
     await backend.generate_from_session(session, recorder, 20)
     told = [text for event, text, _ in recorder.events if event is CallbackEvent.SYSTEM]
-    assert any("not held to all of its JSON schema: uniqueItems" in text for text in told)
+    assert any("may not follow all of its JSON schema: uniqueItems" in text for text in told)
     with pytest.raises(InvalidRequestError, match="with strict: uniqueItems"):
         await answer(backend, OutputFormat(schema, strict=True))

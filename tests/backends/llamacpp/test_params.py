@@ -5,7 +5,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.params import (
     GPU_LAYERS_VARIABLE,
     context_params,
-    fitting_threads,
+    default_threads,
     flash_attention,
     gpu_layers,
     gpu_notice,
@@ -62,8 +62,8 @@ def test_context_settings_arrive() -> None:
 
 
 def test_threads_are_the_cores_but_one_for_a_tiny_model() -> None:
-    assert fitting_threads(BIG) == usable_cores() >= 1
-    assert fitting_threads(PUP.stat().st_size) == 1
+    assert default_threads(BIG) == usable_cores() >= 1
+    assert default_threads(PUP.stat().st_size) == 1
 
 
 def test_flash_attention_is_off_only_where_it_costs() -> None:

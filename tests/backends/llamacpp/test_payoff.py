@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.speculation.payoff import BatchCosts, Chance, StepBudget
+from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 
 shares = st.floats(0.05, 0.95)
 
@@ -17,12 +17,12 @@ def learned(first: float, each: float, sizes: list[int]) -> BatchCosts:
     return costs
 
 
-def taught(chance: float, tokens: int = 2000) -> Chance:
+def taught(rate: float, tokens: int = 2000) -> AcceptanceRate:
     """What is learned from drafts whose tokens are right as often as that."""
     luck = random.Random(0)
-    known = Chance(0.4)
+    known = AcceptanceRate(0.4)
     for _ in range(tokens):
-        known.note(int(luck.random() < chance), 1)
+        known.note(int(luck.random() < rate), 1)
     return known
 
 
@@ -53,37 +53,37 @@ def test_a_chance_is_learned(share: float) -> None:
 
 @given(shares, st.integers(1, 16))
 def test_expected_tokens_of_a_draft(share: float, length: int) -> None:
-    chance = Chance(0.4)
-    chance.value = share
-    assert chance.expected(length) == pytest.approx(sum(share**i for i in range(1, length + 1)))
+    rate = AcceptanceRate(0.4)
+    rate.value = share
+    assert rate.expected(length) == pytest.approx(sum(share**i for i in range(1, length + 1)))
 
 
 def test_requests_start_from_what_others_learned() -> None:
-    everywhere = taught(0.9)
-    assert Chance(0.4, everywhere).value > 0.8
-    own = Chance(0.4, everywhere)
+    shared = taught(0.9)
+    assert AcceptanceRate(0.4, shared).value > 0.8
+    own = AcceptanceRate(0.4, shared)
     for _ in range(200):
         own.note(0, 4)
     assert own.value < 0.1
-    assert everywhere.value < 0.3
+    assert shared.value < 0.3
 
 
 def test_what_is_not_tried_is_forgotten() -> None:
-    chance = taught(0.0)
+    rate = taught(0.0)
     for _ in range(5000):
-        chance.forget()
-    assert chance.value == pytest.approx(0.4, abs=0.01)
+        rate.forget()
+    assert rate.value == pytest.approx(0.4, abs=0.01)
 
 
 @given(shares, st.floats(0.0, 1.0), st.integers(1, 8))
 def test_the_best_length_is_the_fastest(share: float, each: float, jobs: int) -> None:
-    chance = Chance(0.4)
-    chance.value = share
+    rate = AcceptanceRate(0.4)
+    rate.value = share
     costs = learned(0.01, 0.01 * each, [1, 5, 2, 9] * 10)
-    length = StepBudget(costs, jobs).best_length(chance, 16)
+    length = StepBudget(costs, jobs).best_length(rate, 16)
 
     def speed(count: int) -> float:
-        return (jobs + chance.expected(count)) / costs.seconds(jobs + count)
+        return (jobs + rate.expected(count)) / costs.seconds(jobs + count)
 
     fastest = max(range(17), key=speed)
     assert speed(length) == pytest.approx(speed(fastest), rel=0.06)
@@ -92,18 +92,18 @@ def test_the_best_length_is_the_fastest(share: float, each: float, jobs: int) ->
 
 def test_where_a_token_costs_as_much_as_a_batch_nothing_is_drafted() -> None:
     costs = learned(0.01, 0.01, [1, 5, 2, 9] * 10)
-    chance = Chance(0.4)
-    chance.value = 0.9
-    assert StepBudget(costs, 1).best_length(chance, 16) == 0
+    rate = AcceptanceRate(0.4)
+    rate.value = 0.9
+    assert StepBudget(costs, 1).best_length(rate, 16) == 0
 
 
 def test_where_a_token_costs_nothing_drafts_are_long_but_a_slow_guesser_is_not_asked() -> None:
     costs = learned(0.01, 0.0, [1, 5, 2, 9] * 10)
-    chance = Chance(0.4)
-    chance.value = 0.9
-    assert StepBudget(costs, 1).best_length(chance, 16) == 16
-    assert StepBudget(costs, 1).best_length(chance, 16, each=0.02) == 0
+    rate = AcceptanceRate(0.4)
+    rate.value = 0.9
+    assert StepBudget(costs, 1).best_length(rate, 16) == 16
+    assert StepBudget(costs, 1).best_length(rate, 16, seconds_per_token=0.02) == 0
 
 
 def test_before_anything_was_measured_nothing_is_drafted() -> None:
-    assert StepBudget(BatchCosts(), 1).best_length(Chance(0.4), 16) == 0
+    assert StepBudget(BatchCosts(), 1).best_length(AcceptanceRate(0.4), 16) == 0

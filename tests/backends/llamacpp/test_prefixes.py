@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
-from shepherd.backends.llamacpp.cache.sequences import REPLACEABLE, Sequence
+from shepherd.backends.llamacpp.cache.sequences import MAX_DISCARDED_TOKENS, Sequence
 from tests.backends.llamacpp.rooms import START, Room, make_room
 from tests.examples import examples
 
@@ -131,7 +131,7 @@ def test_a_prompt_starts_from_the_longest_that_is_anywhere(
             prompts.append(prompt)
             live, host = best_start(room, prompt)
             sequence, _, cached = room.run(prompt)
-            assert cached == (host if host - live > REPLACEABLE else live)
+            assert cached == (host if host - live > MAX_DISCARDED_TOKENS else live)
             running.append((sequence, prompt))
             if not runs_on or len(running) == 3:
                 room.pool.release(running.pop(0)[0])

@@ -6,7 +6,7 @@ import gguf
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.sampling.parameters import KEYS, recommended
+from shepherd.backends.llamacpp.sampling.parameters import KEYS, recommended_sampling
 from shepherd.config.sections import LlamaCppSection
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation
@@ -27,7 +27,8 @@ def test_what_can_not_be_is_ignored() -> None:
         "general.sampling.min_p": "little",
         "general.sampling.penalty_repeat": "nan",
     }
-    assert recommended(lambda key: header.get(key, "")) == Sampling(temperature=0.6, top_k=20)
+    sampling = recommended_sampling(lambda key: header.get(key, ""))
+    assert sampling == Sampling(temperature=0.6, top_k=20)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params
 from shepherd.backends.llamacpp.sampling.parameters import resolve_biases
-from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
+from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import held_to, settings
@@ -219,6 +219,6 @@ def test_where_a_ban_and_a_grammar_leave_nothing_the_answer_ends(
     chain = SamplerChain(endless, vocab, context.size, held_to('root ::= "Z"', vocab))
     tokens = [chain.sample(context, LAST) for _ in range(4)]
     chain.close()
-    assert tokens[0] != NOTHING
-    assert tokens[-2:] == [NOTHING, NOTHING]
+    assert tokens[0] != NO_TOKEN
+    assert tokens[-2:] == [NO_TOKEN, NO_TOKEN]
     assert not set(tokens) & set(llama_model.vocab.ends)

@@ -12,7 +12,11 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
-from shepherd.backends.llamacpp.scheduling.shares import BESIDE_SHARE, LEAST_BESIDE, PrefillPace
+from shepherd.backends.llamacpp.scheduling.shares import (
+    MIN_SHARED_CHUNK,
+    SHARED_BATCH_DIVISOR,
+    PrefillPace,
+)
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
@@ -95,7 +99,7 @@ def test_a_long_prompt_delays_other_streams_by_one_chunk(tmp_path: Path) -> None
         floor.scheduler.step()
         said = [before + 1 for before in said]
         assert [job.generated for job in streams] == said  # each says a token in every step
-    chunk = floor.context.batch_size // BESIDE_SHARE
+    chunk = floor.context.batch_size // SHARED_BATCH_DIVISOR
     assert all(
         sum(len(span.tokens) for span in batch) <= 3 + chunk for batch in floor.context.batches
     )
@@ -304,7 +308,7 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
             floor.start(prompt(600, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
-        assert long.ready or len(long.sequence.tokens) - read >= LEAST_BESIDE // 8
+        assert long.ready or len(long.sequence.tokens) - read >= MIN_SHARED_CHUNK // 8
     floor.close()
 
 

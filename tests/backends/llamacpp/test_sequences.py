@@ -204,7 +204,7 @@ def test_more_conversations_than_sequences_stay_warm(pairs: tuple[Room, Room]) -
             warm.pool.release(sequence)
     counts = warm.pool.counts
     assert counts.host_hits == 18
-    assert counts.put_away >= 18
+    assert counts.swap_out >= 18
     assert 0 < warm.pool.host.bytes <= HOST_BYTES
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.output import GENERIC, STYLES, OutputFilter, ShownTokens, StopMatcher
+from shepherd.backends.output import GENERIC, STYLES, ContentTokens, OutputFilter, StopMatcher
 from shepherd.logprobs import TokenLogprob
 from tests.backends.output.support import TOOLS, pieces
 from tests.backends.output.test_corpus import Case, cases
 
 
 def shown(output: OutputFilter, tokens: Iterable[bytes], *, truncated: bool = False) -> list[bytes]:
-    tracker = ShownTokens()
+    tracker = ContentTokens()
     decoder_text = _texts(tokens := list(tokens))
     told: list[TokenLogprob] = []
     for token in tokens:
@@ -82,7 +82,7 @@ def test_a_character_that_never_ends_is_told() -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "ab", "S", "ST", "STOP", "OP", "Pa"]), max_size=12))
 def test_of_a_stop_string_nothing_is_told(tokens: list[str]) -> None:
-    stop, output, tracker = StopMatcher(["STOP"]), OutputFilter(GENERIC), ShownTokens()
+    stop, output, tracker = StopMatcher(["STOP"]), OutputFilter(GENERIC), ContentTokens()
     told: list[TokenLogprob] = []
     for token in tokens:
         tracker.add(TokenLogprob(token.encode(), -1.0))

@@ -24,12 +24,12 @@ from tests.backends.llamacpp.support import settings
 class PupEngine:
     """Satisfies `TokenEngine` as TensorRT-LLM does, with real tokens of a real model."""
 
-    def __init__(self, worker: Worker, engine: Engine, lacks: Mapping[str, str]) -> None:
+    def __init__(self, worker: Worker, engine: Engine, unsupported: Mapping[str, str]) -> None:
         self._worker = worker
         self._jobs: set[Job] = set()
         self.model: TemplateModel = engine.model
         self.context_size = engine.context.size
-        self.lacks = lacks
+        self.unsupported = unsupported
         self.guides = False
         self.alive = True
         self.requests: list[TokenRequest] = []
@@ -37,13 +37,17 @@ class PupEngine:
 
     @classmethod
     async def load(
-        cls, *, parallel: int = 2, lacks: Mapping[str, str] = MappingProxyType({}), **values: object
+        cls,
+        *,
+        parallel: int = 2,
+        unsupported: Mapping[str, str] = MappingProxyType({}),
+        **values: object,
     ) -> "PupEngine":
         own = settings(speculation="off", **values)
         worker = Worker(
             lambda post: Engine.load(builtin_model(), own, Concurrency(parallel), post, None)
         )
-        return cls(worker, await asyncio.wrap_future(worker.loaded), lacks)
+        return cls(worker, await asyncio.wrap_future(worker.loaded), unsupported)
 
     def submit(self, request: TokenRequest) -> TokenStream:
         self.requests.append(request)

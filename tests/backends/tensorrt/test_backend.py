@@ -152,8 +152,8 @@ async def test_a_cancelled_task_stops_the_work() -> None:
 
 
 async def test_what_there_is_not_is_refused_by_name() -> None:
-    lacks = {"penalty_freq": "it would be ignored"}
-    async with opened(lacks=lacks) as (backend, engine):
+    unsupported = {"penalty_freq": "it would be ignored"}
+    async with opened(unsupported=unsupported) as (backend, engine):
         for name, value in (
             ("dry_multiplier", 0.8),
             ("mirostat", 2),

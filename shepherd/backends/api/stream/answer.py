@@ -22,7 +22,7 @@ from shepherd.backends.api.history.sanitize import (
 )
 from shepherd.backends.api.stream.calls import CallCollector, CollectedCalls, as_text
 from shepherd.backends.base import Generation, GenerationStats
-from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle, ShownTokens, TextEvent
+from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
@@ -85,7 +85,7 @@ class Answer:
         self._reasoning: list[str] = []
         self._said, self._thought = SurrogateJoiner(), SurrogateJoiner()
         self._logprobs = logprobs
-        self._shown = None if logprobs is None else ShownTokens()
+        self._shown = None if logprobs is None else ContentTokens()
 
     @property
     def usage(self) -> Usage:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.inprocess.grammar.lark import Rules, json_value, letters, literal
+from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import OutputFilter, OutputStyle
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
@@ -51,11 +51,11 @@ class CallSyntax:
 
     def rule(self, rules: Rules, tools: Sequence[ToolSpec], *, many: bool, behind: str = "") -> str:
         """A rule for calls of these tools, from `behind` the opening's beginning on."""
-        ways = [self._call(rules, tool, f"tool{i}") for i, tool in enumerate(tools)]
-        call = rules.add("call", " | ".join(ways))
-        more = f" ({letters(self.between)} {call})*" if many and self.between else ""
-        opening = letters(self.opening.removeprefix(behind))
-        return rules.add("calls", f"{opening} {call}{more} {letters(self.closing)}")
+        alternatives = [self._call(rules, tool, f"tool{i}") for i, tool in enumerate(tools)]
+        call = rules.add("call", " | ".join(alternatives))
+        more = f" ({characters(self.between)} {call})*" if many and self.between else ""
+        opening = characters(self.opening.removeprefix(behind))
+        return rules.add("calls", f"{opening} {call}{more} {characters(self.closing)}")
 
     def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
         schema = prepare(tool.parameters).value

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from shepherd.backends.inprocess.grammar.calls import CallSyntax, json_text
 from shepherd.backends.inprocess.grammar.lark import (
     Rules,
+    characters,
     json_value,
-    letters,
     literal,
     through,
 )
@@ -142,7 +142,7 @@ class Constrainer:
                 return f"{_thought(rules, markers)} {answer}"
         if session.thinking and self._style.think:
             markers = self._style.think[0]
-            return f"({letters(markers.open)} {_thought(rules, markers)})? {answer}"
+            return f"({characters(markers.open)} {_thought(rules, markers)})? {answer}"
         return answer
 
 

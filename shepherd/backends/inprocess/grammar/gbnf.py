@@ -30,7 +30,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class CharacterClass:
     """One character: of these ranges, or of none of them."""
 
     ranges: tuple[tuple[str, str], ...]
@@ -53,17 +53,17 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Concatenation:
     """One thing behind another."""
 
     parts: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternation:
     """One of several things."""
 
-    ways: "tuple[Node, ...]"
+    alternatives: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Repeat:
     high: int | None
 
 
-Node: TypeAlias = Literal | Letter | Token | Name | Row | Choice | Repeat
+Node: TypeAlias = Literal | CharacterClass | Token | Name | Concatenation | Alternation | Repeat
 
 
 @dataclass(slots=True)
@@ -113,12 +113,12 @@ class GbnfParser:
             raise self._wrong("expecting the end of the line")
 
     def _choice(self) -> Node:
-        ways = [self._row()]
+        alternatives = [self._row()]
         while self._next() == "|":
             self.at += 1
             self._skip(_SPACE_AND_LINES)
-            ways.append(self._row())
-        return ways[0] if len(ways) == 1 else Choice(tuple(ways))
+            alternatives.append(self._row())
+        return alternatives[0] if len(alternatives) == 1 else Alternation(tuple(alternatives))
 
     def _row(self) -> Node:
         parts: list[Node] = []
@@ -126,7 +126,7 @@ class GbnfParser:
         while (part := self._part()) is not None:
             self._skip(space)
             parts.append(self._repeated(part, space))
-        return parts[0] if len(parts) == 1 else Row(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _repeated(self, node: Node, space: re.Pattern[str]) -> Node:
         for _ in range(MAX_NESTING):
@@ -145,7 +145,7 @@ class GbnfParser:
                 return self._class()
             case ".":
                 self.at += 1
-                return Letter((), others=True)
+                return CharacterClass((), others=True)
             case "(":
                 return self._group()
             case "<" | "!":
@@ -190,7 +190,7 @@ class GbnfParser:
         self.at += 1
         if not (ranges or others):
             raise self._wrong("expecting a character in []")
-        return Letter(tuple(ranges), others=others)
+        return CharacterClass(tuple(ranges), others=others)
 
     def _token(self) -> Node:
         found = _TOKEN.match(self.text, self.at)

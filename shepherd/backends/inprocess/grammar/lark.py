@@ -56,8 +56,8 @@ def literal(text: str) -> str:
     return json.dumps(_clean(text), ensure_ascii=False)
 
 
-def letters(text: str) -> str:
-    """Exactly this text, letter by letter, so that anything else may begin in the same way."""
+def characters(text: str) -> str:
+    """Exactly this text, one character at a time, so that other text may share its beginning."""
     return " ".join(map(literal, text)) or '""'
 
 
@@ -71,7 +71,7 @@ def through(rules: Rules, name: str, marker: str) -> str:
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
     """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`.
 
-    There is one way to write it: nothing goes on for ever between two values.
+    There is one way to write it: there is no endless whitespace between two values.
     """
     options: JsonObject = {
         "whitespace_flexible": False,

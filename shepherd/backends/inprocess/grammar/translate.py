@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shepherd.backends.inprocess.grammar.gbnf import (
-    Choice,
+    Alternation,
+    CharacterClass,
+    Concatenation,
     GbnfParser,
-    Letter,
     Literal,
     Name,
     Node,
     Repeat,
-    Row,
     Token,
 )
-from shepherd.backends.inprocess.grammar.lark import Rules, escaped, letters, literal
+from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped, literal
 from shepherd.errors import InvalidRequestError
 
 MAX_OPEN = 4_000
@@ -36,8 +36,8 @@ def add_gbnf(rules: Rules, text: str) -> str:
     )
     if not regular:
         _check_width(bodies)
-    letter = "G" if regular else "g"
-    writer = _Writer({name: f"{letter}{i}" for i, name in enumerate(bodies)}, regular=regular)
+    prefix = "G" if regular else "g"
+    writer = _Writer({name: f"{prefix}{i}" for i, name in enumerate(bodies)}, regular=regular)
     for name, body in bodies.items():
         rules.add(writer.names[name], writer.write(body))
     return writer.names["root"]
@@ -51,23 +51,23 @@ class _Writer:
     def write(self, node: Node) -> str:
         match node:
             case Literal(text=text):
-                return literal(text) if self.regular else letters(text)
-            case Letter():
-                return _letter(node)
+                return literal(text) if self.regular else characters(text)
+            case CharacterClass():
+                return _character_class(node)
             case Token(number=number, others=others):
                 return f"<[{'^' if others else ''}{number}]>"
             case Name(name=name):
                 return self.names[name]
-            case Row(parts=parts):
+            case Concatenation(parts=parts):
                 return " ".join(map(self._inner, parts)) or '""'
-            case Choice(ways=ways):
-                return " | ".join(map(self._inner, ways))
+            case Alternation(alternatives=alternatives):
+                return " | ".join(map(self._inner, alternatives))
             case Repeat():
                 return self._repeat(node)
 
     def _inner(self, node: Node) -> str:
         text = self.write(node)
-        return text if isinstance(node, Letter | Token | Name | Repeat) else f"({text})"
+        return text if isinstance(node, CharacterClass | Token | Name | Repeat) else f"({text})"
 
     def _repeat(self, node: Repeat) -> str:
         inner = f"({self.write(node.node)})"
@@ -78,7 +78,7 @@ class _Writer:
         return inner + signs.get((node.low, node.high), f"{{{node.low},{high}}}")
 
 
-def _letter(node: Letter) -> str:
+def _character_class(node: CharacterClass) -> str:
     if not node.ranges:
         return "/(?s:.)/"
     inside = "".join(
@@ -107,7 +107,7 @@ def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
 def _within(node: Node) -> Iterator[Node]:
     yield node
     match node:
-        case Row(parts=inner) | Choice(ways=inner):
+        case Concatenation(parts=inner) | Alternation(alternatives=inner):
             for part in inner:
                 yield from _within(part)
         case Repeat(node=part):
@@ -176,10 +176,10 @@ def _can_be_empty(node: Node, empty: set[str]) -> bool:
             return not text
         case Name(name=name):
             return name in empty
-        case Row(parts=parts):
+        case Concatenation(parts=parts):
             return all(_can_be_empty(part, empty) for part in parts)
-        case Choice(ways=ways):
-            return any(_can_be_empty(way, empty) for way in ways)
+        case Alternation(alternatives=alternatives):
+            return any(_can_be_empty(alternative, empty) for alternative in alternatives)
         case Repeat(node=inner, low=low):
             return not low or _can_be_empty(inner, empty)
         case _:
@@ -189,15 +189,15 @@ def _can_be_empty(node: Node, empty: set[str]) -> bool:
 def _runs(node: Node, empty: set[str]) -> tuple[int, int]:
     """How many places are open where the node begins, and at most anywhere in it."""
     match node:
-        case Row(parts=parts):
+        case Concatenation(parts=parts):
             first = longest = 0
             for part in reversed(parts):
                 own, inner = _runs(part, empty)
                 first = own + (first if _can_be_empty(part, empty) else 0)
                 longest = max(longest, first, inner)
             return first, longest
-        case Choice(ways=ways):
-            found = [_runs(way, empty) for way in ways]
+        case Alternation(alternatives=alternatives):
+            found = [_runs(alternative, empty) for alternative in alternatives]
             return sum(own for own, _ in found) + 1, sum(inner for _, inner in found)
         case Repeat(node=inner, low=low, high=high):
             own, longest = _runs(inner, empty)

@@ -1,4 +1,4 @@
-"""Conversations on disk, for the next start: the cache's third tier."""
+"""Conversations on disk for the next start: the third tier of the cache."""
 
 import logging
 from array import array
@@ -23,32 +23,32 @@ from shepherd.backends.llamacpp.cache.state_folder import SUFFIX, StateFolder
 
 logger = logging.getLogger(__name__)
 
-LEAST_TOKENS = 256
-"""Shorter prompts are read again sooner than they are worth a file."""
+MIN_TOKENS = 256
+"""Shorter prompts are not worth a file."""
 
-FIRST_RATE = 5e8
-"""Bytes per second that reading is expected to bring before it was measured."""
+INITIAL_RATE = 5e8
+"""The assumed reading speed before any measurement, in bytes per second."""
 
-MOST_WAITING = 512 * 1024 * 1024
-"""Bytes that may wait to be written, beside one entry of any size: memory beyond the host's cap."""
+MAX_PENDING_BYTES = 512 * 1024 * 1024
+"""Bytes that may wait to be written, in addition to one entry of any size."""
 
 
 class DiskCache:
-    """One model's files in a folder that others share. Owner thread only.
+    """The files of one model in a folder that other models share. Owner thread only.
 
-    What `post` is given is written by a thread of its own. A file that is damaged is removed; what
-    can't be written is only lost: neither is an error for anybody.
+    Entries passed to `post` are written by a separate thread. A damaged file is removed, and an
+    entry that can't be written is dropped; both are only logged.
     """
 
     def __init__(self, folder: StateFolder, fingerprint: Fingerprint) -> None:
-        """Look at what is there; files that can never be used again are removed."""
+        """Read the index; files that can never be used again are removed."""
         self.evictions = 0
         self._folder = folder
         self._fingerprint = fingerprint
         self._digest = fingerprint.digest
         self._known: dict[str, SavedSequence] = {}
         self._version = -1
-        self._rate = FIRST_RATE
+        self._rate = INITIAL_RATE
         self._queue: SimpleQueue[StoredSequence | None] = SimpleQueue()
         self._waiting = 0
         self._count = Lock()
@@ -63,16 +63,16 @@ class DiskCache:
 
     @property
     def bytes(self) -> int:
-        """What this model's files take."""
+        """The size of this model's files."""
         return sum(saved.bytes for saved in self._known.values())
 
     @property
     def entries(self) -> list[SavedSequence]:
-        """What is there."""
+        """The index of all files."""
         return list(self._known.values())
 
     def prompts(self, most: int) -> list["array[int]"]:
-        """The tokens of each file, at most so many in all, as found when the cache was opened."""
+        """The tokens of the most recent files, at most `most` tokens in total."""
         chosen: list[array[int]] = []
         for saved in reversed(self.entries):
             most -= len(saved.tokens)
@@ -82,7 +82,7 @@ class DiskCache:
         return chosen
 
     def find(self, prompt: "array[int]", *, rolls_back: bool) -> tuple[SavedSequence | None, int]:
-        """The file that a packed prompt can start from farthest, and how far."""
+        """The file with the longest usable prefix of a packed prompt, and its length."""
         self._refresh()
         best, length = None, 0
         for saved in self._known.values():
@@ -93,11 +93,11 @@ class DiskCache:
         return best, length
 
     def seconds(self, saved: SavedSequence) -> float:
-        """How long reading it will take."""
+        """The expected seconds to read a file."""
         return saved.body_bytes / self._rate
 
     def load(self, saved: SavedSequence) -> StoredSequence | None:
-        """Read a file; None if it is damaged or gone."""
+        """Read a file; None if it is damaged or missing."""
         started = perf_counter()
         try:
             entry = read_entry(saved.path, self._digest)
@@ -115,21 +115,21 @@ class DiskCache:
         return entry
 
     def discard(self, saved: SavedSequence) -> None:
-        """Remove a file that llama.cpp refuses."""
+        """Remove a file whose state llama.cpp refuses."""
         self._discard(saved.path, DamagedFileError("llama.cpp refuses it"))
         self._known.pop(saved.path.name, None)
 
     def wants(self, tokens: "array[int]", size: int) -> bool:
-        """Whether a state of `size` bytes is worth a file and is not there yet."""
-        if len(tokens) < LEAST_TOKENS or size > self._folder.capacity:
+        """Whether a state of `size` bytes is worth a file and is not saved yet."""
+        if len(tokens) < MIN_TOKENS or size > self._folder.capacity:
             return False
         return not any(continues(saved.tokens, tokens) for saved in self._known.values())
 
     def post(self, entry: StoredSequence) -> None:
-        """Write an entry in a while; it is lost when there is too much to write."""
+        """Write an entry later; it is dropped if too much is waiting."""
         if not self.wants(entry.tokens, file_bytes(entry)):
             return
-        if self._waiting and self._waiting + entry.bytes > MOST_WAITING:
+        if self._waiting and self._waiting + entry.bytes > MAX_PENDING_BYTES:
             logger.info("A conversation was not saved: the disk is too slow")
             return
         if self._writer is None:
@@ -139,13 +139,13 @@ class DiskCache:
         self._queue.put(entry)
 
     def save(self, entry: StoredSequence) -> None:
-        """Write an entry now, if it is wanted."""
+        """Write an entry now, if it is worth a file."""
         self._refresh()
         if self.wants(entry.tokens, file_bytes(entry)):
             self._write(entry)
 
     def close(self) -> None:
-        """Write what waits to be written."""
+        """Wait until all posted entries are written."""
         if self._writer is not None:
             self._queue.put(None)
             self._writer.join()
@@ -161,10 +161,10 @@ class DiskCache:
             self._waiting += change
 
     def _write(self, entry: StoredSequence) -> None:
-        """Runs on either thread: all that it changes is the folder, and numbers."""
+        """Write one file. Runs on both threads: it changes only the folder and counters."""
         name = f"{self._fingerprint.prefix}{sha256(entry.tokens.tobytes()).hexdigest()[:16]}"
         try:
-            gone = self._folder.write(
+            evictions = self._folder.write(
                 f"{name}{SUFFIX}",
                 file_bytes(entry),
                 entry.used,
@@ -173,20 +173,20 @@ class DiskCache:
         except OSError as error:
             logger.warning("A conversation could not be saved in %s: %s", self._folder.path, error)
             return
-        if gone is not None:
-            self.evictions += gone
+        if evictions is not None:
+            self.evictions += evictions
             self._remove_beginnings(entry)
         self._version = -1
 
     def _remove_beginnings(self, entry: StoredSequence) -> None:
-        """Files of which there is a longer one now."""
+        """Remove the files that the new entry continues."""
         for saved in self.entries:
             shorter = len(saved.tokens) < len(entry.tokens)
             if shorter and continues(entry.tokens, saved.tokens):
                 _remove(saved.path)
 
     def _refresh(self) -> None:
-        """Learn of files that came and went, also by other processes."""
+        """Update the index, also for changes by other processes."""
         try:
             version = self._folder.version()
             if version == self._version:

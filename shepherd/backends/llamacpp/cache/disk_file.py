@@ -1,4 +1,4 @@
-"""A sequence's state as a file: a head, tokens and checkpoints' sizes, then the states."""
+"""The file of a saved sequence: a header, an index of tokens and checkpoints, the states."""
 
 import os
 import struct
@@ -15,18 +15,18 @@ from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
 
 _MAGIC = b"SHEPKV1\n"
 _HEAD = struct.Struct("<8s32sIIQII")
-"""Magic, fingerprint, tokens, checkpoints, the state's bytes, sums of the index and the states."""
+"""Magic, fingerprint, tokens, checkpoints, bytes of the state, checksums of index and states."""
 
 _CHECKPOINT = struct.Struct("<IQ")
 
 
 class DamagedFileError(Exception):
-    """A file is not what was written."""
+    """The contents of a file are damaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedSequence:
-    """A file's index: the tokens it has a state for, and where its checkpoints are."""
+    """The index of a file: its tokens, and the lengths and sizes of its checkpoints."""
 
     path: Path
     tokens: "array[int]"
@@ -36,33 +36,33 @@ class SavedSequence:
 
     @property
     def lengths(self) -> list[int]:
-        """Where its checkpoints are, shortest first."""
+        """The lengths of the checkpoints, shortest first."""
         return [length for length, _ in self.checkpoints]
 
     @property
     def body_bytes(self) -> int:
-        """The bytes of all states."""
+        """The size of all states."""
         return self.state_bytes + sum(size for _, size in self.checkpoints)
 
     @property
     def index_bytes(self) -> int:
-        """The bytes before the states."""
+        """The size of header and index."""
         tokens = len(self.tokens) * self.tokens.itemsize
         return _HEAD.size + tokens + len(self.checkpoints) * _CHECKPOINT.size
 
     @property
     def bytes(self) -> int:
-        """The file's size."""
+        """The size of the file."""
         return self.index_bytes + self.body_bytes
 
 
 def file_bytes(entry: StoredSequence) -> int:
-    """How big its file will be."""
+    """The size of the file for an entry."""
     return entry.bytes + _HEAD.size + len(entry.checkpoints) * _CHECKPOINT.size
 
 
 def write_entry(file: BinaryIO, fingerprint: bytes, entry: StoredSequence) -> None:
-    """Write all of an entry; raises OSError."""
+    """Write an entry; raises OSError."""
     items = entry.checkpoints.items
     table = b"".join(_CHECKPOINT.pack(item.length, len(item.state)) for item in items)
     index = entry.tokens.tobytes() + table
@@ -77,22 +77,22 @@ def write_entry(file: BinaryIO, fingerprint: bytes, entry: StoredSequence) -> No
 
 
 def read_index(path: Path, fingerprint: bytes) -> SavedSequence:
-    """What a file holds, without the states; raises OSError, or DamagedFileError."""
+    """Read the index of a file; raises OSError or DamagedFileError."""
     with path.open("rb", buffering=0) as file:
         return _index(path, file, fingerprint)
 
 
 def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
-    """All of a file; raises OSError, or DamagedFileError."""
+    """Read a whole file; raises OSError or DamagedFileError."""
     with path.open("rb") as file:
         saved = _index(path, file, fingerprint)
         body = [bytearray(size) for _, size in saved.checkpoints] + [bytearray(saved.state_bytes)]
-        found = 0
+        checksum = 0
         for part in body:
             if file.readinto(part) != len(part):
                 raise DamagedFileError("it is cut off")
-            found = zlib.crc32(part, found)
-    if found != saved.body_sum:
+            checksum = zlib.crc32(part, checksum)
+    if checksum != saved.body_sum:
         raise DamagedFileError("its states are damaged")
     checkpoints = Checkpoints()
     for length, state in zip(saved.lengths, body, strict=False):

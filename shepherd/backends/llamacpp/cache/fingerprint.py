@@ -1,4 +1,4 @@
-"""What a saved state belongs to: a model file, llama.cpp's build, the context's settings."""
+"""The identity of saved states: a model file, llama.cpp's build, the context's settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,9 +34,10 @@ _CONTEXT_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """`place` is where the model is, `origin` its content and llama.cpp's, `context` the settings.
+    """`place` stands for the model's path, `origin` for its content and llama.cpp's build.
 
-    A state with another context is another one's; with another origin it is worth nothing.
+    `context` stands for the context's settings. States with another context belong to other
+    settings; states with another origin are useless.
     """
 
     place: str
@@ -45,24 +46,24 @@ class Fingerprint:
 
     @property
     def prefix(self) -> str:
-        """What the names of its files begin with."""
+        """The prefix of the file names."""
         return f"{self.place}-{self.origin}-{self.context}-"
 
     @property
     def digest(self) -> bytes:
-        """32 bytes for the files themselves."""
+        """32 bytes to store in the files."""
         return sha256(self.prefix.encode()).digest()
 
     def is_outdated(self, name: str) -> bool:
-        """Whether a file's name is that of an earlier model in the same place, or build."""
+        """Whether a file belongs to an earlier model at the same path, or to an earlier build."""
         place, _, rest = name.partition("-")
         return place == self.place and not rest.startswith(f"{self.origin}-")
 
 
 def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Fingerprint:
-    """Of a model file, loaded with these context parameters and adapters, by their identities.
+    """The fingerprint of a model file with context parameters and identities of adapters.
 
-    Raises OSError when a file can't be read.
+    Raises OSError if a file can't be read.
     """
     context = [f"{name}={getattr(params, name)}" for name in _CONTEXT_FIELDS]
     with model.open("rb") as file:
@@ -75,7 +76,7 @@ def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Finge
 
 
 def _samples(file: BinaryIO, size: int) -> bytes:
-    """Pieces from all over the weights: a file of the same size and date may have others."""
+    """Samples of the weights: a file of the same size and date may have others."""
     pieces: list[bytes] = []
     for number in range(_SAMPLES):
         file.seek(size * number // _SAMPLES)
@@ -89,7 +90,7 @@ def _dates(path: Path) -> str:
 
 
 def _build() -> str:
-    """llama.cpp's library; a build of the same version may still be another."""
+    """The identity of llama.cpp's library; builds of one version may differ."""
     lib = bindings()
     library = Path(getattr(getattr(lib, "_lib", None), "_name", lib.__file__))
     return f"{_dates(library)} {lib.LLAMA_STATE_SEQ_VERSION}"

@@ -1,4 +1,4 @@
-"""Sequences as llama.cpp holds them: every change is checked against its own positions."""
+"""A mirror of llama.cpp's memory: every change is checked against its positions."""
 
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
@@ -11,17 +11,17 @@ from shepherd.errors import BackendError
 
 
 class Mirror:
-    """Changes sequences and their mirrors together; what can't be changed is cleared, never lost.
+    """Changes sequences and their mirrors together; a sequence that can't be changed is cleared.
 
-    `rolls_back` says whether memory can forget the end of a sequence: recurrent memory can't. A
-    sliding window that is not kept whole can as far as the window is still there. Beyond that
-    both go back to checkpoints.
+    `rolls_back` says whether memory can drop the end of a sequence. Recurrent memory can't. A
+    sliding window can, as far as the window is still in memory. Otherwise both return to
+    checkpoints.
     """
 
     def __init__(
         self, context: NativeContext, window: int, controls: Collection[int] = frozenset()
     ) -> None:
-        """`window` is the sliding window's size or 0, `controls` what messages begin with."""
+        """`window` is the size of the sliding window or 0, `controls` the control tokens."""
         self._context = context
         self._controls = controls
         self._window = window
@@ -31,18 +31,18 @@ class Mirror:
         self.takes_checkpoints = not self.rolls_back or self._only_window
 
     @property
-    def stored_rolls_back(self) -> bool:
-        """Whether stored states can be started from anywhere; they have only a window's end."""
+    def stored_states_roll_back(self) -> bool:
+        """Whether stored states can be cut anywhere; with a window they can not."""
         return self.rolls_back and not self._window
 
     def plan_checkpoints(self, sequence: Sequence, prompt: Tokens[int]) -> None:
-        """Note where decoding the prompt has to stop for checkpoints, if memory needs any."""
+        """Note the lengths for checkpoints of the prompt, if memory needs checkpoints."""
         sequence.marks = []
         if self.takes_checkpoints:
             sequence.marks = marks(prompt, self._controls, len(sequence.tokens))
 
     def usable(self, sequence: Sequence, prompt: Tokens[int]) -> int:
-        """How many tokens the packed prompt can start from, at least one short of all."""
+        """How many tokens the packed prompt can reuse, at most all but its last."""
         common = min(common_prefix(sequence.packed, prompt), len(prompt) - 1)
         return (
             common
@@ -51,7 +51,7 @@ class Mirror:
         )
 
     def can_cut(self, sequence: Sequence, keep: int) -> bool:
-        """Whether all behind the first `keep` tokens can be forgotten without a checkpoint."""
+        """Whether all tokens after the first `keep` can be dropped without a checkpoint."""
         if keep == len(sequence.tokens):
             return True
         if not self.rolls_back or keep == 0:
@@ -60,7 +60,7 @@ class Mirror:
         return first <= self._seen_from(keep)
 
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
-        """Note tokens that were decoded; raises BackendError when llama.cpp disagrees."""
+        """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._unmoved = False
         sequence.append(tokens)
         last = self._context.last_position(sequence.id)
@@ -74,7 +74,7 @@ class Mirror:
             self._keep_checkpoint(sequence)
 
     def trim(self, sequence: Sequence, keep: int) -> None:
-        """Forget the tokens from `keep` on, or all where memory can't forget just them."""
+        """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         if keep == len(sequence.tokens):
             return
         if keep == 0 or not self._cut_memory(sequence, keep):
@@ -84,12 +84,12 @@ class Mirror:
         self._check(sequence)
 
     def clear(self, sequence: Sequence) -> None:
-        """Forget the whole sequence, which never fails."""
+        """Drop the whole sequence; never fails."""
         self._context.remove(sequence.id, 0)
         sequence.cut(0)
 
     def resync(self, sequence: Sequence) -> None:
-        """After a failed decode: go back to what the mirror says, or to nothing."""
+        """After a failed decode, return to the state of the mirror, or clear the sequence."""
         length = len(sequence.tokens)
         if self._context.last_position(sequence.id) >= length:
             self._context.remove(sequence.id, length)
@@ -97,26 +97,26 @@ class Mirror:
             self.clear(sequence)
 
     def share(self, source: Sequence, target: Sequence, length: int) -> None:
-        """Let an empty sequence begin with tokens of another."""
+        """Share the first `length` tokens of a sequence with an empty one."""
         self._context.copy(source.id, target.id, length)
         target.begin(source.tokens[:length], source.checkpoints)
         cut = length == len(source.tokens) or self._cut_memory(target, length, source)
-        if not cut or (self._only_window and not self._copy_window(target)):
+        if not cut or (self._only_window and not self._unshare_window(target)):
             self.clear(target)
         self._check(target)
 
     def close(self, sequence: Sequence, gap: Gap) -> None:
-        """Move what is behind a gap."""
+        """Remove a gap and move the tokens after it."""
         self._context.close_gap(sequence.id, gap.start, gap.end)
         self._unmoved = True  # until the next decode the keys are those of the old positions
         sequence.close(gap.start, gap.end)
         self._check(sequence)
 
     def save(self, sequence: Sequence, keep: int = 0) -> StoredSequence | None:
-        """The whole state, to be kept elsewhere; None if it can't be had.
+        """The whole state, to be stored elsewhere; None if llama.cpp can't save it.
 
-        The sequence must not be needed any more beyond `keep` tokens: of a sliding window a state
-        has only the end, and checkpoints for the beginnings are had by cutting it back.
+        The sequence may be cut to `keep` tokens: a state has only the end of a sliding window, and
+        checkpoints for earlier positions are taken by cutting the sequence.
         """
         state = bytearray() if self._unmoved else self._context.save(sequence.id, partial=False)
         if not state:
@@ -129,11 +129,11 @@ class Mirror:
         return entry
 
     def state_size(self, sequence: Sequence) -> int:
-        """The bytes that `save` would give."""
+        """The size of the state that `save` returns."""
         return self._context.state_size(sequence.id)
 
     def restore(self, entry: StoredSequence, target: Sequence) -> bool:
-        """Fill an empty sequence; False, and it is empty, if there is no room."""
+        """Fill an empty sequence; False if there is no room, and it stays empty."""
         if not self._context.restore(target.id, entry.state, partial=False):
             self.clear(target)
             return False
@@ -142,9 +142,9 @@ class Mirror:
         return True
 
     def _check(self, sequence: Sequence) -> None:
-        """Clear a sequence that has not all that its next token needs, window included.
+        """Clear a sequence that lacks tokens which its next token attends to.
 
-        Memory that can't roll back brings its window along, from a checkpoint or whole.
+        Memory that can't roll back always has its window, from a checkpoint or completely.
         """
         first, last = self._context.position_range(sequence.id)
         length = len(sequence.tokens)
@@ -153,13 +153,13 @@ class Mirror:
             self.clear(sequence)
 
     def _seen_from(self, length: int) -> int:
-        """The first position that the token behind `length` tokens looks at in every layer."""
+        """The first position that the token after `length` tokens attends to in every layer."""
         return max(0, length - self._window + 1) if self._window else 0
 
     def _cut_memory(self, target: Sequence, keep: int, like: Sequence | None = None) -> bool:
-        """Let llama.cpp forget what is behind `keep` tokens; False if it can't.
+        """Drop all tokens after `keep` from llama.cpp's memory; False if it can't.
 
-        The target holds what `like` holds, or at least its beginning.
+        The target has the tokens of `like`, or a prefix of them.
         """
         if not self.can_cut(like or target, keep):
             checkpoint = target.checkpoints.at(keep)
@@ -169,8 +169,8 @@ class Mirror:
                 return False
         return self._context.remove(target.id, keep)
 
-    def _copy_window(self, sequence: Sequence) -> bool:
-        """Give a sequence cells of its own: shared ones can't be used again as the window moves."""
+    def _unshare_window(self, sequence: Sequence) -> bool:
+        """Copy shared cells: llama.cpp can't reuse them while the window moves."""
         state = self._context.save(sequence.id, partial=True)
         return bool(state) and self._context.restore(sequence.id, state, partial=True)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from shepherd.backends.llamacpp.cache.prefixes import packed
 
-MOST = 16
-MOST_BYTES = 256 * 1024 * 1024
-"""Of checkpoints that one sequence keeps; the last is kept whatever its size."""
+MAX_CHECKPOINTS = 16
+MAX_CHECKPOINT_BYTES = 256 * 1024 * 1024
+"""The limits of one sequence's checkpoints; the last one is always kept."""
 
-LAST_STARTS = 2
-APART = 512
-"""Tokens between checkpoints, but for the last messages."""
+RECENT_MESSAGES = 2
+CHECKPOINT_DISTANCE = 512
+"""The minimum of tokens between checkpoints, except for the last messages."""
 
 _NEAR_THE_END = 4
 
@@ -27,7 +27,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """A sequence's checkpoints, shortest first; few, and few bytes."""
+    """The checkpoints of a sequence, shortest first, within limits of number and size."""
 
     def __init__(self) -> None:
         self._items: list[Checkpoint] = []
@@ -37,61 +37,64 @@ class Checkpoints:
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """The size of all states."""
         return sum(len(item.state) for item in self._items)
 
     @property
     def lengths(self) -> list[int]:
-        """Where they are, shortest first."""
+        """The lengths of the checkpoints, shortest first."""
         return [item.length for item in self._items]
 
     @property
     def items(self) -> Tokens[Checkpoint]:
-        """All of them, shortest first."""
+        """All checkpoints, shortest first."""
         return self._items
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Keep one behind all others; the oldest go when there are too many."""
+        """Add a checkpoint after all others; too many remove the shortest ones."""
         self.cut(checkpoint.length - 1)
         self._items.append(checkpoint)
-        while len(self._items) > MOST or (len(self._items) > 1 and self.bytes > MOST_BYTES):
+        while len(self._items) > MAX_CHECKPOINTS or (
+            len(self._items) > 1 and self.bytes > MAX_CHECKPOINT_BYTES
+        ):
             del self._items[0]
 
     def reach(self, length: int) -> Checkpoint | None:
-        """The longest one of at most `length` tokens."""
+        """The longest checkpoint of at most `length` tokens."""
         return next((c for c in reversed(self._items) if c.length <= length), None)
 
     def at(self, length: int) -> Checkpoint | None:
-        """The one of exactly so many tokens."""
+        """The checkpoint of exactly `length` tokens."""
         return next((item for item in self._items if item.length == length), None)
 
     def cut(self, length: int) -> None:
-        """Forget those of more than `length` tokens."""
+        """Remove the checkpoints of more than `length` tokens."""
         self._items = [c for c in self._items if c.length <= length]
 
     def shared(self, length: int) -> "Checkpoints":
-        """Those of at most `length` tokens, for a sequence that begins the same."""
+        """A copy with the checkpoints of at most `length` tokens."""
         copy = Checkpoints()
         copy._items = [c for c in self._items if c.length <= length]
         return copy
 
 
 def marks(prompt: Tokens[int], controls: Collection[int], done: int) -> list[int]:
-    """Where decoding a prompt should stop for a checkpoint, behind the `done` tokens.
+    """Where decoding a prompt should stop for a checkpoint, after the first `done` tokens.
 
-    That is before the last messages, the answer's own beginning included, and before earlier
-    ones that are far apart. A message starts at the control token that the prompt ends with.
+    Checkpoints are before the last messages (the beginning of the answer is one of them) and
+    before earlier messages that are far apart. A message starts with the last control token of the
+    prompt.
     """
     starts = message_starts(prompt, controls)
-    chosen = starts[-LAST_STARTS:] or [max(0, len(prompt) - _NEAR_THE_END)]
-    for start in reversed(starts[:-LAST_STARTS]):
-        if chosen[0] - start >= APART:
+    chosen = starts[-RECENT_MESSAGES:] or [max(0, len(prompt) - _NEAR_THE_END)]
+    for start in reversed(starts[:-RECENT_MESSAGES]):
+        if chosen[0] - start >= CHECKPOINT_DISTANCE:
             chosen.insert(0, start)
     return [mark for mark in chosen if done < mark < len(prompt)]
 
 
 def message_starts(prompt: Tokens[int], controls: Collection[int]) -> list[int]:
-    """The places of the prompt's last control token."""
+    """All positions of the prompt's last control token."""
     opening = next((token for token in reversed(prompt) if token in controls), None)
     if opening is None:
         return []
@@ -100,11 +103,12 @@ def message_starts(prompt: Tokens[int], controls: Collection[int]) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`tokens` is exactly what is in memory; it changes by `append`, `cut`, `close` and `begin`.
+    """One sequence; `tokens` mirrors llama.cpp's memory exactly.
 
-    `marks` are the lengths at which a checkpoint is to be taken, `restored` is how many tokens
-    came from host memory or disk for the present request. `last_used` counts uses of the whole
-    pool, `used` is in seconds since the epoch. `bytes` is the state's size after the last request.
+    The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the lengths at
+    which to take a checkpoint. `restored` counts tokens that came from host memory or disk for the
+    current request. `last_used` counts uses of the whole pool, `used` is in seconds since the
+    epoch. `bytes` is the size of the state after the last request.
     """
 
     id: int
@@ -120,28 +124,28 @@ class Sequence:
 
     @property
     def packed(self) -> "array[int]":
-        """The tokens for comparing; only what is new is packed."""
+        """The tokens as an array for comparisons; only new tokens are packed."""
         if len(self._packed) < len(self.tokens):
             self._packed.extend(self.tokens[len(self._packed) :])
         return self._packed
 
     def append(self, tokens: Tokens[int]) -> None:
-        """More was decoded."""
+        """Add tokens that were decoded."""
         self.tokens.extend(tokens)
 
     def cut(self, keep: int) -> None:
-        """Only the first `keep` tokens are left, and their checkpoints."""
+        """Keep the first `keep` tokens and their checkpoints."""
         del self.tokens[keep:], self._packed[keep:]
         self.checkpoints.cut(keep)
 
     def close(self, start: int, end: int) -> None:
-        """What was behind `end` follows what was before `start`."""
+        """Remove the tokens from `start` to `end`."""
         del self._packed[start:]
         del self.tokens[start:end]
         self.checkpoints.cut(start)
 
     def begin(self, tokens: Tokens[int], checkpoints: Checkpoints) -> None:
-        """Other tokens are there now."""
+        """Replace all tokens."""
         self.tokens = list(tokens)
         self._packed = packed(tokens)
         self.checkpoints = checkpoints.shared(len(self.tokens))

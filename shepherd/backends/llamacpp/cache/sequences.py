@@ -1,4 +1,4 @@
-"""All sequences of a context: where a prompt starts from, and what goes when there is no room."""
+"""All sequences of a context: the reuse of prefixes, and the eviction of idle sequences."""
 
 from array import array
 from collections.abc import Collection
@@ -11,30 +11,36 @@ from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequenc
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import Sequence
-from shepherd.backends.llamacpp.cache.tiers import CacheCounts, Found, Held, Tiers, cache_tiers
+from shepherd.backends.llamacpp.cache.tiers import (
+    CacheCounts,
+    StoredPrefix,
+    Tiers,
+    TierUsage,
+    cache_tiers,
+)
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 
-REPLACEABLE = 32
-"""A sequence may lose this many tokens without being worth a copy."""
+MAX_DISCARDED_TOKENS = 32
+"""A sequence is copied before it loses more tokens than this."""
 
-CROWDING = 1024 * 1024
-"""New tokens times an idle conversation's: from here on it is brought to host memory first. That
-and the way back cost less than attention over what is masked, by far on a processor."""
+CROWDING_THRESHOLD = 1024 * 1024
+"""New tokens times tokens of an idle conversation. Above this the idle one is swapped out first:
+that costs less than attention over masked tokens, by far on a CPU."""
 
-MOST_GAPS = 4
-"""Evicted parts between which what stays is moved up, one after the other."""
+MAX_GAPS = 4
+"""Gaps that are closed for one prompt."""
 
-MOST_SAVED_TOKENS = 100_000
-"""Of earlier runs, that are looked at when a model is loaded; that takes some 0.2 s, aside."""
+MAX_SAVED_TOKENS = 100_000
+"""Tokens of earlier runs that are learned after loading, in about 0.2 s on another thread."""
 
 CLOSING_SECONDS = 5.0
-"""No conversation is begun to be saved later than this after closing began."""
+"""Seconds after the start of closing in which conversations are saved."""
 
 
 class SequencePool:
-    """Finds prompts' beginnings and makes room for them; a running sequence is never touched.
+    """Finds the prefixes of prompts and makes room for them; never changes a running sequence.
 
-    Owner thread only, but for `tiers`, which anybody may ask for.
+    Owner thread only, except for `tiers`.
     """
 
     def __init__(
@@ -47,25 +53,25 @@ class SequencePool:
         disk: DiskCache | None = None,
         shifts: bool = False,
     ) -> None:
-        """`window` is the sliding window's size or 0, `controls` what messages begin with.
+        """`window` is the size of the sliding window or 0, `controls` the control tokens.
 
-        `shifts` lets tokens be moved where messages before them left the conversation.
+        `shifts` allows to move tokens after messages that were evicted.
         """
         self.counts = CacheCounts()
         self._mirror = Mirror(context, window, controls)
         self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
-        self._most = context.sequences
-        self._sequences = [Sequence(i) for i in range(self._most)]
+        self._max_sequences = context.sequences
+        self._sequences = [Sequence(i) for i in range(self._max_sequences)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
         self.tiers: tuple[CacheTier, ...] = ()
-        """What each tier holds and has saved, as of the last request's end."""
+        """The report of all tiers, as of the end of the last request."""
         self._report()
 
-    def begin_with(self, count: int) -> None:
-        """Use so many sequences until more are needed at once; before the first request only."""
+    def set_initial_count(self, count: int) -> None:
+        """Open `count` sequences first; more follow on demand. Only before the first request."""
         del self._sequences[count:]
 
     @property
@@ -74,42 +80,41 @@ class SequencePool:
 
     @property
     def host(self) -> HostCache:
-        """The second tier."""
+        """The tier in host memory."""
         return self._stores.host
 
     @property
     def disk(self) -> DiskCache | None:
-        """The third tier, if it is on."""
+        """The tier on disk, if it is on."""
         return self._stores.disk
 
     @property
     def rolls_back(self) -> bool:
-        """Whether memory can forget the end of a sequence without a checkpoint."""
+        """Whether memory can drop the end of a sequence without a checkpoint."""
         return self._mirror.rolls_back
 
     def has_free(self) -> bool:
-        """Whether a sequence is free, or another one can be opened."""
-        return bool(self._free()) or len(self._sequences) < self._most
+        """Whether a sequence is free or can be opened."""
+        return bool(self._free()) or len(self._sequences) < self._max_sequences
 
     def acquire(self, prompt: Tokens[int], speed: float = 0.0) -> Sequence:
-        """A free sequence that holds as much of the prompt's beginning as can be had.
+        """A free sequence with the longest prefix of the prompt.
 
-        At least the prompt's last token is left to be decoded. There must be a free one; one more
-        is opened only where all are busy. `speed` is how many tokens a second would be decoded
-        otherwise, 0 if nobody knows.
+        The last token of the prompt is always left to decode. `has_free` must be true. `speed` is
+        the decoding speed in tokens per second, 0 if unknown.
         """
         if not self._free():
             self._sequences.append(Sequence(len(self._sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
-        self._clear_the_way(chosen, len(prompt))
+        self._swap_out_idle(chosen, len(prompt))
         self._mirror.plan_checkpoints(chosen, prompt)
         self._touch(chosen)
         self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
         return chosen
 
     def release(self, sequence: Sequence) -> None:
-        """Give a sequence back; its tokens stay for whoever can use them."""
+        """Mark a sequence as free; its tokens stay for later prompts."""
         sequence.busy = False
         sequence.restored = 0
         self._touch(sequence)
@@ -119,22 +124,22 @@ class SequencePool:
     def span(
         self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool, outputs: int = 1
     ) -> Span:
-        """The batch part that continues the sequence; `outputs` of its last tokens give logits."""
+        """A batch part for the sequence; its last `outputs` tokens give logits."""
         return Span(sequence.id, len(sequence.tokens), tokens, wants_logits, outputs)
 
     def chunk(self, sequence: Sequence, room: int) -> int:
-        """How many of `room` tokens may come next, so that no checkpoint is passed."""
+        """How many of `room` tokens may follow before the next checkpoint."""
         length = len(sequence.tokens)
         return next((min(room, m - length) for m in sequence.marks if m > length), room)
 
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
-        """Note tokens that were decoded; raises BackendError when llama.cpp disagrees."""
+        """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._mirror.extend(sequence, tokens)
 
     def truncate(self, sequence: Sequence, count: int) -> bool:
-        """Forget the last `count` tokens; False, and nothing is changed, if memory can't.
+        """Drop the last `count` tokens; False without a change if memory can't do that.
 
-        Memory that rolls back can, recurrent memory can't.
+        Recurrent memory can't.
         """
         keep = len(sequence.tokens) - count
         if not self._mirror.can_cut(sequence, keep):
@@ -143,39 +148,39 @@ class SequencePool:
         return len(sequence.tokens) == keep
 
     def trim(self, sequence: Sequence, keep: int) -> None:
-        """Forget the tokens from `keep` on, or all where memory can't forget just them."""
+        """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         self._mirror.trim(sequence, keep)
 
     def clear(self, sequence: Sequence) -> None:
-        """Forget the whole sequence, which never fails."""
+        """Drop the whole sequence; never fails."""
         self._mirror.clear(sequence)
 
     def resync(self, sequence: Sequence) -> None:
-        """After a failed decode: go back to what the mirror says, or to nothing."""
+        """After a failed decode, return to the state of the mirror, or clear the sequence."""
         self._mirror.resync(sequence)
 
-    def put_away(self, sequence: Sequence) -> None:
-        """Clear a sequence; another tier keeps what is in it if that is worth it."""
+    def swap_out(self, sequence: Sequence) -> None:
+        """Clear a sequence; another tier stores it if that is worth it."""
         if sequence.tokens:
             self.counts.cleared += 1
         self._store(sequence)
         self._mirror.clear(sequence)
 
     def drop_idle(self) -> bool:
-        """Put away the idle sequence that was used longest ago; False if there is none."""
+        """Swap out the least recently used idle sequence; False if there is none."""
         idle = [s for s in self._sequences if not s.busy and s.tokens]
         if not idle:
             return False
-        self.put_away(min(idle, key=_age))
+        self.swap_out(min(idle, key=_age))
         return True
 
     def saved_prompts(self) -> list["array[int]"]:
-        """What is on disk, what was used last first, as far as it is not too much to go through."""
+        """The tokens of saved sequences, most recent first, up to a limit."""
         disk = self.disk
-        return disk.prompts(MOST_SAVED_TOKENS) if disk is not None else []
+        return disk.prompts(MAX_SAVED_TOKENS) if disk is not None else []
 
     def save_all(self) -> None:
-        """Before all is freed: bring to the disk what is worth it, what was used last first."""
+        """Write sequences to disk before all is freed, most recently used first."""
         disk = self.disk
         if disk is None:
             return
@@ -199,33 +204,33 @@ class SequencePool:
         usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
         best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
         known = usable[best]
-        found = self._stores.find(prompt, rolls_back=self._mirror.stored_rolls_back)
-        shifted = self._close_gaps(prompt, max(known, found.length if found else 0))
+        stored = self._stores.find(prompt, rolls_back=self._mirror.stored_states_roll_back)
+        shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
         oldest = min(self._free(), key=lambda s: (bool(s.tokens), _age(s)))
-        if found is not None and self._pays(found, known, speed):
-            fetched = self._fetch(found, prompt, oldest)
+        if stored is not None and self._is_worth_restoring(stored, known, speed):
+            fetched = self._fetch(stored, prompt, oldest)
             if fetched:
                 return oldest
-            known = self._mirror.usable(best, prompt)  # it may have made room
+            known = self._mirror.usable(best, prompt)  # making room may have changed it
         return self._reuse(best, known, oldest)
 
-    def _clear_the_way(self, chosen: Sequence, length: int) -> None:
-        """Bring idle conversations to host memory before a long prompt is read beside them.
+    def _swap_out_idle(self, chosen: Sequence, length: int) -> None:
+        """Swap out idle conversations before a long prompt is read.
 
-        Attention computes over all cells in use and masks what is another sequence's.
+        Attention computes over all cells in use, also over the masked ones of other sequences.
         """
         if not self.rolls_back:
             return
         new = length - len(chosen.tokens)
         for other in self._free():
             foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
-            if new * foreign >= CROWDING and self._has_place(other):
-                self.put_away(other)
+            if new * foreign >= CROWDING_THRESHOLD and self._fits_host(other):
+                self.swap_out(other)
 
-    def _has_place(self, sequence: Sequence) -> bool:
-        """Whether host memory has the sequence, or would take it."""
+    def _fits_host(self, sequence: Sequence) -> bool:
+        """Whether host memory has the sequence or has room for it."""
         host, size = self.host, self._mirror.state_size(sequence)
         return host.holds(sequence.packed) or host.wants(sequence.packed, size)
 
@@ -233,50 +238,50 @@ class SequencePool:
         return [sequence for sequence in self._sequences if not sequence.busy]
 
     def _reuse(self, best: Sequence, usable: int, oldest: Sequence) -> Sequence:
-        """Go on from what is in memory: in place, or sharing it with the oldest free sequence."""
-        in_place = not best.busy and len(best.tokens) - usable <= REPLACEABLE
+        """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
+        in_place = not best.busy and len(best.tokens) - usable <= MAX_DISCARDED_TOKENS
         if usable and (in_place or best is oldest):
             if not in_place:
                 self._store(best, usable)
             self._mirror.trim(best, usable)
             return best
-        self.put_away(oldest)
+        self.swap_out(oldest)
         if usable:
             self._mirror.share(best, oldest, usable)
         return oldest
 
-    def _pays(self, found: Found, known: int, speed: float) -> bool:
-        gain = found.length - known
-        return gain > REPLACEABLE and (not speed or gain / speed > found.seconds)
+    def _is_worth_restoring(self, stored: StoredPrefix, known: int, speed: float) -> bool:
+        gain = stored.length - known
+        return gain > MAX_DISCARDED_TOKENS and (not speed or gain / speed > stored.seconds)
 
-    def _fetch(self, found: Found, prompt: "array[int]", target: Sequence) -> bool:
-        """Bring a prompt's beginning back into memory; idle sequences make room for it."""
-        entry = self._stores.take(found)
+    def _fetch(self, stored: StoredPrefix, prompt: "array[int]", target: Sequence) -> bool:
+        """Restore a stored prefix; idle sequences are swapped out to make room."""
+        entry = self._stores.take(stored)
         if entry is None:
             return False
-        self.put_away(target)
+        self.swap_out(target)
         started = perf_counter()
         while not self._mirror.restore(entry, target):
             if not self.drop_idle():
                 if not any(sequence.tokens for sequence in self._sequences):
-                    self._stores.discard(found)
+                    self._stores.discard(stored)
                 return False
         self.host.note_restore(len(entry.state), perf_counter() - started)
         self._mirror.trim(target, self._mirror.usable(target, prompt))
         target.restored = len(target.tokens)
-        self.counts.note_restored(target.restored, on_disk=found.on_disk)
+        self.counts.note_restored(target.restored, on_disk=stored.on_disk)
         return bool(target.tokens)
 
     def _close_gaps(self, prompt: "array[int]", known: int) -> Sequence | None:
-        """The idle sequence that the prompt continues but for evicted messages, moved up."""
+        """The idle sequence that matches the prompt once its gaps are closed."""
         moved: Sequence | None = None
-        for _ in range(MOST_GAPS if self.shifts else 0):
+        for _ in range(MAX_GAPS if self.shifts else 0):
             idle = [s for s in self._free() if s.tokens]
-            found = [(s, gap) for s in idle if (gap := find_gap(s.packed, prompt, self._controls))]
-            if not found:
+            gaps = [(s, gap) for s in idle if (gap := find_gap(s.packed, prompt, self._controls))]
+            if not gaps:
                 break
-            sequence, gap = max(found, key=lambda pair: pair[1].usable)
-            if gap.usable - known <= REPLACEABLE or not self._close(sequence, gap):
+            sequence, gap = max(gaps, key=lambda pair: pair[1].usable)
+            if gap.usable - known <= MAX_DISCARDED_TOKENS or not self._close(sequence, gap):
                 break
             moved, known = sequence, gap.usable
         if moved is not None:
@@ -284,7 +289,7 @@ class SequencePool:
         return moved
 
     def _close(self, sequence: Sequence, gap: Gap) -> bool:
-        """Move what is behind the gap; False if a running sequence shares it."""
+        """Close a gap; False if a running sequence shares the tokens after it."""
         sharing = [
             other
             for other in self._sequences
@@ -293,21 +298,21 @@ class SequencePool:
         if any(other.busy for other in sharing):
             return False
         for other in sharing:
-            self.put_away(other)
+            self.swap_out(other)
         self._mirror.close(sequence, gap)
         self.counts.gaps_closed += 1
         return bool(sequence.tokens)
 
     def _store(self, sequence: Sequence, keep: int = 0) -> None:
-        """Let another tier have what is in a sequence of which only `keep` tokens will be left."""
-        if len(sequence.tokens) <= REPLACEABLE or not self._stores.exist:
+        """Store a sequence in another tier before it is cut to `keep` tokens."""
+        if len(sequence.tokens) <= MAX_DISCARDED_TOKENS or not self._stores.exist:
             return
         if not self._stores.wants(sequence.packed, self._mirror.state_size(sequence)):
             return
         entry = self._mirror.save(sequence, keep)
         if entry is not None:
             self._stores.put(entry)
-            self.counts.put_away += 1
+            self.counts.swap_out += 1
 
     def _touch(self, sequence: Sequence) -> None:
         self._clock += 1
@@ -317,7 +322,7 @@ class SequencePool:
     def _report(self) -> None:
         held = [sequence for sequence in self._sequences if sequence.tokens]
         size = sum(sequence.bytes for sequence in held)
-        memory = Held(len(held), size, self.counts.cleared)
+        memory = TierUsage(len(held), size, self.counts.cleared)
         self.tiers = cache_tiers(self.counts, memory, *self._stores.held())
 
 

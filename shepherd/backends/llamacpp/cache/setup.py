@@ -9,45 +9,45 @@ from typing import Any
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
-from shepherd.backends.llamacpp.native.adapters import wanted_adapters
+from shepherd.backends.llamacpp.native.adapters import configured_adapters
 from shepherd.config.sections import LlamaCppSection
 
 logger = logging.getLogger(__name__)
 
-DISK_SHARE = 10
-MOST_ON_DISK = 8 * 1024**3
-"""By itself the cache takes a tenth of the free disk, at most 8 GiB."""
+DISK_DIVISOR = 10
+MAX_DISK_BYTES = 8 * 1024**3
+"""By default the cache uses a tenth of the free disk, at most 8 GiB."""
 
 _MIB = 1024 * 1024
 
-SHARE = 8
-MOST = 4 * 1024**3
-"""By itself the cache takes an eighth of the free memory, at most 4 GiB."""
+MEMORY_DIVISOR = 8
+MAX_MEMORY_BYTES = 4 * 1024**3
+"""By default the cache uses an eighth of the free memory, at most 4 GiB."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def disk_capacity(settings: LlamaCppSection, folder: Path) -> int:
-    """The bytes that all saved conversations may take; raises OSError."""
+    """The maximum size of all saved conversations in bytes; raises OSError."""
     if settings.cache_disk_mib >= 0:
         return settings.cache_disk_mib * _MIB
     there = next(path for path in (folder, *folder.parents) if path.exists())
     ours = sum(file.bytes for file in StateFolder(folder, 0).files())
-    return min(MOST_ON_DISK, (shutil.disk_usage(there).free + ours) // DISK_SHARE)
+    return min(MAX_DISK_BYTES, (shutil.disk_usage(there).free + ours) // DISK_DIVISOR)
 
 
 def open_disk_cache(
     folder: Path | None, settings: LlamaCppSection, model: Path, params: Any
 ) -> DiskCache | None:
-    """The third tier for a model that is loaded with these parameters; None without one.
+    """The disk tier for a model with these context parameters; None if it is off.
 
-    A folder that can't be used is said in the log only.
+    A folder that can't be used is only logged.
     """
     if folder is None or settings.cache_disk_mib == 0:
         return None
     try:
         states = StateFolder(folder, disk_capacity(settings, folder))
-        adapters = [adapter.identity for adapter in wanted_adapters(settings)]
+        adapters = [adapter.identity for adapter in configured_adapters(settings)]
         return DiskCache(states, fingerprint(model, params, adapters))
     except OSError as error:
         logger.warning("Conversations are not saved in %s: %s", folder, error)
@@ -55,14 +55,14 @@ def open_disk_cache(
 
 
 def cache_capacity(settings: LlamaCppSection) -> int:
-    """The bytes that sequences may take in host memory."""
+    """The maximum size of all sequences in host memory, in bytes."""
     if settings.cache_ram_mib >= 0:
         return settings.cache_ram_mib * _MIB
-    return min(MOST, available_memory() // SHARE)
+    return min(MAX_MEMORY_BYTES, available_memory() // MEMORY_DIVISOR)
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
-    """Bytes that could be taken without harm; half of all memory where nobody tells."""
+    """Free memory in bytes; half of all memory if the system does not report it."""
     free = _meminfo(meminfo)
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
     if free is None:

@@ -1,4 +1,4 @@
-"""A folder of files that several processes share, and that never takes more than a cap."""
+"""A folder of state files that several processes share, with a maximum size."""
 
 import fcntl
 import logging
@@ -18,15 +18,15 @@ _UNFINISHED = ".unfinished"
 _LOCK = "lock"
 
 LOCK_SECONDS = 2.0
-"""How long to wait for another process that is writing."""
+"""Seconds to wait for another process that is writing."""
 
 CLOCK_SECONDS = 3600.0
-"""How far ahead of this machine's clock a file's time may be, as on a shared file system."""
+"""Seconds that a file's time may be ahead of the clock, as on a shared file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A file of the folder; `used` is when it was used last, in seconds since the epoch."""
+    """A file of the folder; `used` is the time of its last use, in seconds since the epoch."""
 
     path: Path
     bytes: int
@@ -34,31 +34,31 @@ class StateFile:
 
 
 class StateFolder:
-    """Only its owner can read it. Files are whole or not there; the oldest go first."""
+    """A folder that only its owner can read. Files are written atomically; the oldest go first."""
 
     def __init__(self, path: Path, capacity: int) -> None:
-        """The folder is made when something is written; raises OSError if it is not ours to use."""
+        """The first write creates the folder; raises OSError if it belongs to another user."""
         self.path = path
         self.capacity = capacity
         if path.exists():
             self._check()
 
     def version(self) -> int:
-        """A number that is another one when files came or went."""
+        """A number that changes when files are added or removed."""
         try:
             return self.path.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def files(self) -> list[StateFile]:
-        """What is there, the one unused for longest first.
+        """All files, least recently used first.
 
-        A time in the future is that of a clock that was wrong: it counts as long ago, or the file
-        would keep its place until the clock gets there.
+        A time in the future comes from a wrong clock. It counts as long ago; otherwise the file
+        would stay until the clock reaches that time.
         """
-        found: list[StateFile] = []
+        files: list[StateFile] = []
         if not self.path.exists():
-            return found
+            return files
         future = time() + CLOCK_SECONDS
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -66,11 +66,11 @@ class StateFolder:
                     status = _status(entry)
                     if status is not None:
                         used = status.st_mtime if status.st_mtime < future else 0.0
-                        found.append(StateFile(Path(entry.path), status.st_size, used))
-        return sorted(found, key=lambda file: file.used)
+                        files.append(StateFile(Path(entry.path), status.st_size, used))
+        return sorted(files, key=lambda file: file.used)
 
     def touch(self, path: Path, used: float) -> None:
-        """Note when a file was used; it may be gone."""
+        """Set the time of a file's last use; the file may be missing."""
         try:
             os.utime(path, (used, used))
         except FileNotFoundError:
@@ -79,10 +79,10 @@ class StateFolder:
     def write(
         self, name: str, size: int, used: float, fill: Callable[[BinaryIO], None]
     ) -> int | None:
-        """Add a file of `size` bytes; files that were used less lately make room.
+        """Add a file of `size` bytes; less recently used files are removed to make room.
 
-        Gives how many had to go, or None if it was not written: no room, or another process was
-        writing for long. Raises OSError when the disk refuses.
+        Returns the number of removed files. Returns None if nothing was written, because there is
+        no room or another process was writing for too long. Raises OSError.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check()
@@ -90,10 +90,10 @@ class StateFolder:
             if not locked:
                 return None
             self._sweep()
-            gone = self._make_room(size, used)
-            if gone is not None:
+            removed = self._make_room(size, used)
+            if removed is not None:
                 self._write(name, used, fill)
-            return gone
+            return removed
 
     def _check(self) -> None:
         status = self.path.lstat()
@@ -133,7 +133,7 @@ class StateFolder:
             raise
 
     def _sweep(self) -> None:
-        """Remove what processes that died have begun; who has the lock is the only one to write."""
+        """Remove unfinished files of processes that died. Requires the lock."""
         for path in self.path.glob(f"*{_UNFINISHED}"):
             path.unlink(missing_ok=True)
 

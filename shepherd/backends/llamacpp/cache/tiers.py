@@ -10,7 +10,7 @@ from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequenc
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What the cache did since the model was loaded."""
+    """Counts of cache events since the model was loaded."""
 
     memory_hits: int = 0
     memory_tokens: int = 0
@@ -20,11 +20,11 @@ class CacheCounts:
     disk_tokens: int = 0
     misses: int = 0
     cleared: int = 0
-    put_away: int = 0
+    swap_out: int = 0
     gaps_closed: int = 0
 
     def note(self, tokens: int, *, restored: bool) -> None:
-        """A prompt begins with so many tokens that were known; restored ones count elsewhere."""
+        """Count a prompt that reuses `tokens`; `note_restored` counts restored ones."""
         if tokens and not restored:
             self.memory_hits += 1
             self.memory_tokens += tokens
@@ -32,7 +32,7 @@ class CacheCounts:
             self.misses += 1
 
     def note_restored(self, tokens: int, *, on_disk: bool) -> None:
-        """A prompt's beginning came back into memory."""
+        """Count a prefix that was restored into memory."""
         if not tokens:
             return
         if on_disk:
@@ -44,16 +44,18 @@ class CacheCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What one tier holds, and how many entries it gave up."""
+class TierUsage:
+    """The contents of one tier, and the number of its evictions."""
 
     entries: int = 0
     bytes: int = 0
     evictions: int = 0
 
 
-def cache_tiers(counts: CacheCounts, memory: Held, host: Held, disk: Held) -> tuple[CacheTier, ...]:
-    """What users are told."""
+def cache_tiers(
+    counts: CacheCounts, memory: TierUsage, host: TierUsage, disk: TierUsage
+) -> tuple[CacheTier, ...]:
+    """The rows of the tiers' report."""
     rows = (
         ("memory", memory, counts.memory_hits, counts.memory_tokens),
         ("host", host, counts.host_hits, counts.host_tokens),
@@ -66,8 +68,8 @@ def cache_tiers(counts: CacheCounts, memory: Held, host: Held, disk: Held) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A stored beginning of a prompt: `length` tokens of it, after so many `seconds`."""
+class StoredPrefix:
+    """A stored prefix of a prompt: its `length` in tokens, and the `seconds` to restore it."""
 
     entry: StoredSequence | SavedSequence
     length: int
@@ -75,12 +77,12 @@ class Found:
 
     @property
     def on_disk(self) -> bool:
-        """Whether it has to be read first."""
+        """Whether it must be read from disk."""
         return isinstance(self.entry, SavedSequence)
 
 
 class Tiers:
-    """Host memory, and behind it the disk if there is one."""
+    """Host memory, and the disk if it is used."""
 
     def __init__(self, host: HostCache, disk: DiskCache | None) -> None:
         self.host = host
@@ -88,44 +90,48 @@ class Tiers:
 
     @property
     def exist(self) -> bool:
-        """Whether anything could be kept."""
+        """Whether any tier can store a sequence."""
         return self.host.capacity > 0 or self.disk is not None
 
-    def held(self) -> tuple[Held, Held]:
-        """What is in host memory and on disk."""
+    def held(self) -> tuple[TierUsage, TierUsage]:
+        """The usage of host memory and disk."""
         host, disk = self.host, self.disk
-        saved = Held(len(disk), disk.bytes, disk.evictions) if disk is not None else Held()
-        return Held(len(host), host.bytes, host.evictions), saved
+        saved = (
+            TierUsage(len(disk), disk.bytes, disk.evictions) if disk is not None else TierUsage()
+        )
+        return TierUsage(len(host), host.bytes, host.evictions), saved
 
-    def find(self, prompt: "array[int]", *, rolls_back: bool) -> Found | None:
-        """The stored entry that a packed prompt can start from farthest."""
+    def find(self, prompt: "array[int]", *, rolls_back: bool) -> StoredPrefix | None:
+        """The entry with the longest usable prefix of a packed prompt."""
         entry, length = self.host.find(prompt, rolls_back=rolls_back)
         best = (
-            Found(entry, length, self.host.seconds(len(entry.state))) if entry is not None else None
+            StoredPrefix(entry, length, self.host.seconds(len(entry.state)))
+            if entry is not None
+            else None
         )
         if self.disk is not None:
             saved, farther = self.disk.find(prompt, rolls_back=rolls_back)
             if saved is not None and farther > length:
                 seconds = self.disk.seconds(saved) + self.host.seconds(saved.body_bytes)
-                best = Found(saved, farther, seconds)
+                best = StoredPrefix(saved, farther, seconds)
         return best
 
-    def take(self, found: Found) -> StoredSequence | None:
-        """What was found, read from the disk if need be; None if it is not there any more."""
+    def take(self, found: StoredPrefix) -> StoredSequence | None:
+        """The stored sequence, read from disk if needed; None if it no longer exists."""
         if isinstance(found.entry, StoredSequence):
             self.host.touch(found.entry)
             return found.entry
         return self.disk.load(found.entry) if self.disk is not None else None
 
-    def discard(self, found: Found) -> None:
-        """Give up what llama.cpp refuses even with all memory free."""
+    def discard(self, found: StoredPrefix) -> None:
+        """Remove an entry that llama.cpp refuses even if all memory is free."""
         if isinstance(found.entry, StoredSequence):
             self.host.remove(found.entry)
         elif self.disk is not None:
             self.disk.discard(found.entry)
 
     def wants(self, tokens: "array[int]", size: int) -> bool:
-        """Whether a sequence with so big a state would be kept."""
+        """Whether a sequence with a state of `size` bytes should be stored."""
         if self.host.wants(tokens, size):
             return True
         if self.host.holds(tokens) or self.disk is None:
@@ -133,7 +139,7 @@ class Tiers:
         return self.disk.wants(tokens, size)
 
     def put(self, entry: StoredSequence) -> None:
-        """Keep an entry in host memory; what has to go for it goes to the disk in a while."""
+        """Store an entry in host memory; entries that it evicts are written to disk later."""
         for gone in self.host.put(entry):
             if self.disk is not None:
                 self.disk.post(gone)

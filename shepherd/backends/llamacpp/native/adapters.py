@@ -1,4 +1,4 @@
-"""LoRA adapters: which are wanted, and loading them beside a model."""
+"""LoRA adapters: their settings, and how they are loaded into a model."""
 
 import ctypes
 import math
@@ -17,44 +17,44 @@ from shepherd.errors import ConfigError, ModelLoadError
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter's file, and how much of it is added to the model's weights."""
+    """The file of an adapter, and its scale."""
 
     path: Path
     scale: float = 1.0
 
     @property
     def identity(self) -> str:
-        """Names the file as it is now and the scale; what was computed with another is of no use.
+        """Identifies the file's current content and the scale, for saved states.
 
-        Raises OSError when the file is gone.
+        Raises OSError if the file is missing.
         """
         status = self.path.stat()
         return f"{self.path}:{self.scale!r} {status.st_size} {status.st_mtime_ns}"
 
 
-def wanted_adapters(settings: LlamaCppSection) -> tuple[Adapter, ...]:
+def configured_adapters(settings: LlamaCppSection) -> tuple[Adapter, ...]:
     """The adapters of the settings: `PATH` or `PATH:SCALE`, relative to `models_dir`.
 
-    Raises ConfigError for a text that is neither.
+    Raises ConfigError for other texts.
     """
     models = Path(settings.models_dir).expanduser()
     return tuple(_parsed(text, models) for text in settings.lora)
 
 
 class NativeAdapters:
-    """The adapters of one model, which frees them."""
+    """The adapters of a model; the model frees them."""
 
     def __init__(self, model: NativeModel, adapters: Sequence[Adapter]) -> None:
-        """Load them; raises ModelLoadError for one that can't be read or is for another model.
+        """Load the adapters before the context, which reserves memory for them.
 
-        Has to come before a context is made, which reserves room for them.
+        Raises ModelLoadError for a file that can't be read or belongs to another model.
         """
         self._lib = bindings()
         self._scales = [adapter.scale for adapter in adapters]
         self._handles = [self._load(model, adapter.path) for adapter in adapters]
 
     def apply(self, context: NativeContext) -> None:
-        """Let a context compute with them."""
+        """Use the adapters in a context."""
         count = len(self._handles)
         if count:
             handles = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._handles)

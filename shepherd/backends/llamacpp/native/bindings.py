@@ -20,7 +20,7 @@ _ERROR = 4
 
 
 class NativeLog:
-    """Receives what llama.cpp would print; keeps the last errors for messages."""
+    """Receives the log of llama.cpp, and keeps the last errors for messages."""
 
     def __init__(self) -> None:
         self._errors: deque[str] = deque(maxlen=20)
@@ -28,7 +28,7 @@ class NativeLog:
         self._lock = threading.Lock()
 
     def receive(self, level: int, text: bytes, _data: object) -> None:
-        """One piece of llama.cpp's log; level 5 continues the piece before."""
+        """Take a piece of the log; level 5 continues the previous piece."""
         if level != _CONTINUED:
             self._level = level
         line = text.decode("utf-8", "replace").strip()

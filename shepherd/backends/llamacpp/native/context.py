@@ -17,7 +17,7 @@ NO_ROOM = 1
 class Span:
     """Tokens of one sequence in a batch; `start` is the position of the first.
 
-    `outputs` of the last tokens give logits, if they are wanted.
+    The last `outputs` tokens give logits if `wants_logits` is true.
     """
 
     sequence: int
@@ -28,10 +28,10 @@ class Span:
 
 
 class NativeContext:
-    """One owner thread only. `decoded_tokens`, in `decoded_batches`, were computed so far."""
+    """A context; one owner thread only. Counts `decoded_tokens` and `decoded_batches`."""
 
     def __init__(self, model: NativeModel, params: Any) -> None:
-        """Reserve the memory; raises ModelLoadError when there is not enough."""
+        """Reserve the memory; raises ModelLoadError if there is not enough."""
         self._lib = bindings()
         native_log.take_errors()
         self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
@@ -44,7 +44,7 @@ class NativeContext:
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
         self.keeps_windows = bool(params.swa_full)
-        """Whether sliding windows are kept whole, as other layers are."""
+        """Whether layers with a sliding window keep all tokens."""
         try:
             self._batch = _Batch(self.batch_size)
         except BaseException:
@@ -56,10 +56,10 @@ class NativeContext:
         return self._handle
 
     def decode(self, spans: Sequence[Span]) -> int:
-        """Compute a batch; the logits of each span that wants them are at its last indexes.
+        """Decode a batch; the logits of a span are at its last indexes.
 
         Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
-        outcome; what the memory then holds must be asked for.
+        result; the caller must then check the positions in memory.
         """
         count = self._batch.fill(spans)
         code: int = self._lib.llama_decode(self._handle, self._batch.native)
@@ -81,12 +81,12 @@ class NativeContext:
         return position
 
     def remove(self, sequence: int, start: int) -> bool:
-        """Forget the sequence from `start` on; False if this kind of memory refuses."""
+        """Drop the sequence from `start` on; False if this kind of memory can't."""
         removed: bool = self._lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
         return removed
 
     def close_gap(self, sequence: int, start: int, end: int) -> None:
-        """Forget from `start` to `end` and move what is behind; only if `can_shift`."""
+        """Drop the tokens from `start` to `end` and move later ones; requires `can_shift`."""
         self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
         self._lib.llama_memory_seq_add(self._memory, sequence, end, -1, start - end)
 
@@ -97,16 +97,16 @@ class NativeContext:
         return shifts
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Let an empty sequence share the first `length` tokens of another."""
+        """Share the first `length` tokens of a sequence with an empty one."""
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def state_size(self, sequence: int) -> int:
-        """The bytes of a sequence's whole state."""
+        """The size of a sequence's whole state, in bytes."""
         size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, 0)
         return size
 
     def save(self, sequence: int, *, partial: bool) -> bytearray:
-        """The sequence's state; `partial` leaves out what can be trimmed. Empty on failure."""
+        """The sequence's state; `partial` omits memory that can be cut. Empty on failure."""
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
         size: int = self._lib.llama_state_seq_get_size_ext(self._handle, sequence, flags)
         if size == 0:
@@ -119,7 +119,7 @@ class NativeContext:
         return state if written == size else bytearray()
 
     def restore(self, sequence: int, state: bytearray, *, partial: bool) -> bool:
-        """Put back what `save` gave; False leaves a sequence that must be cleared."""
+        """Restore a saved state; after False the sequence must be cleared."""
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
         buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
         taken: int = self._lib.llama_state_seq_set_data_ext(
@@ -128,7 +128,7 @@ class NativeContext:
         return taken > 0
 
     def warm_up(self) -> None:
-        """Touch all weights, those too that one token would not need; forgets all sequences."""
+        """Read all weights once, also those of unused experts; drops all sequences."""
         self._lib.llama_set_warmup(self._handle, True)
         try:
             self.decode([Span(0, 0, [0], wants_logits=True)])
@@ -138,7 +138,7 @@ class NativeContext:
             self.decoded_tokens = self.decoded_batches = 0
 
     def clear(self) -> None:
-        """Forget all sequences."""
+        """Drop all sequences."""
         self._lib.llama_memory_clear(self._memory, True)
 
     def logits(self, index: int, size: int) -> list[float]:
@@ -158,7 +158,7 @@ class NativeContext:
 
 
 class _Batch:
-    """The arrays behind a `llama_batch`, made once; each token belongs to one sequence."""
+    """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
 
     def __init__(self, size: int) -> None:
         int_pointer = ctypes.POINTER(ctypes.c_int32)
@@ -184,7 +184,7 @@ class _Batch:
         )
 
     def fill(self, spans: Sequence[Span]) -> int:
-        """Lay the spans out one behind the other; returns the number of tokens."""
+        """Write the spans into the arrays; returns the number of tokens."""
         at = 0
         for span in spans:
             end = at + len(span.tokens)

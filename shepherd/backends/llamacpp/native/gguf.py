@@ -1,4 +1,4 @@
-"""A cheap look at a GGUF file's header, so that a damaged file is named before it is loaded."""
+"""Reads the header of a GGUF file, to detect damaged files before they are loaded."""
 
 import mmap
 import re
@@ -29,12 +29,12 @@ _BLOCKS: dict[int, tuple[int, int]] = {
     27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66),
     39: (32, 17), 40: (64, 36), 41: (128, 18),
 }  # fmt: skip
-"""Elements and bytes of a block by ggml type; types that are not here are not measured."""
+"""Elements and bytes of a block by ggml type; other types count as empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a header says; `needs` is the least number of bytes that the whole file must have."""
+    """The contents of a header; `needs` is the minimum size of the file in bytes."""
 
     values: dict[str, Any]
     tensors: int
@@ -42,7 +42,7 @@ class GgufHeader:
 
 
 def check_model_file(path: Path) -> GgufHeader:
-    """Check the file and, of a split model, all its parts; raises ModelLoadError in a sentence."""
+    """Check all files of a model; raises ModelLoadError."""
     header = _check_one(path)
     part = _PART.match(path.name)
     if part is None:
@@ -94,7 +94,7 @@ class _Reader:
         self._order = "<"
 
     def header(self) -> GgufHeader:
-        """Read it whole; raises struct.error or ValueError where it makes no sense."""
+        """Read the whole header; raises struct.error or ValueError if it is damaged."""
         version = self._scalar("I")
         if version not in _VERSIONS:
             self._order, swapped = ">", int.from_bytes(version.to_bytes(4, "big"), "little")
@@ -138,7 +138,7 @@ class _Reader:
         return self._scalar(_code(kind))
 
     def _skip_array(self) -> None:
-        """Pass over an array; what is in it is llama.cpp's business."""
+        """Skip an array, which only llama.cpp needs."""
         kind = self._scalar("I")
         count = self._count()
         if kind == _STRING:

@@ -1,4 +1,4 @@
-"""Finding a model's file from what the user wrote."""
+"""Finds the file of a model by path or name."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ from shepherd.errors import ModelLoadError
 
 
 def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> Path:
-    """The file that `name` means: a path, or a model in `models_dir` with or without its suffix.
+    """The file of a path, or of a model in `models_dir`, with or without its suffix.
 
-    The beginning of one model's name is enough. Raises ModelLoadError naming what is there.
+    The beginning of a name is enough if only one model matches. Raises ModelLoadError, which lists
+    the models.
     """
     models = Path(models_dir).expanduser()
     given = Path(name).expanduser()

@@ -13,19 +13,19 @@ from shepherd.errors import ModelLoadError
 
 
 class MappedFiles:
-    """A model's files, held open from before it is loaded.
+    """The files of a model, open since before it was loaded.
 
-    llama.cpp reads weights from the files while it computes. A file that another one replaces
-    stays as it was for those who have it open. One that is written to has other weights, and one
-    that is cut off ends the process.
+    llama.cpp reads weights from the files while it computes. A file that is replaced stays
+    available while it is open. Writing to a file changes the weights, and truncating it kills the
+    process.
     """
 
     def __init__(self, model: Path) -> None:
-        """Open all files of the model at this path; those that can't be opened are not watched."""
+        """Open all files of the model; files that can't be opened are not checked."""
         self._files = [file for path in parts_of(model) if (file := _opened(path))]
 
     def check(self) -> None:
-        """Raise ModelLoadError if a file is not what was loaded."""
+        """Raise ModelLoadError if a file has changed since it was loaded."""
         for file in self._files:
             if _state(file.descriptor) != file.state:
                 raise ModelLoadError(
@@ -34,7 +34,7 @@ class MappedFiles:
                 )
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close all files."""
         for file in self._files:
             os.close(file.descriptor)
         self._files.clear()
@@ -61,7 +61,7 @@ def _state(descriptor: int) -> tuple[int, int]:
 
 
 class NativeModel:
-    """Owns llama.cpp's model; `close` frees it and must come after its contexts' `close`."""
+    """Owns llama.cpp's model. Close it after its contexts."""
 
     def __init__(self, path: Path, params: Any) -> None:
         """Load the file; raises ModelLoadError with llama.cpp's own reason."""
@@ -82,14 +82,14 @@ class NativeModel:
         """Tokens of the sliding window, 0 without one."""
 
     def chat_template(self, name: str | None = None) -> str:
-        """The template called `name`, or the default one; "" if there is none."""
+        """The template with this name, or the default one; "" if there is none."""
         source: bytes | None = self._lib.llama_model_chat_template(
             self.handle, name.encode() if name else None
         )
         return (source or b"").decode("utf-8", "replace")
 
     def metadata(self, key: str) -> str:
-        """A scalar of the file's header as text, "" if it is not there."""
+        """A scalar of the file's header as text; "" if it is missing."""
         buffer = ctypes.create_string_buffer(512)
         length: int = self._lib.llama_model_meta_val_str(
             self.handle, key.encode(), buffer, len(buffer)
@@ -125,7 +125,7 @@ class NativeModel:
 
 
 def last_error() -> str:
-    """llama.cpp's most telling recent error, as a sentence's end."""
+    """The most specific recent error of llama.cpp, as the end of a sentence."""
     errors = native_log.take_errors()
-    telling = [e for e in errors if "failed to load model" not in e] or errors
-    return telling[0].split(": ", 1)[-1] if telling else "llama.cpp gives no reason"
+    specific = [e for e in errors if "failed to load model" not in e] or errors
+    return specific[0].split(": ", 1)[-1] if specific else "llama.cpp gives no reason"

@@ -12,7 +12,7 @@ from shepherd.errors import ConfigError
 GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
 
 TINY_MODEL = 64 * 1024 * 1024
-"""Bytes of weights below which threads cost more than they give, most of all on busy cores."""
+"""Models with fewer bytes of weights run slower on several threads."""
 
 _SPLIT_LAYER = 1
 _SPLIT_ROW = 2
@@ -26,7 +26,7 @@ def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
-    gpus = wanted_gpus(settings)
+    gpus = gpu_count(settings)
     devices: int = lib.llama_max_devices()
     if 1 < gpus <= devices:
         shares = [1.0] * gpus + [0.0] * (devices - gpus)
@@ -34,14 +34,14 @@ def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
     return params
 
 
-def wanted_gpus(settings: LlamaCppSection) -> int:
-    """GPUs that are to share the model; 1 if it is not to be shared."""
+def gpu_count(settings: LlamaCppSection) -> int:
+    """The number of GPUs that share the model."""
     return max(settings.tensor_parallel, settings.pipeline_parallel)
 
 
 def gpu_notice(settings: LlamaCppSection) -> str | None:
-    """What a user should know whose model is to be shared by GPUs that llama.cpp can't use."""
-    wanted = wanted_gpus(settings)
+    """A notice if the settings ask for GPUs that llama.cpp can't use."""
+    wanted = gpu_count(settings)
     if wanted == 1 or bindings().llama_supports_gpu_offload():
         return None
     return (
@@ -51,7 +51,7 @@ def gpu_notice(settings: LlamaCppSection) -> str | None:
 
 
 def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -> Any:
-    """How to make the context: one pool of cells that all `parallel` sequences share."""
+    """The parameters of a context whose `parallel` sequences share one pool of cells."""
     lib = bindings()
     params = lib.llama_context_default_params()
     params.n_ctx = settings.context_size
@@ -60,7 +60,7 @@ def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -
     params.n_seq_max = min(parallel, _MAX_SEQUENCES)
     params.kv_unified = True
     params.swa_full = settings.swa_full
-    params.n_threads = params.n_threads_batch = settings.threads or fitting_threads(model_bytes)
+    params.n_threads = params.n_threads_batch = settings.threads or default_threads(model_bytes)
     params.flash_attn_type = flash_attention(settings, model_bytes)
     params.type_k = _ggml_type(lib, settings.cache_type_k)
     params.type_v = _ggml_type(lib, settings.cache_type_v)
@@ -68,7 +68,7 @@ def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -
 
 
 def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
-    """Layers on the GPU: the environment before the settings; -1 means all."""
+    """Layers on the GPU, -1 for all; the environment takes precedence over the settings."""
     value = env.get(GPU_LAYERS_VARIABLE, "").strip()
     if not value:
         return settings.gpu_layers
@@ -84,10 +84,10 @@ def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
 
 
 def flash_attention(settings: LlamaCppSection, model_bytes: int) -> int:
-    """As set; "auto" leaves it to llama.cpp, but is off for a tiny model on the CPU.
+    """The setting; "auto" leaves it to llama.cpp, but is off for a tiny model on the CPU.
 
-    There it halves the time to the first token of a warm turn, for a compute buffer that grows
-    with the model's heads and the context. A quantized V cache needs flash attention.
+    Without flash attention a tiny model needs half the time to the first token of a warm turn, but
+    a larger compute buffer. A quantized V cache needs flash attention.
     """
     plain_values = settings.cache_type_v in ("f32", "f16", "bf16")
     tiny = model_bytes < TINY_MODEL and not bindings().llama_supports_gpu_offload()
@@ -96,8 +96,8 @@ def flash_attention(settings: LlamaCppSection, model_bytes: int) -> int:
     return _FLASH[settings.flash_attention]
 
 
-def fitting_threads(model_bytes: int) -> int:
-    """As many threads as there are cores, but one for a model that takes longer to share."""
+def default_threads(model_bytes: int) -> int:
+    """One thread per core, but only one for a tiny model."""
     return 1 if model_bytes < TINY_MODEL else usable_cores()
 
 

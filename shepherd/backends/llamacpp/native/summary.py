@@ -1,4 +1,4 @@
-"""What a GGUF file is, read from its header alone."""
+"""A summary of a GGUF file, from its header."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,9 @@ _QUANTS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """A model file; `size` of all its parts in bytes, `context` in tokens, 0 = unknown.
+    """A model; `size` is in bytes and covers all files, `context` is in tokens.
 
-    `cache_bytes` is what one token takes in the cache at f16, 0 = unknown.
+    `cache_bytes` is the size of one token in the cache at f16. 0 means unknown.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class ModelSummary:
     cache_bytes: int
 
     def needs(self, context: int) -> int:
-        """About how many bytes of memory it takes with so many tokens of context."""
+        """The approximate memory in bytes with `context` tokens of context."""
         return self.size + self.cache_bytes * context
 
 

@@ -18,7 +18,7 @@ _VOCAB_SPM = 1
 
 
 class Vocab:
-    """Thread-safe as long as the model lives."""
+    """The vocabulary of a model; thread-safe while the model is open."""
 
     def __init__(self, handle: Any) -> None:
         self._lib = bindings()
@@ -38,7 +38,7 @@ class Vocab:
     def tokenize(
         self, text: str, *, parse_special: bool = False, add_special: bool = False
     ) -> list[int]:
-        """The tokens of `text`; raises BackendError when llama.cpp refuses it."""
+        """The tokens of `text`; raises BackendError if llama.cpp refuses it."""
         data = text.encode("utf-8", "replace")
         room = len(data) + 8
         while True:
@@ -53,19 +53,19 @@ class Vocab:
             room = -count
 
     def piece(self, token: int) -> bytes:
-        """The token's bytes, control tokens as their text; may be a part of a code point."""
+        """The token's bytes, which may be a part of a code point; control tokens as text."""
         piece = self._pieces.get(token)
         if piece is None:
             piece = self._pieces[token] = self._read_piece(token)
         return piece
 
     def raw(self, token: int) -> bytes:
-        """The token as the model's file has it."""
+        """The token as the model's file stores it."""
         raw: bytes = self._lib.llama_vocab_get_text(self._handle, token)
         return raw
 
     def text(self, token: int) -> str:
-        """The token as text, "" if there is no such token."""
+        """The token as text; "" if there is no such token."""
         return "" if token == _NO_TOKEN else self.piece(token).decode("utf-8", "replace")
 
     def is_eog(self, token: int) -> bool:
@@ -78,7 +78,7 @@ class Vocab:
 
     @property
     def specials(self) -> dict[int, int]:
-        """Each control, unknown and user-defined token, with its attributes."""
+        """The control, unknown and user-defined tokens, with their attributes."""
         return self._specials
 
     @cached_property
@@ -92,7 +92,7 @@ class Vocab:
 
     @property
     def controls(self) -> frozenset[int]:
-        """The tokens that only a template may write."""
+        """The control tokens, which only a template may write."""
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
 
     @property
@@ -107,17 +107,17 @@ class Vocab:
 
     @cached_property
     def token_bytes(self) -> TokenBytes:
-        """All tokens as their bytes, which grammars need; takes a while the first time."""
+        """The bytes of all tokens, for grammars; slow on the first use."""
         return TokenBytes([self.piece(token) for token in range(self.size)], self.ends)
 
     @cached_property
-    def longest(self) -> int:
-        """The bytes of the longest token."""
+    def max_token_bytes(self) -> int:
+        """The length of the longest token, in bytes."""
         return max(len(self.piece(token)) for token in range(self.size))
 
     @cached_property
     def suppressed(self) -> list[int]:
-        """The tokens that the model's file says must never be generated."""
+        """The tokens that must never be generated, as the model's file says."""
         count = ctypes.c_int32(0)
         tokens = self._lib.llama_vocab_get_suppress_tokens(self._handle, ctypes.byref(count))
         return [int(tokens[i]) for i in range(count.value)]

@@ -16,7 +16,7 @@ _FIELDS = 3  # id, logit, probability: four bytes each
 
 
 class Candidates:
-    """All tokens of a vocabulary with their logits; filled again for each use, never copied."""
+    """All tokens of a vocabulary with their logits, in a buffer that is reused."""
 
     def __init__(self, size: int) -> None:
         lib = bindings()
@@ -31,21 +31,21 @@ class Candidates:
         self._array = lib.llama_token_data_array(self._data, size, -1, False)
 
     def fill(self, context: NativeContext, index: int) -> None:
-        """Take the logits of a batch index."""
+        """Load the logits of a batch index."""
         self._ids[:] = memoryview(self._order)
         self._logits[:] = context.logits_bytes(index, self._size).cast("f")
         self._reset(self._size)
 
     def only(self, token: int) -> None:
-        """Take this token alone."""
+        """Load only this token."""
         self._data[0].id = token
         self._data[0].logit = 0.0
         self._reset(1)
 
     def keep(self, allowed: bytes, ends: Iterable[int], *, banned: Iterable[int]) -> None:
-        """Make all tokens impossible but those whose bit is set, and `ends`.
+        """Forbid all tokens except `ends` and those whose bit is set in `allowed`.
 
-        Of the `banned` a bit says nothing. Asked after `fill`, before samplers change the order.
+        The bits of `banned` tokens are ignored. Call it after `fill` and before any sampler.
         """
         import numpy as np
 
@@ -58,27 +58,26 @@ class Candidates:
         logits[bits == 0] = _IMPOSSIBLE
 
     def apply(self, sampler: Any) -> None:
-        """Let a sampler or a chain work on them."""
+        """Apply a sampler or a chain."""
         self._lib.llama_sampler_apply(sampler, ctypes.byref(self._array))
 
     def logit(self, token: int) -> float:
-        """A token's logit; asked after `fill`, before samplers change the order."""
+        """A token's logit; call it after `fill` and before any sampler."""
         return self._logits[token]
 
     def first(self, count: int) -> list[tuple[int, float, float]]:
-        """The first tokens that are left, each with its logit and its probability."""
-        left = range(min(count, self._array.size))
-        picked = (self._array.data[i] for i in left)
+        """The first remaining tokens, each with its logit and probability."""
+        picked = (self._array.data[i] for i in range(min(count, self._array.size)))
         return [(int(t.id), float(t.logit), float(t.p)) for t in picked]
 
     @property
     def allowed(self) -> bool:
-        """Whether the first one is still possible; asked after `only`."""
+        """Whether the token of `only` is still possible."""
         return self._data[0].logit > _IMPOSSIBLE
 
     @property
     def selected(self) -> int | None:
-        """The token that was picked, None if it is not possible."""
+        """The selected token; None if it is forbidden."""
         if not 0 <= self._array.selected < self._array.size:
             return None
         picked = self._array.data[self._array.selected]
@@ -92,9 +91,9 @@ class Candidates:
 
 
 class LogprobMeter:
-    """Measures before any sampler, bias or grammar; `alternatives` tokens beside the chosen one.
+    """Log probabilities before any sampler, bias or grammar, with `alternatives` other tokens.
 
-    `close` frees it.
+    `close` frees the native parts.
     """
 
     def __init__(self, vocab: Vocab, alternatives: int) -> None:
@@ -102,11 +101,11 @@ class LogprobMeter:
         self._vocab = vocab
         self._alternatives = alternatives
         self._candidates = Candidates(vocab.size)
-        self._softmax = self._lib.llama_sampler_init_dist(0)  # what it picks is not asked for
+        self._softmax = self._lib.llama_sampler_init_dist(0)  # its selection is not used
         self._best = self._lib.llama_sampler_init_top_k(max(1, alternatives))
 
     def measure(self, context: NativeContext, index: int, token: int) -> TokenLogprob:
-        """The log probability of `token` behind a batch index, and of the likeliest there."""
+        """The log probabilities of `token` and of the most likely tokens at a batch index."""
         candidates = self._candidates
         candidates.fill(context, index)
         logit = candidates.logit(token)
@@ -122,7 +121,7 @@ class LogprobMeter:
         return TokenLogprob(piece(token), logit - total, top)
 
     def clone(self) -> "LogprobMeter":
-        """Another one, to be closed on its own."""
+        """A separate meter, which must be closed too."""
         return LogprobMeter(self._vocab, self._alternatives)
 
     def close(self) -> None:

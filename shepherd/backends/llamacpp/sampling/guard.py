@@ -15,7 +15,7 @@ import codecs
 from collections.abc import Collection
 
 MAX_SECONDS = 3.0
-"""Of a grammar, before its speed is looked at."""
+"""Seconds that a grammar may take before its speed is checked."""
 
 MAX_SECONDS_A_TOKEN = 0.1
 
@@ -24,7 +24,7 @@ _REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "
 
 
 class GrammarClock:
-    """Measures what a grammar costs: an ambiguous one can hold up everybody's answers."""
+    """Measures the time of a grammar: an ambiguous one can delay all answers."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -38,21 +38,20 @@ class GrammarClock:
         self.seconds += perf_counter() - self._since
 
     def check(self) -> None:
-        """Count a token; raises InvalidRequestError when there is no sense in going on."""
+        """Count a token; raises InvalidRequestError if the grammar is too slow."""
         self.tokens += 1
         if self.seconds > max(MAX_SECONDS, self.tokens * MAX_SECONDS_A_TOKEN):
             raise InvalidRequestError("The grammar is too ambiguous: it takes too long to follow.")
 
 
 class GrammarGuard:
-    """One grammar's state in one answer.
+    """The state of a grammar in one answer.
 
-    `mask` and `accept` raise InvalidRequestError when the grammar has come to where it costs too
-    much to go on.
+    `mask` and `accept` raise InvalidRequestError if the grammar becomes too expensive.
     """
 
     def __init__(self, matcher: "LLMatcher", vocab: Vocab) -> None:
-        """Begin where `matcher` is; it stays there."""
+        """Copies the state of `matcher`."""
         self._matcher = matcher.deep_copy()
         self._vocab = vocab
         self.clock = GrammarClock()
@@ -65,7 +64,7 @@ class GrammarGuard:
             return bool(self._vocab.piece(token)) and self._matcher.validate_tokens([token]) == 1
 
     def mask(self, candidates: Candidates) -> None:
-        """Make all tokens impossible that may not come next."""
+        """Forbid all tokens that the grammar does not allow next."""
         with self.clock:
             allowed = self._matcher.compute_bitmask()
             check_matcher(self._matcher)
@@ -73,7 +72,7 @@ class GrammarGuard:
         candidates.keep(allowed, ends, banned=self._vocab.ends)
 
     def accept(self, token: int) -> None:
-        """Go on behind a token that is allowed and does not end the answer."""
+        """Advance by an allowed token that does not end the answer."""
         with self.clock:
             self._matcher.consume_token(token)
         check_matcher(self._matcher)
@@ -85,7 +84,7 @@ class GrammarGuard:
         return self._matcher.is_accepting()
 
     def follow(self, text: str) -> bool:
-        """Go on behind a text, if it is allowed; False if not, and then nothing more counts."""
+        """Advance by a text; False if it is not allowed, and the guard is then useless."""
         tokens = self._vocab.tokenize(text) if text else []
         if b"".join(map(self._vocab.piece, tokens)) != text.encode("utf-8", "replace"):
             return False
@@ -96,14 +95,14 @@ class GrammarGuard:
         return True
 
     def clone(self) -> "GrammarGuard":
-        """Another guard in the same state."""
+        """A copy in the same state."""
         other = GrammarGuard(self._matcher, self._vocab)
         other.clock = copy.copy(self.clock)
         return other
 
 
 class CallDetector:
-    """Finds a marker at the start of a line, outside of reasoning and code blocks."""
+    """Detects a marker at the start of a line, outside of reasoning and code blocks."""
 
     def __init__(
         self,
@@ -113,18 +112,18 @@ class CallDetector:
         *,
         reasoning: bool = False,
     ) -> None:
-        """`opening` is what stands between the marker and the tool's name, one of `names`."""
+        """`opening` is the text between the marker and the tool's name, one of `names`."""
         self._marker = marker
         self._names = names
         self._opening = opening
-        self._said = ""
+        self._call_text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._reasoning = reasoning
         self._fenced = False
         self._line = ""
 
     def feed(self, piece: bytes) -> str | None:
-        """Take more of the answer; what stands behind the marker if it has come."""
+        """Read more of the answer; returns the text after the marker, if it was found."""
         text = self._decoder.decode(piece)
         if "\n" not in text:
             return self._look(text)
@@ -139,23 +138,23 @@ class CallDetector:
         return self._look(last)
 
     def follow(self, text: str) -> None:
-        """Take more of a call that has begun."""
-        self._said += text
+        """Read more of a call that has begun."""
+        self._call_text += text
 
-    def strays(self, text: str) -> bool:
-        """Whether with this text the call is of a tool that is not on offer.
+    def names_unknown_tool(self, text: str) -> bool:
+        """Whether the call with this text added names a tool that is not offered.
 
-        What a model calls is its own choice: it is never led from one tool to another.
+        The model chooses the tool: a grammar must not force another name.
         """
-        said = self._said + text
-        if not said.startswith(self._opening):
+        call_text = self._call_text + text
+        if not call_text.startswith(self._opening):
             return False
-        name, quote, _ = said.removeprefix(self._opening).partition('"')
+        name, quote, _ = call_text.removeprefix(self._opening).partition('"')
         return not any(n == name if quote else n.startswith(name) for n in self._names)
 
-    def behind_call(self) -> None:
-        """A call ended here: the next begins on another line."""
-        self._line, self._said = ".", ""
+    def end_call(self) -> None:
+        """Note the end of a call: the next one begins on another line."""
+        self._line, self._call_text = ".", ""
 
     def _look(self, text: str) -> str | None:
         self._line += text

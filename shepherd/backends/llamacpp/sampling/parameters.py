@@ -26,9 +26,9 @@ KEYS: dict[str, tuple[str, type[int] | type[float]]] = {
 
 
 def resolve_biases(sampling: Sampling, vocab: Vocab) -> Sampling:
-    """The same with the tokens of each text in `logit_bias` instead of the text.
+    """The parameters with token numbers instead of texts in `logit_bias`.
 
-    Raises InvalidRequestError for a token that there is not, or if no token were left.
+    Raises InvalidRequestError for an unknown token, or if all tokens are banned.
     """
     resolved = replace(sampling, logit_bias=tuple(_numbered(sampling, vocab)))
     impossible = [t for t, bias in token_biases(resolved, vocab).items() if bias == -math.inf]
@@ -38,7 +38,7 @@ def resolve_biases(sampling: Sampling, vocab: Vocab) -> Sampling:
 
 
 def token_biases(sampling: Sampling, vocab: Vocab) -> dict[int, float]:
-    """What is added to each token's logit; a bias at the lower end of its range is a ban."""
+    """The biases that are added to logits; the minimum of the range bans a token."""
     biases = {
         token: -math.inf if bias <= BIAS_RANGE[0] else bias
         for token, bias in sampling.logit_bias or ()
@@ -60,15 +60,15 @@ def _numbered(sampling: Sampling, vocab: Vocab) -> Iterator[tuple[int, float]]:
             raise InvalidRequestError(message, "logit_bias")
 
 
-def recommended(metadata: Callable[[str], str]) -> Sampling:
-    """The parameters in a file's header, which `metadata` reads; a value that can't be is none."""
-    found: dict[str, Any] = {}
+def recommended_sampling(metadata: Callable[[str], str]) -> Sampling:
+    """The parameters in a file's header, which `metadata` reads; invalid values are ignored."""
+    values: dict[str, Any] = {}
     for key, (name, kind) in KEYS.items():
         text = metadata(f"general.sampling.{key}")
         try:
-            told: dict[str, Any] = {name: kind(text)}
-            check_sampling(Sampling(**told))
+            value: Any = kind(text)
+            check_sampling(Sampling(**{name: value}))
         except (ValueError, InvalidRequestError):
             continue
-        found |= told
-    return Sampling(**found)
+        values[name] = value
+    return Sampling(**values)

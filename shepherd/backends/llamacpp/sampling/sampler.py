@@ -1,4 +1,4 @@
-"""The chain of samplers that picks a request's next token."""
+"""The chain of samplers that chooses the next token of a request."""
 
 import copy
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
-NOTHING = -1
-"""What is sampled when no token is possible: the answer ends."""
+NO_TOKEN = -1
+"""The result if no token is possible: the answer ends."""
 
 
 class SamplerChain:
-    """The samplers of `NativeChain`, a constraint's grammar, and log probabilities if asked for.
+    """The samplers of `NativeChain`, the grammar of a constraint, and log probabilities.
 
-    A constraint's grammar comes before the samplers: first it is asked about the token that was
-    picked, and only if it forbids that one about all tokens. `logprob` is that of the token sampled
-    last, None if nobody wants to know. `close` frees the chain; nothing else does.
+    The grammar checks the token that the samplers chose. Only if it forbids that token are all
+    tokens masked before sampling again. `logprob` belongs to the last sampled token, None if not
+    requested. `close` must be called to free the chain.
     """
 
     def __init__(
@@ -52,50 +52,50 @@ class SamplerChain:
             self._meter = LogprobMeter(vocab, sampling.logprobs)
 
     def prime(self, tokens: Sequence[int]) -> None:
-        """Let the penalties see what comes before the answer."""
+        """Let the penalties count the tokens before the answer."""
         if self._looks_back:
             for token in tokens[-self._looks_back :]:
                 self._lib.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: NativeContext, index: int) -> int:
-        """The next token behind the batch index `index`, or NOTHING; it counts as accepted."""
+        """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
         if self._guard is None:
             token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
             self._follow(token)
         else:
             token = self.pick(context, index)
-            if token != NOTHING:
+            if token != NO_TOKEN:
                 self.accept(token)
         if self._meter is not None:
-            self.logprob = None if token == NOTHING else self._meter.measure(context, index, token)
+            self.logprob = None if token == NO_TOKEN else self._meter.measure(context, index, token)
         return token
 
     def pick(self, context: NativeContext, index: int) -> int:
-        """The next token behind the batch index `index`, or NOTHING, without accepting it.
+        """Sample the next token after the batch index `index` without accepting it.
 
-        It takes from the random numbers all the same.
+        It still consumes random numbers. May return NO_TOKEN.
         """
-        token = NOTHING
+        token = NO_TOKEN
         if self._guard is not None:
             token = self._pick_allowed(self._guard, context, index)
-        if token == NOTHING and (self._guard is None or self._watch is not None):
+        if token == NO_TOKEN and (self._guard is None or self._watch is not None):
             self._drop_guard()
             token = self._pick_any(context, index)
         return token
 
     def accept(self, token: int) -> None:
-        """Go on behind a token, picked or not; a constraint's grammar must allow it."""
+        """Advance by a token; a constraint's grammar must allow it."""
         self._lib.llama_sampler_accept(self._chain, token)
         self._follow(token)
 
     def clone(self) -> "SamplerChain":
-        """Another chain in the same state, to be closed on its own."""
+        """A copy in the same state, which must be closed too."""
         twin = copy.copy(self)
         twin.detach()
         return twin
 
     def detach(self) -> None:
-        """Share nothing any more with the chain that this is a copy of."""
+        """Copy all parts that are shared with the original."""
         self._chain = self._lib.llama_sampler_clone(self._chain)
         self._guard = None if self._guard is None else self._guard.clone()
         self._meter = None if self._meter is None else self._meter.clone()
@@ -115,25 +115,25 @@ class SamplerChain:
         candidates = self._filled(context, index)
         candidates.apply(self._chain)
         token = candidates.selected
-        return NOTHING if token is None else token
+        return NO_TOKEN if token is None else token
 
     def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
-        """A token that the grammar allows; a name that is not on offer ends its reign."""
+        """A token that the grammar allows; a tool that is not offered ends the grammar."""
         token = self._pick_any(context, index)
-        if token != NOTHING and guard.allows(token):
+        if token != NO_TOKEN and guard.allows(token):
             return token
-        if token != NOTHING and self._strays(token):
+        if token != NO_TOKEN and self._names_unknown_tool(token):
             self._drop_guard()
             return token
         candidates = self._filled(context, index)
         if not self._mask(guard, candidates):
-            return NOTHING
+            return NO_TOKEN
         candidates.apply(self._chain)
         masked = candidates.selected
-        return NOTHING if masked is None or not guard.allows(masked) else masked
+        return NO_TOKEN if masked is None or not guard.allows(masked) else masked
 
     def _mask(self, guard: GrammarGuard, candidates: Candidates) -> bool:
-        """Mask what is forbidden; False if the grammar is given up, as `_advance` may."""
+        """Mask forbidden tokens; False if the grammar of a free call is too slow."""
         try:
             guard.mask(candidates)
         except InvalidRequestError:
@@ -149,7 +149,7 @@ class SamplerChain:
         return self._candidates
 
     def _follow(self, token: int) -> None:
-        """Let the grammar, and what waits for calls, go on behind an accepted token."""
+        """Advance the grammar and the detector of calls by an accepted token."""
         guard, watch = self._guard, self._watch
         if guard is not None and not self._vocab.is_eog(token):
             self._advance(guard, token)
@@ -157,7 +157,7 @@ class SamplerChain:
             self._look_for_calls(watch, token)
 
     def _advance(self, guard: GrammarGuard, token: int) -> None:
-        """Go on by the grammar; one that is too slow ends what asked for it, but no free answer."""
+        """Advance the grammar; a grammar that is too slow is dropped in a free answer."""
         try:
             guard.accept(token)
         except InvalidRequestError:
@@ -175,28 +175,28 @@ class SamplerChain:
         watch.follow(piece.decode("utf-8", "replace"))
         if self._guard.complete:
             self._drop_guard()
-            watch.behind_call()
+            watch.end_call()
 
     def _begin_call(self, watch: CallDetector, constraint: CompiledConstraint, rest: str) -> None:
-        """The marker has come, with `rest` behind it in the same token."""
+        """Start the grammar after the marker; `rest` is the text after it in the same token."""
         guard = GrammarGuard(constraint.matcher, self._vocab)
         if guard.follow(rest):
             self._guard = guard
             watch.follow(rest)
         else:
-            watch.behind_call()
+            watch.end_call()
 
-    def _strays(self, token: int) -> bool:
+    def _names_unknown_tool(self, token: int) -> bool:
         text = self._vocab.piece(token).decode("utf-8", "replace")
-        return self._watch is not None and self._watch.strays(text)
+        return self._watch is not None and self._watch.names_unknown_tool(text)
 
     def _drop_guard(self) -> None:
         self._guard = None
 
 
 def _watch(constraint: CompiledConstraint | None) -> CallDetector | None:
-    """What waits for a call, if the constraint does."""
+    """The detector of calls, if the constraint has a trigger."""
     if constraint is None or not constraint.constraint.trigger:
         return None
-    wanted = constraint.constraint
-    return CallDetector(wanted.trigger, wanted.opening, wanted.names, reasoning=wanted.reasoning)
+    own = constraint.constraint
+    return CallDetector(own.trigger, own.opening, own.names, reasoning=own.reasoning)

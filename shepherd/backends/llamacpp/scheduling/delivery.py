@@ -8,15 +8,15 @@ from time import monotonic
 from shepherd.backends.inprocess.updates import Text, Update
 from shepherd.backends.llamacpp.scheduling.job import Job
 
-HOLD = 0.004
-"""Seconds that text waits for more of it: waking the event loop costs as much as a small model's
-token, and nobody sees a hundredth of a second."""
+HOLD_SECONDS = 0.004
+"""Seconds that text may wait for more text: waking the event loop costs as much as a token of a
+small model, and this delay is not visible."""
 
 Deliver = Callable[[list[tuple[Job, Update]]], None]
 
 
 class Outbox:
-    """Collects updates and hands them on in one call. Owner thread only."""
+    """Collects updates and delivers them in one call. Owner thread only."""
 
     def __init__(self, deliver: Deliver, clock: Callable[[], float] = monotonic) -> None:
         self._deliver = deliver
@@ -26,18 +26,18 @@ class Outbox:
         self._sent = 0.0
 
     def post(self, job: Job, update: Update) -> None:
-        """Take an update; all but an answer's further text is urgent."""
+        """Take an update; all are urgent but text after an answer's first."""
         self._updates.append((job, update))
-        if not isinstance(update, Text) or not job.spoke:
+        if not isinstance(update, Text) or not job.has_text:
             self._urgent = True
-        job.spoke = job.spoke or isinstance(update, Text)
+        job.has_text = job.has_text or isinstance(update, Text)
 
     def flush(self, *, hold: bool = False) -> None:
-        """Hand everything on; with `hold`, text that came just now may wait for the next flush."""
+        """Deliver everything; with `hold`, recent text may wait for the next flush."""
         if not self._updates:
             return
         now = self._clock()
-        if hold and not self._urgent and now - self._sent < HOLD:
+        if hold and not self._urgent and now - self._sent < HOLD_SECONDS:
             return
         updates, self._updates = self._updates, []
         self._urgent, self._sent = False, now
@@ -45,7 +45,7 @@ class Outbox:
 
 
 class Mailbox:
-    """One reader; event loop's thread only."""
+    """The updates of one job, for one reader. Event loop's thread only."""
 
     def __init__(self) -> None:
         self._updates: deque[Update] = deque()
@@ -57,7 +57,7 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self) -> list[Update]:
-        """All updates that are there, at least one, in order."""
+        """All updates so far, in order; waits for the first."""
         await self._arrived.wait()
         self._arrived.clear()
         updates = list(self._updates)

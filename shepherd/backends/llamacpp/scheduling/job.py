@@ -1,4 +1,4 @@
-"""A request as the owner thread works on it, and what it tells the event loop."""
+"""A request as the owner thread works on it."""
 
 import codecs
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from shepherd.sampling import Sampling
 
 
 class Phase(Enum):
-    """How far a job is. A parked job has its prompt in memory and waits to be let go on."""
+    """The phase of a job. A parked job has its prompt in memory and waits for `start`."""
 
     WAITING = auto()
     PREFILL = auto()
@@ -28,12 +28,12 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request. Only the owner thread touches it, but for `cancelled`, which anyone may set.
+    """One request. Only the owner thread uses it, but any thread may set `cancelled`.
 
-    `tokens` is the prompt and what was generated; what of it is not in the sequence yet has to
-    be decoded. `held` is a token that was sampled before generating was asked for. Of `drafted`
-    tokens that were computed ahead, `accepted` came; it `spoke` once text of it was sent.
-    `receive` is called on the event loop's thread. Jobs of one request have the same `request`.
+    `tokens` has the prompt and the answer; those that are not in the sequence yet must be decoded.
+    `pending_token` was sampled before the job was started. `accepted` counts the `drafted` tokens
+    that the model chose. `has_text` is true once text was sent. `receive` is called on the event
+    loop's thread. All jobs of one request have the same `request`.
     """
 
     prompt_length: int
@@ -46,7 +46,7 @@ class Job:
     sequence: Sequence | None = None
     sampler: SamplerChain | None = None
     drafting: Drafting | None = None
-    held: int | None = None
+    pending_token: int | None = None
     max_tokens: int = 0
     cached: int = 0
     restored: int = 0
@@ -57,7 +57,7 @@ class Job:
     accepted: int = 0
     ready: bool = False
     started: bool = False
-    spoke: bool = False
+    has_text: bool = False
     request: object = None
     stop: StopMatcher = field(init=False)
     _decoder: codecs.IncrementalDecoder = field(init=False)
@@ -69,26 +69,26 @@ class Job:
 
     @property
     def generated(self) -> int:
-        """Tokens generated so far."""
+        """The number of tokens generated so far."""
         return len(self.tokens) - self.prompt_length
 
     @property
     def pending(self) -> int:
-        """Tokens that are to be decoded before the next can be sampled."""
+        """The number of tokens to decode before the next one can be sampled."""
         return len(self.tokens) - (len(self.sequence.tokens) if self.sequence else 0)
 
     @property
     def runnable(self) -> bool:
-        """Whether the next step can do something for it."""
+        """Whether the next step can work on this job."""
         return self.phase in (Phase.PREFILL, Phase.GENERATING)
 
-    def show(self, piece: bytes, *, last: bool = False) -> str:
-        """The text that these bytes complete, stop strings taken out."""
+    def decode_text(self, piece: bytes, *, last: bool = False) -> str:
+        """The text that these bytes complete, without stop strings."""
         text = self.stop.feed(self._decoder.decode(piece, final=last))
         return text + self.stop.finish() if last and self.stop.hit is None else text
 
     def stats(self, context_size: int) -> GenerationStats:
-        """The measures up to now; the first token, which the prefill gave, counts as the others."""
+        """The measurements so far; the first token, which comes from the prefill, counts too."""
         elapsed = perf_counter() - self.decode_started if self.decodes else 0.0
         decode_seconds = elapsed * self.generated / max(1, self.decodes)
         return GenerationStats(
@@ -106,4 +106,4 @@ class Job:
 
 
 Post = Callable[[Job, Update], None]
-"""Sends a job's update on its way to the event loop."""
+"""Sends a job's update to the event loop."""

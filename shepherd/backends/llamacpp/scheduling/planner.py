@@ -1,4 +1,4 @@
-"""Which tokens of which request go into the next batch."""
+"""The plan of the next batch: which tokens of which requests."""
 
 from collections.abc import Sequence as Jobs
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from shepherd.backends.llamacpp.speculation.drafts import Draft
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A job's share of a batch: tokens that it has, then tokens that it may say.
+    """A job's part of a batch: its next tokens, then drafted ones.
 
-    `completes`: all that it has is in memory behind it.
+    `completes` says that all tokens of the job are in memory afterwards.
     """
 
     job: Job
@@ -26,17 +26,17 @@ class Part:
 
     @property
     def drafted(self) -> list[int]:
-        """The drafted tokens, which come last."""
+        """The drafted tokens at the end."""
         return self.draft.tokens if self.draft is not None else []
 
-    def undrafted(self) -> "Part":
-        """Without the drafted tokens."""
-        known = len(self.tokens) - len(self.drafted)
-        return replace(self, tokens=self.tokens[:known], draft=None)
+    def without_draft(self) -> "Part":
+        """The same part without drafted tokens."""
+        length = len(self.tokens) - len(self.drafted)
+        return replace(self, tokens=self.tokens[:length], draft=None)
 
 
 class Planner:
-    """Plans one step after the other over a pool's sequences."""
+    """Plans each step over the sequences of a pool."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Planner:
         pace: PrefillPace,
         speculator: Speculator | None,
     ) -> None:
-        """Without a speculator, and where memory can't forget a part, nothing is drafted."""
+        """Drafts need a `speculator`, and memory that can forget rejected tokens."""
         self._context = context
         self._pool = pool
         self._pace = pace
         self._speculator = speculator if pool.rolls_back else None
 
     def plan(self, active: Jobs[Job]) -> list[Part]:
-        """One token of each generating job first, then a share of each prompt.
+        """One token of each generating job, then chunks of the prompts.
 
-        Drafts come behind the generating jobs' tokens while no prompt is read.
+        Drafts follow the tokens of generating jobs while no prompt is read.
         """
         room = self._context.batch_size
         running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
@@ -64,7 +64,7 @@ class Planner:
         if not others:
             return self._with_drafts(parts, room)
         beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
-        room = self._pace.limit(room, beside_others=beside, prompts=len(others))
+        room = self._pace.limit(room, is_shared=beside, prompts=len(others))
         return parts + self._prompts(others, room)
 
     def spans(self, parts: Jobs[Part]) -> list[Span]:
@@ -80,7 +80,7 @@ class Planner:
         ]
 
     def note(self, parts: Jobs[Part], seconds: float) -> None:
-        """Learn from what a batch took."""
+        """Learn from the duration of a batch."""
         tokens = sum(len(part.tokens) for part in parts)
         self._pace.note(tokens, seconds)
         only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
@@ -88,17 +88,17 @@ class Planner:
             self._speculator.note_batch(tokens, seconds, self._pace.speed)
 
     def note_draft(self, part: Part, accepted: int) -> None:
-        """Learn from a draft of which so many tokens came."""
+        """Learn from a draft whose first `accepted` tokens were right."""
         part.job.drafted += len(part.drafted)
         part.job.accepted += accepted
         if self._speculator is not None and part.draft is not None:
             self._speculator.note_draft(part.job, part.draft, accepted)
 
     def _prompts(self, jobs: Jobs[Job], room: int) -> list[Part]:
-        """The jobs' shares of the room, in the jobs' order."""
+        """The parts of the jobs' prompts that share `room`, in the jobs' order."""
         whole = [part for job in jobs if room > 0 and (part := self._part(job, room))]
-        left = [part.job.pending for part in whole]
-        rooms = shares([len(part.tokens) for part in whole], left, room)
+        remaining = [part.job.pending for part in whole]
+        rooms = shares([len(part.tokens) for part in whole], remaining, room)
         fitting = zip(whole, rooms, strict=True)
         return [part for full, size in fitting if size and (part := self._part(full.job, size))]
 

@@ -1,4 +1,4 @@
-"""Continuous batching: requests wait, get a sequence, and are worked on one batch at a time."""
+"""Continuous batching: each step decodes one batch with tokens of many requests."""
 
 from collections import deque
 from time import perf_counter
@@ -7,7 +7,7 @@ from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Read
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.sampler import NOTHING, SamplerChain
+from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
@@ -33,37 +33,37 @@ class Scheduler:
         self._vocab = vocab
         self._waiting: deque[Job] = deque()
         self._active: list[Job] = []
-        self._crowded = False
+        self._memory_full = False
         self._is_ready = False
         self._pace = PrefillPace(context.batch_size)
         self._planner = Planner(context, pool, self._pace, speculator)
 
     @property
     def jobs(self) -> list[Job]:
-        """Every job that is not done, oldest first."""
+        """All jobs that are not done, oldest first."""
         return [*self._active, *self._waiting]
 
     @property
     def pool(self) -> SequencePool:
-        """Where the sequences and the cache's tiers are."""
+        """The pool of sequences, with the cache's tiers."""
         return self._pool
 
     def submit(self, job: Job) -> None:
-        """Queue a job; its prompt is decoded when its turn comes."""
+        """Queue a job; its prompt is decoded in a later step."""
         self._waiting.append(job)
 
     def start(self, job: Job, max_tokens: int) -> None:
-        """Let a job whose prompt is ready generate."""
+        """Start to generate, as soon as the prompt is in memory."""
         if job.phase is Phase.DONE:
             return
         job.max_tokens = max_tokens
         job.started = True
         job.decode_started = perf_counter()
         if job.phase is Phase.PARKED:
-            self._let_go(job)
+            self._begin_generating(job)
 
     def release(self, job: Job) -> None:
-        """Give up a job; its sequence keeps what is in it."""
+        """Give up a job; its tokens stay in its sequence."""
         if job.phase is not Phase.DONE:
             self._end(job)
 
@@ -74,7 +74,7 @@ class Scheduler:
             self._post(job, Failed(error))
 
     def abandon(self, error: BackendError) -> None:
-        """End every job with an error and leave the memory as it is, before all is freed."""
+        """End all jobs with an error before the engine is freed; the memory is not changed."""
         for job in self.jobs:
             job.phase = Phase.DONE
             if job.sampler is not None:
@@ -84,25 +84,25 @@ class Scheduler:
         self._waiting.clear()
 
     def idle(self) -> bool:
-        """Whether a step would do nothing."""
+        """Whether a step has nothing to do."""
         if any(job.runnable or job.cancelled for job in self._active):
             return False
         return not (self._can_admit() or any(job.cancelled for job in self._waiting))
 
     @property
     def steady(self) -> bool:
-        """Whether the next step does nothing but add to the answers that are being given."""
+        """Whether the next step only continues running answers."""
         if self._can_admit():
             return False
         return all(job.phase is not Phase.PREFILL for job in self._active)
 
     def pop_ready(self) -> bool:
-        """Whether a request that can begin its answer was told so since this was last asked."""
+        """Whether a request became ready to generate since the last call."""
         is_ready, self._is_ready = self._is_ready, False
         return is_ready
 
     def step(self) -> None:
-        """Admit what can be admitted, decode one batch, sample."""
+        """Admit waiting jobs, decode one batch, sample."""
         for job in [job for job in self.jobs if job.cancelled]:
             self._cancel(job)
         self._admit()
@@ -113,15 +113,15 @@ class Scheduler:
     def _can_admit(self) -> bool:
         if not self._waiting:
             return False
-        return self._has_place() or surplus_job(self._waiting, self._active) is not None
+        return self._has_sequence() or surplus_job(self._waiting, self._active) is not None
 
-    def _has_place(self) -> bool:
-        return not (self._crowded and self._active) and self._pool.has_free()
+    def _has_sequence(self) -> bool:
+        return not (self._memory_full and self._active) and self._pool.has_free()
 
     def _admit(self) -> None:
         while self._can_admit():
-            if not self._has_place():
-                self._make_place()
+            if not self._has_sequence():
+                self._preempt()
             job = next_job(self._waiting, self._active)
             self._waiting.remove(job)
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
@@ -131,12 +131,12 @@ class Scheduler:
             job.phase = Phase.PREFILL
             self._active.append(job)
 
-    def _make_place(self) -> None:
-        """Let a request with several sequences go on with one less for now."""
+    def _preempt(self) -> None:
+        """Take one sequence from a request that has several."""
         job = surplus_job(self._waiting, self._active)
         if job is not None:
-            self._put_back(job)
-            self._crowded = False
+            self._requeue(job)
+            self._memory_full = False
 
     def _run(self, parts: list[Part]) -> None:
         started = perf_counter()
@@ -148,7 +148,7 @@ class Scheduler:
                 self.fail(part.job, BackendError(str(error)))
             return
         if code == NO_ROOM:
-            self._without_room(parts)
+            self._handle_full_memory(parts)
             return
         seconds = perf_counter() - started
         self._planner.note(parts, seconds)
@@ -170,29 +170,29 @@ class Scheduler:
             if not job.ready:
                 self._post(job, Progress(len(part.sequence.tokens), job.prompt_length))
             return
-        if job.held is not None:
+        if job.pending_token is not None:
             self._park(job)
             return
         try:
             if job.ready:
-                self._go_on(part, index - len(part.drafted))
+                self._continue(part, index - len(part.drafted))
             else:
-                self._begin(job, index)
+                self._sample_first(job, index)
         except BackendError as error:
             self.fail(job, error)
 
-    def _begin(self, job: Job, index: int) -> None:
-        """Sample the first token and keep it."""
-        job.held = self._sampler(job).sample(self._context, index)
+    def _sample_first(self, job: Job, index: int) -> None:
+        """Sample the first token and keep it until the job is started."""
+        job.pending_token = self._sampler(job).sample(self._context, index)
         job.ready = True
         self._is_ready = not job.started
         self._post(job, Ready(job.cached))
         self._park(job)
 
-    def _go_on(self, part: Part, index: int) -> None:
-        """Sample behind the token at `index`, then behind drafted ones as long as they came.
+    def _continue(self, part: Part, index: int) -> None:
+        """Sample after the token at `index`, then after each drafted token that was right.
 
-        Each token is the model's own choice, whatever was drafted; the rest of the draft goes.
+        Drafts do not change the model's choice; the rest of a draft is dropped.
         """
         job, drafted = part.job, part.drafted
         known = len(part.sequence.tokens) - len(drafted)
@@ -214,22 +214,22 @@ class Scheduler:
     def _park(self, job: Job) -> None:
         job.phase = Phase.PARKED
         if job.started:
-            self._let_go(job)
+            self._begin_generating(job)
 
-    def _let_go(self, job: Job) -> None:
+    def _begin_generating(self, job: Job) -> None:
         job.phase = Phase.GENERATING
-        token, job.held = job.held, None
+        token, job.pending_token = job.pending_token, None
         if token is not None:
             self._accept(job, token)
 
     def _accept(self, job: Job, token: int) -> None:
-        """Take a sampled token into the answer, or end the answer with it."""
+        """Add a sampled token to the answer, or end the answer with it."""
         job.phase = Phase.GENERATING
-        if token == NOTHING or self._vocab.is_eog(token):
+        if token == NO_TOKEN or self._vocab.is_eog(token):
             self._finish(job, FinishReason.STOP)
             return
         job.tokens.append(token)
-        text = job.show(self._vocab.piece(token))
+        text = job.decode_text(self._vocab.piece(token))
         logprob = None if job.sampler is None else job.sampler.logprob
         if text or logprob is not None:
             self._post(job, Text(text, logprob))
@@ -239,7 +239,7 @@ class Scheduler:
             self._finish(job, FinishReason.LENGTH)
 
     def _finish(self, job: Job, reason: FinishReason) -> None:
-        text = job.show(b"", last=True)
+        text = job.decode_text(b"", last=True)
         if text:
             self._post(job, Text(text))
         answer = tuple(job.tokens[job.prompt_length :])
@@ -252,17 +252,17 @@ class Scheduler:
 
     def _end(self, job: Job) -> None:
         job.phase = Phase.DONE
-        self._crowded = False
+        self._memory_full = False
         if job in self._active:
             self._active.remove(job)
         elif job in self._waiting:
             self._waiting.remove(job)
-        self._give_back(job)
+        self._release_sequence(job)
         if job.sampler is not None:
             job.sampler.close()
             job.sampler = None
 
-    def _give_back(self, job: Job) -> None:
+    def _release_sequence(self, job: Job) -> None:
         if job.sequence is not None:
             self._pool.release(job.sequence)
             job.sequence = None
@@ -275,10 +275,10 @@ class Scheduler:
             job.sampler.prime(job.tokens)
         return job.sampler
 
-    def _without_room(self, parts: list[Part]) -> None:
-        """The shared memory is full: drafts go, then idle sequences; then the youngest waits."""
+    def _handle_full_memory(self, parts: list[Part]) -> None:
+        """Free shared memory: drop drafts, then idle sequences, then requeue the youngest job."""
         if any(part.drafted for part in parts):
-            self._run([part.undrafted() for part in parts])
+            self._run([part.without_draft() for part in parts])
             return
         if self._pool.drop_idle():
             return
@@ -287,14 +287,14 @@ class Scheduler:
             self._context_is_full(youngest)
             return
         if youngest.sequence is not None:
-            self._pool.put_away(youngest.sequence)
-        self._put_back(youngest)
-        self._crowded = True
+            self._pool.swap_out(youngest.sequence)
+        self._requeue(youngest)
+        self._memory_full = True
 
-    def _put_back(self, job: Job) -> None:
-        """Let an active job wait again; what it said it keeps."""
+    def _requeue(self, job: Job) -> None:
+        """Move an active job back to the queue; it keeps its tokens."""
         self._active.remove(job)
-        self._give_back(job)
+        self._release_sequence(job)
         job.phase = Phase.WAITING
         self._waiting.appendleft(job)
 

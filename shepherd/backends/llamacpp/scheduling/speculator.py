@@ -14,17 +14,23 @@ from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.speculation.draft_model import (
     DraftModel,
-    Wanted,
+    DraftRequest,
     check_same_vocabulary,
 )
-from shepherd.backends.llamacpp.speculation.drafts import MOST, UNKNOWN, Draft, Drafting, DraftKind
-from shepherd.backends.llamacpp.speculation.payoff import BatchCosts, Chance, StepBudget
+from shepherd.backends.llamacpp.speculation.drafts import (
+    MAX_DRAFT,
+    PRIORS,
+    Draft,
+    Drafting,
+    DraftKind,
+)
+from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
 
 class Speculator:
-    """Drafts where that gives more tokens a second, as measured. Owner thread only."""
+    """Drafts tokens where measurements show that it increases the speed. Owner thread only."""
 
     def __init__(
         self,
@@ -34,21 +40,21 @@ class Speculator:
         model: DraftModel | None = None,
         always: bool = False,
     ) -> None:
-        """`lookup` drafts from conversations; `always` does so whether it pays or not."""
+        """`lookup` drafts from conversations; `always` skips the test whether a draft pays off."""
         self._vocab = vocab
         self._lookup = lookup
         self._model = model
         self._always = always
         self._costs = BatchCosts()
-        self._chances = {kind: Chance(unknown) for kind, unknown in UNKNOWN.items()}
+        self._rates = {kind: AcceptanceRate(prior) for kind, prior in PRIORS.items()}
 
     def drafts(self, jobs: Sequence[Job], room: int, context_size: int) -> dict[Job, Draft]:
-        """Drafts for jobs that would decode one token each, of at most `room` tokens in all."""
+        """Drafts for jobs that decode one token each; all drafts have at most `room` tokens."""
         budget = StepBudget(self._costs, len(jobs))
         chosen: dict[Job, Draft] = {}
         for job in jobs:
-            most = min(MOST, room, _left(job, context_size))
-            draft = self._from_conversation(job, most, budget)
+            max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
+            draft = self._from_conversation(job, max_tokens, budget)
             if draft is not None:
                 chosen[job] = draft
                 room -= len(draft.tokens)
@@ -58,15 +64,15 @@ class Speculator:
         return chosen
 
     def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
-        """Learn from a batch without prompts, which are read at so many tokens a second."""
+        """Learn from a batch without prompts; `prompt_speed` is in tokens per second."""
         self._costs.note(tokens, seconds, prompt_speed)
 
     def note_draft(self, job: Job, draft: Draft, accepted: int) -> None:
-        """Learn from a draft of which so many tokens were right, before one was not."""
-        self._drafting(job).chances[draft.kind].note(accepted, len(draft.tokens))
+        """Learn from a draft whose first `accepted` tokens were right."""
+        self._drafting(job).rates[draft.kind].note(accepted, len(draft.tokens))
 
     def warm_up(self) -> None:
-        """Do what the first draft would wait for."""
+        """Warm up the draft model, so that the first draft does not wait for it."""
         if self._model is not None:
             self._model.warm_up()
 
@@ -77,22 +83,22 @@ class Speculator:
 
     def _drafting(self, job: Job) -> Drafting:
         if job.drafting is None:
-            job.drafting = Drafting(self._chances, lookup=self._lookup)
+            job.drafting = Drafting(self._rates, lookup=self._lookup)
         return job.drafting
 
-    def _from_conversation(self, job: Job, most: int, budget: StepBudget) -> Draft | None:
+    def _from_conversation(self, job: Job, max_tokens: int, budget: StepBudget) -> Draft | None:
         drafting = self._drafting(job)
-        found = drafting.look_up(job.tokens, MOST)
-        if found is None:
+        draft = drafting.look_up(job.tokens, MAX_DRAFT)
+        if draft is None:
             return None
-        tokens = self._up_to_end(found.tokens)
-        chance = drafting.chances[found.kind]
-        length = self._length(budget, chance, min(most, len(tokens)))
+        tokens = self._up_to_end(draft.tokens)
+        rate = drafting.rates[draft.kind]
+        length = self._length(budget, rate, min(max_tokens, len(tokens)))
         if length <= 0:
-            drafting.imagine(found, len(job.tokens))
+            drafting.note_unused(draft, len(job.tokens))
             return None
-        budget.add(chance, length)
-        return Draft(tokens[:length], found.kind)
+        budget.add(rate, length)
+        return Draft(tokens[:length], draft.kind)
 
     def _from_model(
         self,
@@ -102,29 +108,31 @@ class Speculator:
         context_size: int,
         budget: StepBudget,
     ) -> dict[Job, Draft]:
-        wanted: dict[Job, Wanted] = {}
+        requests: dict[Job, DraftRequest] = {}
         for job in jobs:
-            chance = self._drafting(job).chances[DraftKind.MODEL]
-            most = min(MOST, room, _left(job, context_size))
-            length = self._length(budget, chance, most, model.seconds_a_token)
+            rate = self._drafting(job).rates[DraftKind.MODEL]
+            max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
+            length = self._length(budget, rate, max_tokens, model.seconds_per_token)
             if length > 0 and job.sequence is not None:
-                budget.add(chance, length, model.seconds_a_token)
+                budget.add(rate, length, model.seconds_per_token)
                 room -= length
-                wanted[job] = Wanted(job, job.sequence.id, job.tokens, length)
+                requests[job] = DraftRequest(job, job.sequence.id, job.tokens, length)
             else:
-                chance.forget()
-        drafted = model.draft(list(wanted.values())) if wanted else []
+                rate.forget()
+        drafted = model.draft(list(requests.values())) if requests else []
         ended = (self._up_to_end(tokens) for tokens in drafted)
         kind = DraftKind.MODEL
         return {
-            job: Draft(tokens, kind) for job, tokens in zip(wanted, ended, strict=True) if tokens
+            job: Draft(tokens, kind) for job, tokens in zip(requests, ended, strict=True) if tokens
         }
 
-    def _length(self, budget: StepBudget, chance: Chance, most: int, each: float = 0.0) -> int:
-        return most if self._always else budget.best_length(chance, most, each)
+    def _length(
+        self, budget: StepBudget, rate: AcceptanceRate, max_tokens: int, each: float = 0.0
+    ) -> int:
+        return max_tokens if self._always else budget.best_length(rate, max_tokens, each)
 
     def _up_to_end(self, tokens: list[int]) -> list[int]:
-        """Without what is behind a token that would end the answer, or that there is none of."""
+        """The tokens up to the first one that ends the answer or that the vocabulary lacks."""
         for place, token in enumerate(tokens):
             if token >= self._vocab.size:
                 return tokens[:place]
@@ -133,16 +141,18 @@ class Speculator:
         return tokens
 
 
-def _left(job: Job, context_size: int) -> int:
-    """How many drafted tokens the answer could still use."""
-    left = context_size - len(job.tokens) - 1
-    return min(left, job.max_tokens - job.generated - 1) if job.max_tokens else left
+def _remaining(job: Job, context_size: int) -> int:
+    """How many drafted tokens the answer can still use."""
+    remaining = context_size - len(job.tokens) - 1
+    if job.max_tokens:
+        remaining = min(remaining, job.max_tokens - job.generated - 1)
+    return remaining
 
 
 def open_speculator(
     settings: LlamaCppSection, model: NativeModel, context: NativeContext
 ) -> Speculator | None:
-    """What drafts for this model, None if nothing does; raises ModelLoadError for a bad draft."""
+    """The speculator that the settings ask for, or None; raises ModelLoadError."""
     mode = settings.speculation
     if mode == "draft" and not settings.draft_model:
         raise ModelLoadError(

@@ -1,4 +1,4 @@
-"""A small model that guesses what a large one will say, with a context and a mirror of its own."""
+"""A small model that drafts tokens for a large one, in a context of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.errors import BackendError, ModelLoadError
 
-CATCH_UP = 128
-"""Tokens that the draft model may be behind; more are read first, so many in a step."""
+MAX_CATCH_UP = 128
+"""Tokens that the draft model reads per step while it catches up with a request."""
 
-MOST_PADDING = 128
-"""Vocabularies of one family differ in size by unused tokens at the end."""
+MAX_PADDING = 128
+"""Vocabularies of one family may differ by so many unused tokens at the end."""
 
-_LEARNING = 0.1
+_LEARNING_RATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A draft of `length` tokens behind `tokens`.
+class DraftRequest:
+    """A request for a draft of `length` tokens after `tokens`.
 
-    `owner` tells one request from another that has its sequence later.
+    `owner` identifies the request, because another one may use the same sequence later.
     """
 
     owner: object
@@ -36,7 +36,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Mirror:
-    """What is in memory; the first `same` tokens are known to be the owner's."""
+    """The tokens in memory; the first `same` of them belong to the owner."""
 
     owner: object = None
     tokens: list[int] = field(default_factory=list[int])
@@ -47,8 +47,8 @@ class DraftModel:
     """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
 
     def __init__(self, model: NativeModel, context: NativeContext) -> None:
-        """Takes over both; raises ModelLoadError if the memory can't forget rejected tokens."""
-        self.seconds_a_token = 0.0
+        """Owns both; raises ModelLoadError if the memory can't forget rejected tokens."""
+        self.seconds_per_token = 0.0
         self._model = model
         self._context = context
         self._mirrors = [_Mirror() for _ in range(context.sequences)]
@@ -58,12 +58,12 @@ class DraftModel:
         if not context.remove(0, 1):
             self.close()
             raise ModelLoadError(
-                "A recurrent model can't draft: its memory can't forget what was rejected."
+                "A recurrent model can't draft: its memory can't forget rejected tokens."
             )
         context.clear()
 
-    def draft(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        """A draft for each, empty for those that must wait until their text has been read."""
+    def draft(self, wanted: Sequence[DraftRequest]) -> list[list[int]]:
+        """A draft for each request; empty while the request's text is not read yet."""
         started = perf_counter()
         ready = [w for w in wanted if self._catch_up(w)]
         drafts: dict[int, list[int]] = {w.sequence: [] for w in wanted}
@@ -93,8 +93,8 @@ class DraftModel:
         self._context.close()
         self._model.close()
 
-    def _catch_up(self, w: Wanted) -> bool:
-        """Read all but the last token; False if that is too much for now."""
+    def _catch_up(self, w: DraftRequest) -> bool:
+        """Read all but the last token; False if more steps are needed."""
         mirror = self._mirrors[w.sequence]
         if mirror.owner is not w.owner:
             mirror.owner, mirror.same = w.owner, 0
@@ -104,14 +104,14 @@ class DraftModel:
         if same < len(mirror.tokens):
             self._context.remove(w.sequence, same)
             del mirror.tokens[same:]
-        chunk = list(w.tokens[same : min(behind, same + CATCH_UP)])
+        chunk = list(w.tokens[same : min(behind, same + MAX_CATCH_UP)])
         if chunk and not self._read([Span(w.sequence, same, chunk, wants_logits=False)]):
             return False
         mirror.same = len(mirror.tokens)
         return mirror.same == behind
 
     def _next(self, last: list[tuple[int, int]]) -> list[int] | None:
-        """The likeliest token behind each of these; None if there is no room."""
+        """The most likely token after each of these; None if there is no room."""
         spans = [
             Span(sequence, len(self._mirrors[sequence].tokens), [token], wants_logits=True)
             for sequence, token in last
@@ -122,7 +122,7 @@ class DraftModel:
         return [int(sample(self._greedy, self._context.handle, i)) for i in range(len(spans))]
 
     def _read(self, spans: list[Span]) -> bool:
-        """Compute and mirror; a failure empties the whole memory, which costs only time."""
+        """Decode and mirror; after a failure the whole memory is cleared."""
         try:
             code = self._context.decode(spans)
         except BackendError:
@@ -137,16 +137,16 @@ class DraftModel:
 
     def _note(self, tokens: int, seconds: float) -> None:
         each = seconds / tokens
-        known = self.seconds_a_token
-        self.seconds_a_token = known + _LEARNING * (each - known) if known else each
+        known = self.seconds_per_token
+        self.seconds_per_token = known + _LEARNING_RATE * (each - known) if known else each
 
 
 def check_same_vocabulary(draft: Vocab, target: Vocab) -> None:
-    """Raise ModelLoadError unless the tokens of one model mean the same to the other."""
+    """Raise ModelLoadError unless the tokens mean the same in both models."""
     shared = min(draft.size, target.size)
     padding = max(draft.size, target.size) - shared
     reason = ""
-    if padding > MOST_PADDING:
+    if padding > MAX_PADDING:
         reason = f"it has {draft.size} tokens instead of {target.size}"
     elif draft.eos != target.eos:
         reason = "another token ends its answers"

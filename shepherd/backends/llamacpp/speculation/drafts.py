@@ -4,21 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from shepherd.backends.llamacpp.speculation.payoff import Chance
+from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate
 
-INDEXED_AT_ONCE = 8192
-"""Tokens that one look-up may add to the index, so that a long prompt holds nobody up."""
+MAX_INDEXED_TOKENS = 8192
+"""Tokens that one search may add to the index, so that a long prompt delays no other request."""
 
-MOST = 16
+MAX_DRAFT = 16
 """Tokens of one draft."""
 
-_IMAGINED = 8
+_MAX_UNUSED = 8
 
 
 class NgramIndex:
-    """Where in a growing list of tokens its last `size` tokens stood before.
+    """Finds earlier occurrences of the last `size` tokens of a growing list.
 
-    Each token is added once; nothing that was added may change.
+    Each token is added once; tokens that were added must not change.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,24 +26,24 @@ class NgramIndex:
         self._behind: dict[tuple[int, ...], int] = {}
         self._next = size
 
-    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
-        """What may follow `tokens`, which begin with those of the call before.
+    def draft(self, tokens: Sequence[int], max_tokens: int) -> list[int]:
+        """Tokens that may follow `tokens`, which must begin with those of the previous call.
 
-        A repetition that has not ended is taken to go on.
+        A repetition at the end is assumed to continue.
         """
         self._add(tokens)
         start = self._behind.get(tuple(tokens[-self._size :]))
         if start is None:
             return []
-        found = list(tokens[start : start + most])
-        while len(found) < most:
-            found += found[: most - len(found)]
-        return found
+        draft = list(tokens[start : start + max_tokens])
+        while len(draft) < max_tokens:
+            draft += draft[: max_tokens - len(draft)]
+        return draft
 
     def _add(self, tokens: Sequence[int]) -> None:
-        """Index what ends before the last token: the end itself is what is looked up."""
+        """Index all n-grams but the last one, which is the key of the next search."""
         start = self._next
-        stop = min(len(tokens), start + INDEXED_AT_ONCE)
+        stop = min(len(tokens), start + MAX_INDEXED_TOKENS)
         if stop <= start:
             return
         size = self._size
@@ -56,18 +56,18 @@ class NgramIndex:
 
 
 class DraftKind(Enum):
-    """Where a draft comes from: a long or a short match in the conversation, or a small model."""
+    """The source of a draft: a long or short match in the conversation, or a small model."""
 
     LONG = auto()
     SHORT = auto()
     MODEL = auto()
 
 
-MATCHES = {DraftKind.LONG: 6, DraftKind.SHORT: 3}
-"""Tokens that must be the same, by kind."""
+MATCH_LENGTHS = {DraftKind.LONG: 6, DraftKind.SHORT: 3}
+"""How many tokens must match, by kind."""
 
-UNKNOWN = {DraftKind.LONG: 0.8, DraftKind.SHORT: 0.4, DraftKind.MODEL: 0.6}
-"""How likely a drafted token is taken to be right before anything was measured."""
+PRIORS = {DraftKind.LONG: 0.8, DraftKind.SHORT: 0.4, DraftKind.MODEL: 0.6}
+"""The assumed acceptance rate before any measurement, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,41 +79,41 @@ class Draft:
 
 
 class Drafting:
-    """What one request learns about its drafts."""
+    """The drafts of one request, and their acceptance rates."""
 
-    def __init__(self, everywhere: Mapping[DraftKind, Chance], *, lookup: bool) -> None:
-        """`everywhere` is what all requests together learned."""
-        self.chances = {kind: Chance(UNKNOWN[kind], known) for kind, known in everywhere.items()}
-        matches = MATCHES if lookup else {}
+    def __init__(self, shared: Mapping[DraftKind, AcceptanceRate], *, lookup: bool) -> None:
+        """`shared` has the rates of all requests together."""
+        self.rates = {kind: AcceptanceRate(PRIORS[kind], known) for kind, known in shared.items()}
+        matches = MATCH_LENGTHS if lookup else {}
         self._indexes = {kind: NgramIndex(size) for kind, size in matches.items()}
-        self._imagined: Draft | None = None
-        self._imagined_at = 0
+        self._unused: Draft | None = None
+        self._unused_at = 0
 
-    def look_up(self, tokens: Sequence[int], most: int) -> Draft | None:
-        """A draft from the conversation; the longest match counts. All indexes keep up."""
+    def look_up(self, tokens: Sequence[int], max_tokens: int) -> Draft | None:
+        """A draft from the longest match in the conversation; updates all indexes."""
         self._compare(tokens)
-        found = [
+        drafts = [
             Draft(draft, kind)
             for kind, index in self._indexes.items()
-            if (draft := index.draft(tokens, most))
+            if (draft := index.draft(tokens, max_tokens))
         ]
-        return found[0] if found else None
+        return drafts[0] if drafts else None
 
-    def imagine(self, draft: Draft, at: int) -> None:
-        """Leave a draft behind `at` tokens unused, but learn from it what it would have given."""
-        if self._imagined is None:
-            self._imagined = Draft(draft.tokens[:_IMAGINED], draft.kind)
-            self._imagined_at = at
+    def note_unused(self, draft: Draft, at: int) -> None:
+        """Note a draft that is not decoded, to learn from the tokens that come after `at`."""
+        if self._unused is None:
+            self._unused = Draft(draft.tokens[:_MAX_UNUSED], draft.kind)
+            self._unused_at = at
 
     def _compare(self, tokens: Sequence[int]) -> None:
-        if self._imagined is None:
+        if self._unused is None:
             return
-        drafted, came = self._imagined.tokens, tokens[self._imagined_at :]
-        right = 0
-        for expected, token in zip(drafted, came, strict=False):
+        drafted, actual = self._unused.tokens, tokens[self._unused_at :]
+        accepted = 0
+        for expected, token in zip(drafted, actual, strict=False):
             if expected != token:
                 break
-            right += 1
-        if right < len(came) or len(came) >= len(drafted):
-            self.chances[self._imagined.kind].note(right, len(drafted))
-            self._imagined = None
+            accepted += 1
+        if accepted < len(actual) or len(actual) >= len(drafted):
+            self.rates[self._unused.kind].note(accepted, len(drafted))
+            self._unused = None

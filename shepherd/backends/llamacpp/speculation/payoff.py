@@ -1,98 +1,100 @@
-"""Whether drafting pays: what was accepted, and what a larger batch costs."""
+"""Whether drafting pays off: acceptance rates, and the cost of larger batches."""
 
 from dataclasses import dataclass, field
 
-UNKNOWN_SHARE = 0.25
-"""Of a batch's time, what one more token is taken to cost before anything was measured."""
+DEFAULT_TOKEN_SHARE = 0.25
+"""The assumed cost of one more token, as a share of a batch's time, before any measurement."""
 
 MARGIN = 1.05
-"""A draft must promise this much more speed."""
+"""A draft must promise an increase of the speed by this factor."""
 
-_LEARNING = 0.2
+_LEARNING_RATE = 0.2
 _COST_LEARNING = 0.1
 _SLOW_LEARNING = 0.02
-_LEAST_SPREAD = 0.25
-_FORGETTING = 0.002
+_MIN_VARIANCE = 0.25
+_DECAY = 0.002
 _OUTLIER = 4.0
-_LEAST_SHARE = 0.02
+_MIN_SHARE = 0.02
 
 
-class Chance:
-    """How likely a drafted token is the one that the model chooses, if those before it were."""
+class AcceptanceRate:
+    """The probability that the model accepts a drafted token, if it accepted those before it."""
 
-    def __init__(self, unknown: float, everywhere: "Chance | None" = None) -> None:
-        """`unknown` is what it is taken to be before anything was measured.
+    def __init__(self, prior: float, shared: "AcceptanceRate | None" = None) -> None:
+        """`prior` is the value before any measurement.
 
-        `everywhere` is what all requests together learn; this one starts from it.
+        `shared` is the rate of all requests together; a request's own rate starts from it.
         """
-        self.value: float = everywhere.value if everywhere else unknown
-        self._unknown = unknown
-        self._everywhere = everywhere
-        self._rate = _LEARNING if everywhere else _SLOW_LEARNING
+        self.value: float = shared.value if shared else prior
+        self._prior = prior
+        self._shared = shared
+        self._learning_rate = _LEARNING_RATE if shared else _SLOW_LEARNING
 
     def note(self, accepted: int, drafted: int) -> None:
-        """Learn from a draft: so many of its tokens were right, then one was not, if any."""
-        self.value = 1 - (1 - self.value) * (1 - self._rate) ** accepted
+        """Learn from a draft whose first `accepted` tokens were right."""
+        self.value = 1 - (1 - self.value) * (1 - self._learning_rate) ** accepted
         if accepted < drafted:
-            self.value *= 1 - self._rate
-        if self._everywhere is not None:
-            self._everywhere.note(accepted, drafted)
+            self.value *= 1 - self._learning_rate
+        if self._shared is not None:
+            self._shared.note(accepted, drafted)
 
     def forget(self) -> None:
-        """Drift back to not knowing, for a draft that was not tried."""
-        self.value += _FORGETTING * (self._unknown - self.value)
+        """Move towards the prior, for a draft that was not tried."""
+        self.value += _DECAY * (self._prior - self.value)
 
     def expected(self, length: int) -> float:
-        """How many tokens of a draft of this length are right, on average."""
-        chance = min(self.value, 0.999)
-        return chance * (1 - chance**length) / (1 - chance)
+        """The expected number of accepted tokens in a draft of this length."""
+        rate = min(self.value, 0.999)
+        return rate * (1 - rate**length) / (1 - rate)
 
 
 class BatchCosts:
-    """What a batch of so many tokens takes: a line through what was measured of late.
+    """The seconds that a batch takes, by its tokens: a line through recent measurements.
 
-    While all batches are alike, the line's slope drifts to the least that it can be, so that
-    larger batches get another trial.
+    While all batches have the same size, the slope decays to its minimum, so that larger batches
+    are tried again.
     """
 
     def __init__(self) -> None:
         self._tokens = self._seconds = 0.0
-        self._spread = self._together = 0.0
+        self._variance = self._covariance = 0.0
         self._slope = 0.0
 
     def note(self, tokens: int, seconds: float, prompt_speed: float = 0.0) -> None:
-        """Learn from a batch without prompts, which are read at so many tokens a second.
+        """Learn from a batch without prompts; `prompt_speed` is in tokens per second.
 
-        A token of a small batch never costs less than one of a prompt.
+        A token of a small batch never costs less than a token of a prompt.
         """
         if not self._seconds:
             self._tokens, self._seconds = tokens, seconds
-            self._slope = self._least(prompt_speed)
+            self._slope = self._min_slope(prompt_speed)
             return
         seconds = min(seconds, _OUTLIER * self.seconds(tokens))
         more, longer = tokens - self._tokens, seconds - self._seconds
         self._tokens += _COST_LEARNING * more
         self._seconds += _COST_LEARNING * longer
-        self._spread = (1 - _COST_LEARNING) * (self._spread + _COST_LEARNING * more * more)
-        self._together = (1 - _COST_LEARNING) * (self._together + _COST_LEARNING * more * longer)
-        if self._spread > _LEAST_SPREAD:
-            self._slope = max(0.0, self._together / self._spread)
+        self._variance = (1 - _COST_LEARNING) * (self._variance + _COST_LEARNING * more * more)
+        self._covariance = (1 - _COST_LEARNING) * (
+            self._covariance + _COST_LEARNING * more * longer
+        )
+        if self._variance > _MIN_VARIANCE:
+            self._slope = max(0.0, self._covariance / self._variance)
         else:
-            self._slope += _FORGETTING * (self._least(prompt_speed) - self._slope)
+            self._slope += _DECAY * (self._min_slope(prompt_speed) - self._slope)
 
     def seconds(self, tokens: int) -> float:
-        """What such a batch is expected to take; 0 before anything was measured."""
+        """The expected seconds of a batch; 0 before any measurement."""
         return max(
-            _LEAST_SHARE * self._seconds, self._seconds + self._slope * (tokens - self._tokens)
+            _MIN_SHARE * self._seconds, self._seconds + self._slope * (tokens - self._tokens)
         )
 
-    def _least(self, prompt_speed: float) -> float:
-        return 1 / prompt_speed if prompt_speed else UNKNOWN_SHARE * self._seconds
+    def _min_slope(self, prompt_speed: float) -> float:
+        return 1 / prompt_speed if prompt_speed else DEFAULT_TOKEN_SHARE * self._seconds
 
 
 @dataclass(slots=True)
 class StepBudget:
-    """The next batch as it grows: `tokens` in it, which will give `gain` tokens of answers."""
+    """The next batch as it grows: its `tokens`, and the tokens of answers that it should `gain`."""
 
     costs: BatchCosts
     tokens: int
@@ -102,24 +104,26 @@ class StepBudget:
     def __post_init__(self) -> None:
         self.gain = float(self.tokens)
 
-    def best_length(self, chance: Chance, most: int, each: float = 0.0) -> int:
-        """How many tokens to draft for one request, 0 if it does not pay.
+    def best_length(
+        self, rate: AcceptanceRate, max_tokens: int, seconds_per_token: float = 0.0
+    ) -> int:
+        """How many tokens to draft for one request; 0 if a draft does not pay off.
 
-        `each` is what drafting one token takes, in seconds.
+        `seconds_per_token` is the time that the draft model needs for one token.
         """
         best, length = 0.0, 0
-        for count in range(1, most + 1):
-            speed = self._speed(count, chance.expected(count), count * each)
-            if speed <= best:  # each further token gives less
+        for count in range(1, max_tokens + 1):
+            speed = self._speed(count, rate.expected(count), count * seconds_per_token)
+            if speed <= best:  # every further token gains less
                 break
             best, length = speed, count
         return length if best > MARGIN * self._speed(0, 0.0, 0.0) else 0
 
-    def add(self, chance: Chance, length: int, each: float = 0.0) -> None:
-        """Put a draft in."""
+    def add(self, rate: AcceptanceRate, length: int, seconds_per_token: float = 0.0) -> None:
+        """Add a draft to the batch."""
         self.tokens += length
-        self.gain += chance.expected(length)
-        self.extra_seconds += length * each
+        self.gain += rate.expected(length)
+        self.extra_seconds += length * seconds_per_token
 
     def _speed(self, length: int, gain: float, seconds: float) -> float:
         total = self.costs.seconds(self.tokens + length) + self.extra_seconds + seconds

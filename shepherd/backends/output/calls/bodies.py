@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.element import parse_element
 from shepherd.backends.output.calls.sections import BEGIN, CALL_TOKENS, parse_section, parse_xtml
 from shepherd.backends.output.calls.xml import (
@@ -20,7 +20,7 @@ from shepherd.backends.output.markers import MarkerSet
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
-_Calls = tuple[FoundCall, ...]
+_Calls = tuple[ParsedCall, ...]
 
 _NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
 _ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
@@ -35,7 +35,7 @@ _NAME_STARTS = (
 )  # fmt: skip
 
 
-def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
+def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
     """The calls in `text`; empty if it is anything but calls with literal keyword arguments."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -47,7 +47,7 @@ def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
     return found if len(found) == len(calls) else ()
 
 
-def _call(node: ast.expr, catalog: ToolCatalog) -> FoundCall | None:
+def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
     if not isinstance(node, ast.Call) or node.args:
         return None
     name = ast.unparse(node.func)

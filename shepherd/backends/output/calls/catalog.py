@@ -9,7 +9,7 @@ from shepherd.backends.output.calls.schema import fits, from_text, properties
 from shepherd.messages import JsonObject, ToolSpec
 
 
-class FoundCall(NamedTuple):
+class ParsedCall(NamedTuple):
     """A call to a tool on offer."""
 
     name: str
@@ -55,7 +55,7 @@ class ToolCatalog:
     def argument_names(self, tool: str) -> tuple[str, ...]:
         return tuple(properties(self._parameters[tool]))
 
-    def from_json_text(self, text: str, *, explicit: bool = False) -> tuple[FoundCall, ...]:
+    def from_json_text(self, text: str, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
         """The calls that `text` holds: an object or a list of them; empty if it is anything else.
 
         `explicit`: the arguments must be under a key of their own. JSON that had to be mended
@@ -71,29 +71,29 @@ class ToolCatalog:
             return ()
         return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
 
-    def from_value(self, value: Any, *, explicit: bool = False) -> tuple[FoundCall, ...]:
+    def from_value(self, value: Any, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
         """As `from_json_text`, for what was parsed already."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         calls = [self._from_object(item, explicit=explicit) for item in items]
         found = tuple(c for c in calls if c is not None)
         return found if len(found) == len(items) else ()
 
-    def from_arguments_text(self, name: str, text: str) -> tuple[FoundCall, ...]:
+    def from_arguments_text(self, name: str, text: str) -> tuple[ParsedCall, ...]:
         """The call of `name` with arguments as JSON text; no text means no arguments."""
         tool = self.known(name)
         if tool is None:
             return ()
         if not text.strip():
-            return (FoundCall(tool, {}),)
+            return (ParsedCall(tool, {}),)
         return self.from_json_text(f'{{"name": "{tool}", "arguments": {text}}}')
 
-    def from_texts(self, tool: str, values: Mapping[str, str]) -> FoundCall:
+    def from_texts(self, tool: str, values: Mapping[str, str]) -> ParsedCall:
         """The call with each argument typed by the tool's schema."""
         root = self._parameters[tool]
         known = properties(root)
-        return FoundCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
+        return ParsedCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
 
-    def _from_object(self, value: Any, *, explicit: bool) -> FoundCall | None:
+    def _from_object(self, value: Any, *, explicit: bool) -> ParsedCall | None:
         if not isinstance(value, dict):
             return None
         data = cast(JsonObject, value)
@@ -110,13 +110,13 @@ class ToolCatalog:
         if is_definition(data):
             return None
         arguments = self._arguments(tool, data, name_key)
-        return None if arguments is None else FoundCall(tool, arguments)
+        return None if arguments is None else ParsedCall(tool, arguments)
 
-    def _named_by_key(self, name: str, value: Any) -> FoundCall | None:
+    def _named_by_key(self, name: str, value: Any) -> ParsedCall | None:
         """Apertus writes the tool's name as the key of its arguments."""
         tool = self.known(name)
         return (
-            FoundCall(tool, cast(JsonObject, value)) if tool and isinstance(value, dict) else None
+            ParsedCall(tool, cast(JsonObject, value)) if tool and isinstance(value, dict) else None
         )
 
     def _arguments(self, tool: str, data: JsonObject, name_key: str) -> JsonObject | None:

@@ -15,7 +15,7 @@ from shepherd.backends.output.calls.schema import misfits
 
 _MAX_LENGTH = 20_000
 _NEAR = 12
-_MOST_NAMES = 40
+_MAX_NAMES = 40
 _JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
 _JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
 _OTHER_NAME = re.compile(
@@ -89,7 +89,7 @@ def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
 
 
 def _unknown(name: str, catalog: ToolCatalog) -> str:
-    names = ", ".join(catalog.names[:_MOST_NAMES])
+    names = ", ".join(catalog.names[:_MAX_NAMES])
     return f"There is no tool {name}; the tools are {names}."
 
 

@@ -3,7 +3,7 @@
 import html
 import re
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.reader import ClosingReader, Verdict
 from shepherd.backends.output.calls.xml import Scope, child_starts, parse_children, skip_space
 
@@ -15,7 +15,7 @@ _QUOTES_OR_END = re.compile(r"[\"'>]")
 
 def parse_element(
     text: str, catalog: ToolCatalog, scope: Scope
-) -> tuple[tuple[FoundCall, ...], int] | None:
+) -> tuple[tuple[ParsedCall, ...], int] | None:
     """The call that `text` begins with, and the index behind it.
 
     No calls if it is something else, None if its end is still to come.
@@ -50,7 +50,7 @@ def parse_element(
 
 def _with_json(
     text: str, pos: int, closing: str, tool: str, catalog: ToolCatalog
-) -> tuple[tuple[FoundCall, ...], int] | None:
+) -> tuple[tuple[ParsedCall, ...], int] | None:
     end = text.find(closing, pos)
     if end < 0:
         return None
@@ -106,6 +106,6 @@ class ElementReader(ClosingReader):
             return super().feed("")
         return self._accept(calls) if calls else self._reject()
 
-    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         found = parse_element(self._marker + self._read, self._catalog, scope)
         return found and found[0]

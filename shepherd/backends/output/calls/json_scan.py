@@ -7,7 +7,7 @@ from shepherd.backends.output.calls.repair import MAX_DEPTH
 
 _OUTSIDE = re.compile(r"[\"'{}\[\],:<]")
 _INSIDE = {q: re.compile(rf"[{q}\\<]") for q in "\"'"}
-_SHOWN = 128
+_MAX_WORD = 128
 
 
 class Stop(Enum):
@@ -41,13 +41,13 @@ class JsonScanner:
         while pos < len(text):
             if self._escaped:
                 self._escaped = False
-                self._show(text[pos])
+                self._append(text[pos])
                 pos += 1
                 continue
             quote = self.quote
             found = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
             if quote and self.depth == self._outer:
-                self._show(text[pos : found.start() if found else len(text)])
+                self._append(text[pos : found.start() if found else len(text)])
             if found is None:
                 break
             pos = found.end()
@@ -63,16 +63,16 @@ class JsonScanner:
 
     def skip_angle(self) -> None:
         """Take the `<` of the last pause as an ordinary character."""
-        self._show("<")
+        self._append("<")
 
-    def _show(self, text: str) -> None:
-        if self.in_outer_string and len(self.word) < _SHOWN:
-            self.word += text[: _SHOWN - len(self.word)]
+    def _append(self, text: str) -> None:
+        if self.in_outer_string and len(self.word) < _MAX_WORD:
+            self.word += text[: _MAX_WORD - len(self.word)]
 
     def _in_string(self, char: str) -> Stop | None:
         if char == "\\":
             self._escaped = True
-            self._show(char)
+            self._append(char)
             return None
         if char == "<":
             return Stop.ANGLE

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shepherd.backends.output.calls.catalog import FoundCall
+from shepherd.backends.output.calls.catalog import ParsedCall
 from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
 
@@ -20,7 +20,7 @@ class Verdict:
     """
 
     text: str
-    calls: tuple[FoundCall, ...] = ()
+    calls: tuple[ParsedCall, ...] = ()
     rest: str = ""
     problem: str = ""
 
@@ -69,7 +69,7 @@ class CallReader(ABC):
         self._parts.append(self._pending[:length])
         self._pending = self._pending[length:]
 
-    def _accept(self, calls: tuple[FoundCall, ...]) -> Verdict:
+    def _accept(self, calls: tuple[ParsedCall, ...]) -> Verdict:
         return Verdict(self._read, calls, self._pending)
 
     def _reject(self, problem: str = "") -> Verdict:
@@ -90,7 +90,7 @@ class ClosingReader(CallReader):
         self._tried = Attempts()
 
     @abstractmethod
-    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         """The calls in what was read; empty if there are none, None if more text is needed."""
 
     def _problem(self, text: str) -> str:

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.messages import JsonObject
@@ -39,13 +39,13 @@ CALL_TOKENS = (DEEPSEEK, KIMI)
 
 def parse_section(
     body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
-) -> tuple[FoundCall, ...] | None:
+) -> tuple[ParsedCall, ...] | None:
     """The calls of a section, the first token of the first call being optional.
 
     Empty if one of them can't be understood, None if arguments go on behind the body.
     """
     head, tail = _patterns(tokens)
-    calls: list[FoundCall] = []
+    calls: list[ParsedCall] = []
     pos = 0
     while pos < len(body):
         found = head.match(body, pos)
@@ -90,9 +90,9 @@ def _arguments_end(body: str, pos: int) -> int | None:
     return pos if stop is Stop.CLOSED else None
 
 
-def parse_xtml(body: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
+def parse_xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
     """The calls in `body`; empty if it is anything else."""
-    calls: list[FoundCall] = []
+    calls: list[ParsedCall] = []
     pos = 0
     while pos < len(body):
         found = _CALL.match(body, pos)
@@ -105,19 +105,19 @@ def parse_xtml(body: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
     return tuple(calls)
 
 
-def _call(tool: str, body: str, catalog: ToolCatalog) -> tuple[FoundCall, ...]:
+def _call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
     arguments: JsonObject = {}
     pos = 0
     while pos < len(body):
         part = _PART.match(body, pos)
         if part is None:
-            return () if body[pos:].strip() else (FoundCall(tool, arguments),)
+            return () if body[pos:].strip() else (ParsedCall(tool, arguments),)
         if part["tag"] == "json":
             return catalog.from_arguments_text(tool, part["text"])
         attributes = _attributes(part["attributes"])
         arguments[attributes.get("key", "")] = _typed(part["text"], attributes.get("type", ""))
         pos = part.end()
-    return (FoundCall(tool, arguments),)
+    return (ParsedCall(tool, arguments),)
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from shepherd.backends.output.calls.bare_json import BareJsonReader
 from shepherd.backends.output.calls.bodies import parse_body
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.element import ElementReader
 from shepherd.backends.output.calls.mistral import MistralReader
@@ -72,7 +72,7 @@ class FunctionReader(ClosingReader):
         self._catalog = catalog
         self._marker = marker
 
-    def _parse(self, scope: Scope) -> tuple[FoundCall, ...] | None:
+    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         return parse_body(self._marker + self._read, self._catalog, scope)
 
     def _problem(self, text: str) -> str:

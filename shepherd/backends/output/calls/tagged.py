@@ -4,7 +4,7 @@ import re
 from enum import Enum, auto
 
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
@@ -40,7 +40,7 @@ class TaggedReader(CallReader):
         self._scanner = JsonScanner()
         self._scanned = 0  # how much of the pending text the JSON scanner has seen
         self._value_start = 0  # index of the part where the JSON value begins
-        self._calls: tuple[FoundCall, ...] = ()
+        self._calls: tuple[ParsedCall, ...] = ()
         self._fallback: tuple[int, int] | None = None  # first closing tag inside a string
         self._length = 0
         self._tried = Attempts()

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import FoundCall, ToolCatalog
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 
 _MAX_KEYS = 256
 """Arguments whose names are looked for behind a forgotten tag: a pattern of more takes long."""
@@ -40,12 +40,12 @@ class Children(NamedTuple):
     end: int | None
 
 
-def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[FoundCall, ...] | None:
+def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[ParsedCall, ...] | None:
     """The calls of a body of nothing but function elements.
 
     Empty if it is something else, None if the last one has not ended yet.
     """
-    calls: list[FoundCall] = []
+    calls: list[ParsedCall] = []
     pos = skip_space(body, 0)
     while pos < len(body):
         opening = FUNCTION.match(body, pos)
@@ -97,7 +97,7 @@ def skip_space(text: str, pos: int) -> int:
 
 
 _CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
-_Function = tuple[tuple[FoundCall, ...], int]
+_Function = tuple[tuple[ParsedCall, ...], int]
 
 
 def _function(

@@ -26,7 +26,7 @@ class WrittenEngine:
         self._answers = answers
         self.model = pup.model
         self.context_size = pup.context_size
-        self.lacks = pup.lacks
+        self.unsupported = pup.unsupported
         self.guides = False
         self.working = 0
 
@@ -82,7 +82,7 @@ class TensorRTInProcessSubject(Subject):
     """All that stands behind the seam to TensorRT-LLM."""
 
     name = "tensorrt-inprocess"
-    lacks: ClassVar = {
+    unsupported: ClassVar = {
         Scenario.THINKING: "whether it thinks is in its template; see tests/backends/output",
         Scenario.RETRY: _NO_STREAM,
         Scenario.MALFORMED: _NO_STREAM,
