@@ -16,7 +16,8 @@ from shepherd.messages import ToolCall, ToolSpec
 class ParsedOutput:
     """What a model's output adds up to, as it goes into history.
 
-    `problems`: if no call was understood, why what looks like one is none, in words for the model.
+    `problems` explains to the model why text that looks like a call is not one, if there is no
+    call.
     """
 
     content: str = ""
@@ -33,10 +34,10 @@ def new_call_id() -> str:
 class OutputFilter:
     """Turns one generation's output into events, fed piece by piece.
 
-    However the output is cut, the events join to the same. Of the text nothing is lost but the
-    syntax of reasoning and calls. Without `tools` nothing is taken for a call. `prompt_tail` is
-    the end of the rendered prompt: it may have opened the reasoning already; `thinking` says so
-    where the prompt is not known.
+    The events are the same however the output is split into pieces. Only the syntax of reasoning
+    and calls is removed from the text. Without `tools` nothing is a call. `prompt_tail` is the end
+    of the rendered prompt, which may have opened the reasoning. `thinking` says so if the prompt is
+    not known.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ HARMONY_OPENERS: Mapping[str, Opener] = {
     START: _header,
     CHANNEL: _header,
 }
-"""The markers that mean something in ordinary text."""
+"""The markers that have a meaning in ordinary text."""
 
 
 class Header(Mode):

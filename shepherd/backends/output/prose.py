@@ -1,4 +1,4 @@
-"""Ordinary text, and the places in it where something else begins."""
+"""Ordinary text, and the markers at which something else begins."""
 
 import re
 from functools import lru_cache

@@ -26,7 +26,7 @@ from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 
 MESSAGE_OVERHEAD = 4
-"""Tokens that a message is taken to need beside its text; a word or a sign is one token."""
+"""Tokens per message in addition to its text; a word or a symbol is one token."""
 
 _FENCE = re.compile(r"(```.*?(?:```\n?|\Z))", re.DOTALL)
 
@@ -45,7 +45,7 @@ class ScriptedPrefilled(Prefilled):
 
 @dataclass(slots=True)
 class _Playback:
-    """What one generation has given so far."""
+    """The output of one generation so far."""
 
     callback: EventCallback
     chunk: int = 1_000_000
@@ -192,7 +192,7 @@ class ScriptedBackend(Backend):
 
 
 def count_tokens(text: str) -> int:
-    """The scripted tokenizer: words and signs."""
+    """The scripted tokenizer: words and symbols."""
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 

@@ -34,7 +34,7 @@ from shepherd.session import Session
 
 
 class TokenPrefilled(Prefilled):
-    """A prompt that fits; the engine reads it when the answer is asked for."""
+    """A prompt that fits; the engine reads it when the generation starts."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -57,7 +57,7 @@ class TensorRtBackend(Backend):
     def __init__(
         self, name: str, engine: TokenEngine, text: TextThread, defaults: Sampling
     ) -> None:
-        """Takes over what `open` made; on the text thread."""
+        """Takes ownership of engine and thread; runs on the text thread. Use `open`."""
         self.thinking: bool | None = None
         """As in `LlamaCppBackend`."""
         self._name = name
@@ -108,8 +108,8 @@ class TensorRtBackend(Backend):
         request = TokenRequest(prompt.tokens, parameters, guided)
         handle = TokenPrefilled(Request(prompt, sampling, list(session.tools), request))
         if prompt.warning and self._sessions.is_first_warning(session):
-            told = callback(CallbackEvent.SYSTEM, prompt.warning, Topic.WARNING, "")
-            handle.cancelled = not told
+            goes_on = callback(CallbackEvent.SYSTEM, prompt.warning, Topic.WARNING, "")
+            handle.cancelled = not goes_on
         return handle
 
     async def generate_from_prefilled(
@@ -154,7 +154,7 @@ class TensorRtBackend(Backend):
         return await self._text.run(self._prompts.build, conversation)
 
     def _remember(self, prompt: Prompt, generating: Generating, answer: Answer) -> None:
-        """Let the answer's text give the answer's tokens when it comes back as history."""
+        """Remember the answer's tokens, so that its text gives the same tokens in history."""
         self._text.post(
             self._prompts.remember_generated,
             prompt.tail,

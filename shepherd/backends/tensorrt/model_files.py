@@ -1,4 +1,4 @@
-"""What a model's own files say of it, read before it is loaded."""
+"""Facts from a model's own files, read before it is loaded."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Between what runs anywhere and what runs only where TensorRT-LLM does."""
+"""The protocol between the backend and the engine, which needs TensorRT-LLM."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class EngineSettings:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it takes."""
+        """The number of GPUs."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
@@ -95,7 +95,7 @@ class TokenEngine(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
+        """Whether the engine still answers."""
         ...
 
     def submit(self, request: TokenRequest) -> TokenStream:

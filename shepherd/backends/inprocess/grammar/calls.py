@@ -1,4 +1,4 @@
-"""How a model's template writes tool calls, learnt from what it renders."""
+"""The syntax of tool calls in a model's template, learned from rendered text."""
 
 import json
 import re
@@ -114,6 +114,6 @@ def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | No
 
 
 def _before(text: str, ends: Sequence[str]) -> str:
-    """The text up to the first of `ends` that is in it."""
+    """The text before the first of `ends`."""
     found = [at for end in ends if end and (at := text.find(end)) >= 0]
     return text[: min(found)] if found else text

@@ -1,4 +1,4 @@
-"""Where grammars are made ready, so that neither decoding nor other prompts wait for one."""
+"""Compiles grammars, without delaying decoding or other prompts."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 MAX_KNOWN = 32
-"""Grammars that are kept ready."""
+"""The maximum number of compiled grammars that are kept."""
 
 MAX_SECONDS = 20.0
 """For a trial on a busy machine; the trial itself has a limit on its own time."""
@@ -26,7 +26,7 @@ _COSTLY = ('"pattern', '"multipleOf"', '"allOf"', '"$ref"')
 
 
 class GrammarCompiler:
-    """Compiles what is asked for, each grammar once. Used from one event loop."""
+    """Compiles each grammar once. Used from one event loop."""
 
     def __init__(self, vocabulary: Callable[[], Awaitable[TokenBytes]]) -> None:
         """`vocabulary` gives that of the model; it is asked for with the first grammar."""

@@ -56,7 +56,7 @@ class CompiledConstraint:
 
 
 class Constrainer:
-    """Turns what a session asks for into a constraint, for one model."""
+    """Makes constraints from a session's output format and tools, for one model."""
 
     def __init__(
         self, style: OutputStyle, syntax: CallSyntax | None, *, free_calls: bool = True
@@ -72,18 +72,18 @@ class Constrainer:
 
         Raises InvalidRequestError for what can't be enforced with this model.
         """
-        wanted = session.output_format
-        if session.tool_choice is None and wanted is None:
+        output_format = session.output_format
+        if session.tool_choice is None and output_format is None:
             return self._lazy(session, prompt_tail)
         if CallFormat.HARMONY in self._style.formats:
             raise InvalidRequestError("What this model answers can't be held to a form.")
         rules = Rules()
-        if wanted is None or session.tool_choice is not None:
+        if output_format is None or session.tool_choice is not None:
             answer, unenforced = self._calls(rules, session), ()
         else:
-            answer, unenforced = self._answer(rules, session, wanted)
+            answer, unenforced = self._answer(rules, session, output_format)
         start = self._behind_thinking(rules, answer, session, prompt_tail)
-        foreign = wanted is not None and bool(wanted.grammar)
+        foreign = output_format is not None and bool(output_format.grammar)
         return Constraint(rules.text(start), foreign, unenforced=unenforced)
 
     def _answer(

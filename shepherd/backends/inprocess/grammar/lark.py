@@ -1,4 +1,4 @@
-"""Grammars as llguidance reads them (a dialect of Lark), and the smallest things in them."""
+"""Grammars in the dialect of Lark that llguidance reads."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"\\u00[01]")
 
 
 class Rules:
-    """Named rules that grow; equal bodies under one name are one rule."""
+    """A growing set of named rules; equal bodies with the same name are one rule."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, str] = {}
@@ -52,7 +52,7 @@ class Rules:
 
 
 def literal(text: str) -> str:
-    """Exactly this text, as one piece: what else may stand here must not be its beginning."""
+    """Exactly this text, as one lexeme: alternatives must not share its beginning."""
     return json.dumps(_clean(text), ensure_ascii=False)
 
 
@@ -91,5 +91,5 @@ def escaped(character: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which no answer can have."""
+    """The text without lone surrogates, which no answer can contain."""
     return text.encode("utf-8", "replace").decode()

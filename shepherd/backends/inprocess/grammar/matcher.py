@@ -1,4 +1,4 @@
-"""Grammars made ready for matching, within limits on time and memory."""
+"""Compiles grammars to matchers, within limits on time and memory."""
 
 import random
 import re
@@ -25,7 +25,7 @@ states (llguidance's own figures). All but the states and the size are its defau
 _PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
 
 _DEAD_END = "NoExtension"
-"""How llguidance says that nothing can follow."""
+"""The message of llguidance if nothing can follow."""
 
 _WALKS = 4
 _STEPS = 200
@@ -84,12 +84,12 @@ def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
     matcher.compute_bitmask()
     check_matcher(matcher)
     if matcher.is_error():
-        raise InvalidRequestError("The schema or grammar can't be enforced: nothing fits it.")
+        raise InvalidRequestError("The schema or grammar can't be enforced: no text matches it.")
     return matcher
 
 
 def check_matcher(matcher: "LLMatcher") -> None:
-    """Raise InvalidRequestError if going on costs too much; a dead end is none of that."""
+    """Raise InvalidRequestError if matching became too expensive; a dead end is not an error."""
     if matcher.is_error() and not matcher.get_error().startswith(_DEAD_END):
         raise InvalidRequestError(f"The schema or grammar can't be enforced: {_reason(matcher)}")
 

@@ -1,7 +1,7 @@
-"""Which properties an object may have at all.
+"""The properties that an object may have.
 
-A schema that names properties and says nothing of others allows them. A model should write the
-named ones only. Where several schemas hold at once, all their names count.
+A schema that names some properties usually allows others too. A model should write only the
+named ones. If several schemas apply at once, the names of all of them are allowed.
 """
 
 from typing import Any, cast
@@ -29,7 +29,7 @@ _NOTES = frozenset(
     )
 )
 MAX_STEPS = 20_000
-"""Schemas that are looked at to find names: references can double again and again."""
+"""Schemas that are visited to find names: references can grow exponentially."""
 
 _OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
@@ -41,7 +41,7 @@ class Closing:
         self._root = root
         self._steps = 0
         self.shared: frozenset[str] = frozenset()
-        """The definitions that hold beside other schemas somewhere: they stay open."""
+        """The definitions that apply together with other schemas; they stay open."""
         self.shared = frozenset(self._find_shared())
 
     def combines(self, key: str, schema: JsonObject) -> bool:

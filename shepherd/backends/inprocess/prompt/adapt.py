@@ -34,7 +34,7 @@ Attempt = Callable[[Conversation, Dialect], str]
 
 
 def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
-    """The same conversation in a form that the template does not fail at or lose."""
+    """The conversation in a form that the template can render completely."""
     if not dialect.tools:
         return with_plain_tools(conversation)
     if not dialect.calls:
@@ -45,10 +45,10 @@ def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
 
 
 def with_plain_tools(conversation: Conversation) -> Conversation:
-    """The tools told in the system message, calls and results as text.
+    """The conversation with tools in the system message, and calls and results as text.
 
-    Results become what the user says; neighbouring ones become one message, since such
-    templates want user and assistant to take turns.
+    Results become messages of the user. Adjacent results are merged, because such templates
+    require user and assistant to take turns.
     """
     system = conversation.system
     if conversation.tools:
@@ -115,13 +115,13 @@ def _call_text(call: ToolCall) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialectFinder:
-    """Tries a template's abilities one after the other."""
+    """Finds out by trial which features a template supports."""
 
     source: str
     attempt: Attempt
 
     def find(self) -> Dialect:
-        """The richest dialect that the template understands."""
+        """The dialect with all features that the template supports."""
         dialect = Dialect(short_ids=_WANTS_SHORT_IDS.search(self.source) is not None)
         if not self._takes_system(dialect):
             dialect = replace(dialect, system_role=False)

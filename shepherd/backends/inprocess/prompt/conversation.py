@@ -16,7 +16,7 @@ SHORT_ID = 9
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a prompt is made of, taken from a session at one moment."""
+    """The parts of a session that make a prompt, at one moment."""
 
     system: str
     messages: tuple[Message, ...]
@@ -26,7 +26,7 @@ class Conversation:
 
     @classmethod
     def of(cls, session: Session, began: datetime) -> "Conversation":
-        """The session as it is now, with lines of text for its images."""
+        """The session at this moment, with text in place of images."""
         return cls(
             session.system_message,
             tuple(message.without_images() for message in session.messages),
@@ -38,7 +38,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a template can take; see `DialectFinder`."""
+    """The features that a template supports; see `DialectFinder`."""
 
     system_role: bool = True
     tools: bool = True
@@ -83,8 +83,8 @@ def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[Js
 
 
 def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
-    heard = message.role in (Role.USER, Role.TOOL)
-    seal = specials.seal_all if heard else specials.seal
+    is_untrusted = message.role in (Role.USER, Role.TOOL)
+    seal = specials.seal_all if is_untrusted else specials.seal
     data: JsonObject = {"role": message.role.value, "content": seal(message.content)}
     if message.reasoning:
         data["reasoning_content"] = seal(message.reasoning)

@@ -1,4 +1,4 @@
-"""Rendered text to tokens, remembering what was tokenized or generated before."""
+"""Tokenizes rendered text, and remembers the tokens of earlier text and answers."""
 
 import codecs
 from collections import OrderedDict
@@ -14,7 +14,7 @@ _MAX_CHARACTERS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a prompt behind its last control token: where the answer goes on."""
+    """The end of a prompt after its last control token, which the answer continues."""
 
     text: str
     tokens: tuple[int, ...]
@@ -36,7 +36,7 @@ class FragmentTokenizer:
         self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
 
     def tokenize(self, rendered: str) -> tuple[list[int], Tail]:
-        """The tokens of a rendered template, BOS in front if the vocabulary wants one."""
+        """The tokens of a rendered template, with BOS if the vocabulary requires it."""
         tokens: list[int] = []
         at, strip_next = 0, False
         for match in self._specials.pattern.finditer(rendered):
@@ -62,7 +62,7 @@ class FragmentTokenizer:
         return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
 
     def tokenize_whole(self, rendered: str) -> tuple[list[int], Tail]:
-        """As llama.cpp does it, nothing remembered; sealed text keeps its seals."""
+        """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
         tokens = self._vocab.tokenize(rendered, parse_special=True)
         return self._with_bos(tokens), Tail("", ())
 
@@ -72,7 +72,7 @@ class FragmentTokenizer:
         return tokens
 
     def fragment(self, text: str) -> tuple[int, ...]:
-        """The tokens of text in which nothing but user-defined tokens is special."""
+        """The tokens of text in which only user-defined tokens are special."""
         key = _key(text)
         known = self._known.get(key)
         if known is not None:
@@ -85,7 +85,7 @@ class FragmentTokenizer:
         return self._remember(key, tuple(tokens))
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
-        """Note the tokens that a model put behind a prompt's tail, up to `characters` of text."""
+        """Remember the tokens of an answer after a prompt's tail, up to `characters` of text."""
         before, piece, generated = tail.text, list(tail.tokens), b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token in tokens:
@@ -151,7 +151,7 @@ class FragmentTokenizer:
         return tokens
 
     def _continuation(self, text: str) -> list[int]:
-        """Tokens of text that goes on inside a line: SentencePiece would put a blank before it."""
+        """The tokens of text inside a line, before which SentencePiece would add a space."""
         if not self._vocab.is_sentencepiece:
             return self._vocab.tokenize(text)
         return self._vocab.tokenize("\n" + text)[len(self._newline) :]

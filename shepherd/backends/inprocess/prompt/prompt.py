@@ -116,9 +116,9 @@ class PromptBuilder:
         return with_separator(style, rendered, word)
 
     def call_syntax(self, style: OutputStyle) -> CallSyntax | None:
-        """How the template writes tool calls; None if they can't be written by a grammar.
+        """The template's syntax of tool calls; None if a grammar can't describe it.
 
-        What is learnt counts only if the output filter reads it back.
+        The syntax must also be readable by the output filter.
         """
         if CallFormat.HARMONY in style.formats:
             return None
@@ -143,7 +143,7 @@ class PromptBuilder:
             self._fragments.learn(tokens)
 
     def count_message(self, message: Message) -> int:
-        """The tokens that a message adds to a conversation, nearly exact."""
+        """The approximate number of tokens that a message adds to a conversation."""
         message = message.without_images()
         before = _before(message)
         try:
@@ -181,7 +181,7 @@ class PromptBuilder:
 
 
 def _before(message: Message) -> tuple[Message, ...]:
-    """The shortest conversation that a template lets this message follow."""
+    """The shortest conversation that this message may follow."""
     if message.role is Role.USER:
         return (_USER, Message.assistant("."))
     if message.role is Role.TOOL:

@@ -1,4 +1,4 @@
-"""Which texts are special tokens, and how text that nobody may trust is kept from being one."""
+"""Special tokens, and how untrusted text is kept from becoming one."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, ATTR_UNKNOWN, Vocabulary
 
 SEAL = "\ufdd0"
-"""Put behind the first character of a control token's text to keep it from being read as one."""
+"""Inserted after the first character of a control token's text, to make it plain text."""
 
 CUT = "\ufdd1"
-"""Likewise for markers that llama.cpp reads even in plain text: the text is cut there."""
+"""Inserted into markers that llama.cpp reads even in plain text: the text is split there."""
 
 _MARKS = re.compile(f"[{SEAL}{CUT}]")
 
@@ -49,12 +49,12 @@ class SpecialTexts:
         self._longest = max(map(len, self._begun), default=0)
 
     def seal(self, text: str) -> str:
-        """The text with every control token in it made plain, also one that only begins there."""
+        """The text with all control tokens made plain, also one that only begins at the end."""
         clean = _MARKS.sub("\ufffd", text) if SEAL in text or CUT in text else text
         return self._seal_end(self.pattern.sub(_put(SEAL), clean))
 
     def seal_all(self, text: str) -> str:
-        """As `seal`, and the markers too: for what comes from users and tools."""
+        """Like `seal`, and for markers too: for text of users and tools."""
         return self._markers.sub(_put(CUT), self.seal(text))
 
     def _seal_end(self, text: str) -> str:

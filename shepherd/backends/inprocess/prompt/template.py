@@ -29,7 +29,7 @@ RENDER_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What a template may raise when it meets a conversation that it was not written for."""
+"""The errors that a template may raise for a conversation that it does not support."""
 
 CHATML = """\
 {%- if tools and messages[0].role != 'system' %}
@@ -63,7 +63,7 @@ CHATML = """\
     {%- endif %}
 {%- endif %}
 """
-"""What is used when a model has no template or its own fails."""
+"""The template for models without one, and for models whose template fails."""
 
 
 class GenerationTag(Extension):
@@ -109,7 +109,7 @@ def to_json(
 
 
 def raise_exception(message: str) -> None:
-    """What templates call when they refuse a conversation."""
+    """The function that templates call to refuse a conversation."""
     raise TemplateError(message)
 
 
@@ -129,8 +129,8 @@ class TemplateFailedError(Exception):
 class ChatTemplate:
     """One template with its model's special texts; not thread-safe.
 
-    What a template can't take is put another way: a system message inside the first user
-    message, tools and calls as text, several calls one after the other.
+    Unsupported features are rewritten: a system message goes into the first user message, tools
+    and calls become text, and several calls become several messages.
     """
 
     def __init__(self, source: str, specials: SpecialTexts, constants: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What prompts are made with: a model's tokens and its templates, whoever has loaded them."""
+"""Protocols for the vocabulary and the templates of a model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ ATTR_CONTROL = 1 << 3
 ATTR_USER_DEFINED = 1 << 4
 ATTR_LSTRIP = 1 << 7
 ATTR_RSTRIP = 1 << 8
-"""What a special token is, in llama.cpp's bits (`llama_token_attr`)."""
+"""The attributes of a special token, as in llama.cpp (`llama_token_attr`)."""
 
 
 class Vocabulary(Protocol):
@@ -22,12 +22,12 @@ class Vocabulary(Protocol):
 
     @property
     def adds_bos(self) -> bool:
-        """Whether each prompt begins with `bos`, also where the template does not write it."""
+        """Whether each prompt begins with `bos`, even if the template does not write it."""
         ...
 
     @property
     def is_sentencepiece(self) -> bool:
-        """Whether a text's beginning gets a blank before it."""
+        """Whether a space is added before a text."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class Vocabulary(Protocol):
 
 
 class TemplateModel(Protocol):
-    """A model as far as prompts need it."""
+    """The parts of a model that prompts need."""
 
     @property
     def vocab(self) -> Vocabulary: ...

@@ -1,4 +1,4 @@
-"""The tools on offer, and whether what was parsed is a call to one of them."""
+"""The tools that are offered, and the calls to them in parsed values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from shepherd.messages import JsonObject, ToolSpec
 
 
 class ParsedCall(NamedTuple):
-    """A call to a tool on offer."""
+    """A call to a tool that is offered."""
 
     name: str
     arguments: JsonObject
@@ -23,7 +23,7 @@ _DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
 
 
 class ToolCatalog:
-    """The tools on offer by name."""
+    """The tools that are offered, by name."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._parameters = {t.name: t.parameters for t in tools}
@@ -33,7 +33,7 @@ class ToolCatalog:
         return bool(self.names)
 
     def known(self, written: str) -> str | None:
-        """The name of the tool that is meant; `functions.NAME:0` is NAME."""
+        """The tool's name; `functions.NAME:0` means NAME."""
         bare = written.strip()
         if bare in self._parameters:
             return bare
@@ -72,7 +72,7 @@ class ToolCatalog:
         return calls if all(fits(c.arguments, self._parameters[c.name]) for c in calls) else ()
 
     def from_value(self, value: Any, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
-        """As `from_json_text`, for what was parsed already."""
+        """Like `from_json_text`, for a parsed value."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         calls = [self._from_object(item, explicit=explicit) for item in items]
         found = tuple(c for c in calls if c is not None)

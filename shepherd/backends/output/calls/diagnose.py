@@ -1,4 +1,4 @@
-"""Why text that was meant as a call is none, in words for the model that wrote it."""
+"""Explains to a model why its text is not a valid call."""
 
 import json
 import re
@@ -32,7 +32,7 @@ _OTHER_NAME = re.compile(
 
 
 def problem_of(body: str, catalog: ToolCatalog) -> str:
-    """What is wrong with `body`, which no reader understood; "" if it looks like no call."""
+    """The problem of a body that no reader understood; "" if it does not look like a call."""
     body = body[:_MAX_LENGTH].strip()
     if body.startswith(("{", "[")) and (name := _JSON_NAME.search(body)):
         return _json_problem(name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
@@ -94,7 +94,7 @@ def _unknown(name: str, catalog: ToolCatalog) -> str:
 
 
 def _where(text: str) -> str:
-    """What the strict parser says, and the place."""
+    """The message of the strict parser, and the position."""
     try:
         loads(text)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Following JSON as it arrives, to know where it ends and what its first keys are."""
+"""Scans JSON as it arrives, to find its end and its first keys."""
 
 import re
 from enum import Enum, auto

@@ -1,4 +1,4 @@
-"""What a tool's JSON schema says about its arguments, as far as parsing needs to know."""
+"""The parts of a tool's JSON schema that parsing needs."""
 
 import json
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ def fits(arguments: JsonObject, parameters: JsonObject) -> bool:
 
 
 def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
-    """What keeps `arguments` from fitting, each in a few words."""
+    """The reasons why `arguments` do not fit the schema."""
     required = parameters.get("required")
     names = cast(list[Any], required) if isinstance(required, list) else []
     wrong = [f"{name} is missing" for name in names if name not in arguments]
