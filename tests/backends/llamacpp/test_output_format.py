@@ -155,7 +155,7 @@ async def test_a_tool_may_be_called_instead(backend: LlamaCppBackend) -> None:
         (OutputFormat(grammar="root ::= ("), "expecting"),
         (OutputFormat(grammar="root ::= other"), "Undefined rule identifier 'other'"),
         (OutputFormat(grammar='start ::= "x"'), "no rule named 'root'"),
-        (OutputFormat(grammar="root ::= root"), "nothing fits"),
+        (OutputFormat(grammar="root ::= root"), "no text matches"),
         (OutputFormat(grammar=""), "empty"),
         (OutputFormat(grammar='root ::= "\0"'), "zero"),
         (OutputFormat(grammar="root ::= " + "(" * 5_000 + '"x"' + ")" * 5_000), "nests"),
@@ -171,7 +171,7 @@ async def test_a_tool_may_be_called_instead(backend: LlamaCppBackend) -> None:
             OutputFormat({"type": "string", "minLength": 3, "maxLength": 2}),
             "is greater than maxLength",
         ),
-        (OutputFormat({"anyOf": [{"$ref": "#"}]}), "nothing fits"),
+        (OutputFormat({"anyOf": [{"$ref": "#"}]}), "no text matches"),
         (OutputFormat({"enum": ["x" * 300_000]}), "too large"),
     ],
 )
