@@ -206,13 +206,13 @@ def test_a_defect_has_its_shape_before_and_after_the_headers() -> None:
         with httpx.stream("POST", server.url + ECHO, json=body, timeout=PATIENCE) as answer:
             lines = answer.iter_lines()
             assert next(lines) == "event: start"
-            server.do(_begin_generating(backend))
+            server.do(_let_go(backend))
             kind, data = [line for line in lines if line and not line.startswith(":")][-2:]
         assert kind == "event: error"
         assert "echo_internal_error" in data
 
 
-async def _begin_generating(backend: HeldBackend) -> None:
+async def _let_go(backend: HeldBackend) -> None:
     backend.go.set()
 
 

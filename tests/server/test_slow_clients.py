@@ -135,10 +135,10 @@ def test_connections_are_limited_and_idle_ones_make_room() -> None:
         server.until(lambda: server.backend.working + server.backend.queued == 5)
         refused = server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert refused.startswith(b"HTTP/1.1 503 ") or refused == b""
-        server.do(_begin_generating(server.backend))
+        server.do(_let_go(server.backend))
 
 
-async def _begin_generating(backend: HeldBackend) -> None:
+async def _let_go(backend: HeldBackend) -> None:
     backend.go.set()
 
 

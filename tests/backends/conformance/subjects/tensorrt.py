@@ -19,7 +19,7 @@ class TensorRTSubject(ChatSubject):
     type = "tensorrt"
     model = "nvidia/Llama-3.1"
     recorded = SHORT.silent
-    unsupported: ClassVar = {
+    lacks: ClassVar = {
         Scenario.KEY: "trtllm-serve asks for no key",
         Scenario.MODEL: "trtllm-serve answers with the model it has, whatever name it is asked for",
     }

@@ -82,7 +82,7 @@ class TensorRTInProcessSubject(Subject):
     """All that stands behind the seam to TensorRT-LLM."""
 
     name = "tensorrt-inprocess"
-    unsupported: ClassVar = {
+    lacks: ClassVar = {
         Scenario.THINKING: "whether it thinks is in its template; see tests/backends/output",
         Scenario.RETRY: _NO_STREAM,
         Scenario.MALFORMED: _NO_STREAM,
