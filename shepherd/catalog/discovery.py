@@ -120,10 +120,10 @@ async def _get(server: str, path: str, patience: float) -> Json:
                 reply = await _body(reader)
             finally:
                 writer.close()
-        found = json.loads(reply)
+        result = json.loads(reply)
     except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError):
         return {}
-    return cast(Json, found) if isinstance(found, dict) else {}
+    return cast(Json, result) if isinstance(result, dict) else {}
 
 
 async def _body(reader: asyncio.StreamReader) -> bytes:

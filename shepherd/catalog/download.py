@@ -101,8 +101,8 @@ def _more(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]
 def _first_byte(response: httpx.Response) -> int:
     if response.status_code != _PART_OF_IT:
         return 0
-    found = _RANGE.match(response.headers.get("Content-Range", ""))
-    return int(found.group(1)) if found else 0
+    match = _RANGE.match(response.headers.get("Content-Range", ""))
+    return int(match.group(1)) if match else 0
 
 
 @contextmanager

@@ -75,12 +75,12 @@ def choose_files(files: Sequence[HubFile], wanted: ModelSelection) -> list[HubFi
             f"{wanted.repo} has no GGUF files; look for a repository of the same model with GGUF "
             "in its name."
         )
-    found = _matching(list(models), wanted)
-    if len(found) == 1:
-        return models[found[0]]
+    result = _matching(list(models), wanted)
+    if len(result) == 1:
+        return models[result[0]]
     names = ", ".join(sorted(models)[:NAMES_SHOWN])
     asked = wanted.file or wanted.quant
-    reason = f"nothing there is {asked}" if asked and not found else "several models are there"
+    reason = f"nothing there is {asked}" if asked and not result else "several models are there"
     raise ModelLoadError(
         f"{wanted.repo}: {reason}; choose with OWNER/NAME:QUANT or OWNER/NAME/FILE: {names}"
     )
@@ -112,9 +112,9 @@ def _matching(names: Sequence[str], wanted: ModelSelection) -> list[str]:
     if len(names) == 1:
         return list(names)
     for quant in PREFERRED:
-        found = [name for name in names if _is_quant(name, quant)]
-        if found:
-            return found
+        result = [name for name in names if _is_quant(name, quant)]
+        if result:
+            return result
     return list(names)
 
 

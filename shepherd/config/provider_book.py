@@ -44,10 +44,10 @@ class ProviderBook:
         """The provider of `NAME` or `NAME/MODEL`, with that model; raises ConfigError."""
         name, _, model = selector.partition("/")
         providers = self.all()
-        found = next((p for p in providers if p.name == name), None)
-        if found is None:
+        result = next((p for p in providers if p.name == name), None)
+        if result is None:
             raise ConfigError(unknown_provider(name, [p.name for p in providers]))
-        return found.model_copy(update={"model": model}) if model else found
+        return result.model_copy(update={"model": model}) if model else result
 
     def stored(self, name: str) -> Provider:
         """The provider of this name in the user's file; raises ConfigError."""

@@ -262,10 +262,10 @@ class ProviderStore:
     def get(self, name: str) -> Provider:
         """The provider called `name`; raises ConfigError naming those that there are."""
         providers = self.all()
-        found = next((p for p in providers if p.name == name), None)
-        if found is None:
+        result = next((p for p in providers if p.name == name), None)
+        if result is None:
             raise ConfigError(unknown_provider(name, [p.name for p in providers]))
-        return found
+        return result
 
     def save(self, provider: Provider) -> None:
         """Add the provider or replace the one of its name; comments stay."""

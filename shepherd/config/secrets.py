@@ -120,11 +120,11 @@ class Secrets:
     def _check_private(self) -> None:
         """Raise ConfigError if others may read or change the file."""
         try:
-            found = self._path.stat()
+            result = self._path.stat()
         except FileNotFoundError:
             return
-        mode = stat.S_IMODE(found.st_mode)
-        if found.st_uid != os.getuid() or mode & 0o077:
+        mode = stat.S_IMODE(result.st_mode)
+        if result.st_uid != os.getuid() or mode & 0o077:
             raise ConfigError(
                 f"{self._path} holds keys and must be yours alone, but its mode is {mode:04o}: "
                 f"run `chmod 600 {self._path}`; if others use this machine, renew the keys."

@@ -145,7 +145,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        result = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino

@@ -98,14 +98,14 @@ def _hit(row: sqlite3.Row | tuple[object, ...], *, here: bool) -> _Hit:
     _, said, role, tool, directory, start, length, words, part = row
     age_days = max(0.0, time.time() - float(str(said))) / 86_400
     recency = 0.5 + 0.5 * 0.5 ** (age_days / HALF_LIFE_DAYS)
-    found = MemoryMatch(
+    result = MemoryMatch(
         said=datetime.fromtimestamp(int(str(said)), UTC),
         role=Role(str(role)),
         tool=str(tool),
         directory="" if here else str(directory),
         text=str(start if int(str(length)) <= WHOLE_CHARACTERS else part),
     )
-    return _Hit(found, here, float(str(words)) * recency)
+    return _Hit(result, here, float(str(words)) * recency)
 
 
 def _best(hits: Sequence[_Hit], limit: int) -> list[MemoryMatch]:

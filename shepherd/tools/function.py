@@ -186,5 +186,5 @@ def _documented(documentation: str) -> dict[str, str]:
     """The arguments that a docstring's `Args:` section describes."""
     section = _SECTION.search(f"\n{documentation}")
     lines = section[1].splitlines() if section else []
-    found = (_PARAMETER.fullmatch(line) for line in lines)
-    return {match[1]: match[2].strip() for match in found if match}
+    result = (_PARAMETER.fullmatch(line) for line in lines)
+    return {match[1]: match[2].strip() for match in result if match}

@@ -54,12 +54,12 @@ class SessionStore:
 
     def find(self, id: str) -> Path:
         """The file of the one session whose id starts with `id`; raises SessionError."""
-        found = [p for p in self._files() if p.stem.startswith(id)]
-        exact = [p for p in found if p.stem == id]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
-        if found:
-            raise SessionError(f"{id} is the start of {len(found)} sessions; give more of it.")
+        result = [p for p in self._files() if p.stem.startswith(id)]
+        exact = [p for p in result if p.stem == id]
+        if len(exact or result) == 1:
+            return (exact or result)[0]
+        if result:
+            raise SessionError(f"{id} is the start of {len(result)} sessions; give more of it.")
         raise SessionError(f"No session {id}; `shepherd sessions list` shows all.")
 
     def latest(self, cwd: Path) -> str:

@@ -28,12 +28,12 @@ def sampling_parameters(
         if not known and not (value is None or value is False or value == ()):
             message = f"{api} has no {needed}; leave it out for this provider"
             raise InvalidRequestError(message, needed)
-    found: JsonObject = {}
+    result: JsonObject = {}
     for ours, theirs in names.items():
         value = getattr(sampling, ours)
         if value is not None and value != ():
-            found[theirs] = [*value] if ours == "stop" else value
-    return found
+            result[theirs] = [*value] if ours == "stop" else value
+    return result
 
 
 LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens")

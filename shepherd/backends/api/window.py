@@ -90,16 +90,18 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
     sized = False
     for probe in adapter.probes(listed.id):
         try:
-            found = adapter.parse_probe(probe, await client.fetch(probe, max_attempts=1), listed.id)
+            result = adapter.parse_probe(
+                probe, await client.fetch(probe, max_attempts=1), listed.id
+            )
         except BackendError:
             continue  # a server need not have it; the list has shown that it can be reached
-        if found is None:
+        if result is None:
             continue
-        if found.context_size and not sized:
-            told, sized = found, True
-        vision = found.vision if vision is None else vision
-        thinking = found.thinking if thinking is None else thinking
-        tools = found.tools if tools is None else tools
+        if result.context_size and not sized:
+            told, sized = result, True
+        vision = result.vision if vision is None else vision
+        thinking = result.thinking if thinking is None else thinking
+        tools = result.tools if tools is None else tools
         if sized and vision is not None:
             break
     return replace(told, vision=vision, thinking=thinking, tools=tools)

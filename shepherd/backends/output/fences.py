@@ -77,9 +77,9 @@ class FenceOpening(Mode):
 
     def _not_info(self, line: str) -> int | None:
         """Where the line turns out not to open a block: at a backtick behind, or far too long."""
-        found = line.find("`", _fence_length(line)) if line[0] == "`" else -1
-        if 0 <= found < _MAX_INFO:
-            return found
+        result = line.find("`", _fence_length(line)) if line[0] == "`" else -1
+        if 0 <= result < _MAX_INFO:
+            return result
         return _MAX_INFO if len(line) > _MAX_INFO else None
 
 
@@ -173,5 +173,5 @@ class FencedCandidate(Mode):
 
 
 def _fence_length(line: str) -> int:
-    found = _FENCE[line[0]].match(line)
-    return found.end() if found else 0
+    match = _FENCE[line[0]].match(line)
+    return match.end() if match else 0

@@ -59,8 +59,8 @@ class MarkerSet:
 
     def search(self, text: str, pos: int = 0, *, final: bool = False) -> Hit | None:
         """The first marker at or after `pos`, complete or still possible."""
-        for found in self._start.finditer(text, pos):
-            hit = self.at(text, found.start(), final=final)
+        for result in self._start.finditer(text, pos):
+            hit = self.at(text, result.start(), final=final)
             if hit is not None:
                 return hit
         return None

@@ -72,10 +72,10 @@ class Prose(Resumable):
                 lead, pos = pos, self._behind_lead(text, pos)
                 hit = self._marker_at_line(text, lead, pos, final=final)
             else:
-                found = self._markers.trigger.search(text, pos)
-                if found is None:
+                match = self._markers.trigger.search(text, pos)
+                if match is None:
                     break
-                lead = pos = found.start()
+                lead = pos = match.start()
                 if text[pos] == "\n":
                     self._line_start = True
                     continue
@@ -100,8 +100,8 @@ class Prose(Resumable):
 
     @staticmethod
     def _behind_lead(text: str, pos: int) -> int:
-        found = _LEAD.match(text, pos)
-        return found.end() if found else pos
+        match = _LEAD.match(text, pos)
+        return match.end() if match else pos
 
     def _marker_at_line(self, text: str, lead: int, pos: int, *, final: bool) -> Hit | None:
         if pos - lead == _MAX_LEAD:

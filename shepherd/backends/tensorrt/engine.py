@@ -151,20 +151,20 @@ def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
 
 def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]:
     """What `LLM` is given beside the model and its cache."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "tokenizer": settings.tokenizer or None,
         "trust_remote_code": settings.trust_remote_code,
         "tensor_parallel_size": settings.tensor_parallel,
         "pipeline_parallel_size": settings.pipeline_parallel,
     }
     if settings.max_batch_size:
-        found["max_batch_size"] = settings.max_batch_size
+        result["max_batch_size"] = settings.max_batch_size
     if settings.guided_decoding:
-        found["guided_decoding_backend"] = settings.guided_decoding
+        result["guided_decoding_backend"] = settings.guided_decoding
     if not facts.is_engine:  # an engine was built for its own
-        found["max_seq_len"] = settings.context_size or facts.context_size
-        found["enable_chunked_prefill"] = True  # or a prompt longer than 8192 tokens is refused
-    return found
+        result["max_seq_len"] = settings.context_size or facts.context_size
+        result["enable_chunked_prefill"] = True  # or a prompt longer than 8192 tokens is refused
+    return result
 
 
 def check_machine(settings: EngineSettings) -> None:
@@ -197,10 +197,10 @@ def _version() -> str:
 
 def _unsupported(version: str) -> Mapping[str, str]:
     """The sampling parameters that this version takes and does not apply."""
-    found = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
-    if found is None:
+    match = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
+    if match is None:
         return {}
-    major, minor, candidate = (int(n) if n else sys.maxsize for n in found.groups())
+    major, minor, candidate = (int(n) if n else sys.maxsize for n in match.groups())
     if (major, minor, candidate) >= _PENALTIES_SINCE:
         return {}
     reason = f"TensorRT-LLM {version} does not apply it, 1.3.0 does; leave it out"

@@ -46,7 +46,7 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
     generation = _read(model, GENERATION, fetch or fetch_from_hub) or {}
     text = _object(config.get("text_config"))
     ends = next(
-        (found for part in (generation, config, text) if (found := _numbers(part))),
+        (result for part in (generation, config, text) if (result := _numbers(part))),
         (),
     )
     sizes = (_whole(part.get(key)) for part in (config, text) for key in _CONTEXT_KEYS)

@@ -38,21 +38,21 @@ def sampling_params(
     """
     _refuse(sampling, unsupported)
     # Text is made here: its own detokenizer would leave out special tokens and stop strings.
-    found: dict[str, Any] = {"detokenize": False}
-    found |= _shape(sampling)
+    result: dict[str, Any] = {"detokenize": False}
+    result |= _shape(sampling)
     # Without a seed it takes the same one each time.
-    found["seed"] = secrets.randbits(32) if sampling.seed is None else sampling.seed
+    result["seed"] = secrets.randbits(32) if sampling.seed is None else sampling.seed
     for ours, theirs in _PLAIN.items():
         value = getattr(sampling, ours)
         if value != getattr(DEFAULT_SAMPLING, ours):
-            found[theirs] = value
+            result[theirs] = value
     if sampling.ignore_eos:
-        found["ignore_eos"] = True
+        result["ignore_eos"] = True
     elif ends:
-        found["stop_token_ids"] = list(ends)
+        result["stop_token_ids"] = list(ends)
     if sampling.logprobs is not None:
-        found["logprobs"] = max(1, sampling.logprobs)
-    return found
+        result["logprobs"] = max(1, sampling.logprobs)
+    return result
 
 
 def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:

@@ -90,7 +90,7 @@ def approval_question(request: ApprovalRequest) -> Question:
     caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
-    rules = [Entry(answer, tuple(map(_rule_text, found))) for answer, found in lasting if found]
+    rules = [Entry(answer, tuple(map(_rule_text, result))) for answer, result in lasting if result]
     return Question(
         title=f"Allow {_short(request.call.name)}{caller}?{sandbox}",
         cause=_short(request.cause),

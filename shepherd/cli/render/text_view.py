@@ -87,8 +87,8 @@ class BlockPainter:
         whole = highlight("\n".join(self._code), self._language, self._code_theme)
         highlighted = whole.split("\n", allow_blank=True)
         position = len(self._code) - 1
-        found = highlighted[position] if position < len(highlighted) else Text(code)
-        return Text(INDENT) + found
+        result = highlighted[position] if position < len(highlighted) else Text(code)
+        return Text(INDENT) + result
 
 
 MAX_LIVE = 8000

@@ -59,14 +59,14 @@ def _tolerant(text: str, old: str, new: str, *, every: bool) -> Replacement:
     if not regexes:
         return Replacement(text, 0)
     pattern = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*".join(regexes))
-    found = list(pattern.finditer(text))
-    if not found or (len(found) > 1 and not every):
-        return Replacement(text, len(found), tolerant=True)
+    result = list(pattern.finditer(text))
+    if not result or (len(result) > 1 and not every):
+        return Replacement(text, len(result), tolerant=True)
     pieces, end = list[str](), 0
-    for match in found:
+    for match in result:
         pieces += [text[end : match.start()], _indented(text, match.start(), old, new)]
         end = match.end()
-    return Replacement("".join(pieces) + text[end:], len(found), tolerant=True)
+    return Replacement("".join(pieces) + text[end:], len(result), tolerant=True)
 
 
 def _indented(text: str, start: int, old: str, new: str) -> str:

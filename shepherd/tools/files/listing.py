@@ -50,7 +50,7 @@ def _names(files: FileAccess, path: Path, shown: str) -> list[str]:
         directory = files.open_directory(path)
         try:
             with os.scandir(directory) as entries:
-                found = sorted((entry.name, entry.is_dir()) for entry in entries)
+                result = sorted((entry.name, entry.is_dir()) for entry in entries)
         finally:
             os.close(directory)
-    return [one_line(name) + ("/" if is_dir else "") for name, is_dir in found]
+    return [one_line(name) + ("/" if is_dir else "") for name, is_dir in result]

@@ -41,10 +41,10 @@ class Glob(Tool[GlobArguments]):
         root, prefix, pattern = _split(arguments, context)
         files = FileAccess(context)
         with directory_errors(prefix or arguments.path):
-            found = await in_thread(lambda stopped: _find(root, pattern, context, files, stopped))
-        shown = [one_line(prefix + path) for path in found[:MAX_MATCHES]]
-        if len(found) > MAX_MATCHES:
-            shown.append(f"[{len(found) - MAX_MATCHES} more]")
+            result = await in_thread(lambda stopped: _find(root, pattern, context, files, stopped))
+        shown = [one_line(prefix + path) for path in result[:MAX_MATCHES]]
+        if len(result) > MAX_MATCHES:
+            shown.append(f"[{len(result) - MAX_MATCHES} more]")
         return ToolResult("\n".join(shown) or "(no matches)")
 
 

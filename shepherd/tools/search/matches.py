@@ -38,10 +38,10 @@ class LineCursor:
         if not self._forward(number):
             return False
         self._file.seek(self._start)
-        found = self._file.read(len(start) + (0 if cut else _MAX_RETURNS))
+        result = self._file.read(len(start) + (0 if cut else _MAX_RETURNS))
         if cut:
-            return found == start
-        line, _, _ = found.partition(b"\n")
+            return result == start
+        line, _, _ = result.partition(b"\n")
         return line.rstrip(b"\r") == start
 
     def _forward(self, number: int) -> bool:

@@ -80,10 +80,10 @@ def _sorted(directory: int) -> list[tuple[str, bool, bool]]:
     """Each name, and whether it is a directory or a regular file."""
     try:
         with os.scandir(directory) as entries:
-            found = [
+            result = [
                 (e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False))
                 for e in entries
             ]
     except OSError:
         return []  # deleted meanwhile: like an empty one
-    return sorted(found, key=lambda entry: os.fsencode(entry[0]))
+    return sorted(result, key=lambda entry: os.fsencode(entry[0]))

@@ -54,6 +54,6 @@ def _fragments(text: str, *, code: bool) -> list[str]:
 
 def _attached_values(text: str) -> list[str]:
     """What may be a value in `-sT.env`: behind each letter of the cluster."""
-    found = _SHORT_OPTION.match(text)
-    end = min(found.end(), _MAX_CLUSTER) if found else 0
+    match = _SHORT_OPTION.match(text)
+    end = min(match.end(), _MAX_CLUSTER) if match else 0
     return [text[start:] for start in range(2, end + 1) if start < len(text)]

@@ -56,10 +56,10 @@ class Places:
         if self.makes_links or target is None or not self._is_followed(target):
             self.known = False
             return
-        found = {new for place in self.all for new in _entered(target, place)}
-        if not all(self._is_below(place) for place in found):
+        result = {new for place in self.all for new in _entered(target, place)}
+        if not all(self._is_below(place) for place in result):
             self.known = False
-        self.all = sorted({*self.all, *found})
+        self.all = sorted({*self.all, *result})
         if len(self.all) > _MAX_PLACES:
             self.known = False
             del self.all[_MAX_PLACES:]

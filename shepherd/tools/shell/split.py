@@ -172,12 +172,12 @@ class _Parser:
         return word
 
     def _redirect(self, command: Command) -> None:
-        found = _OPERATOR.match(self._cursor.text, self._cursor.at)
-        if found is None:
+        match = _OPERATOR.match(self._cursor.text, self._cursor.at)
+        if match is None:
             raise UnreadableError("a redirection")
-        operator = found[0]
+        operator = match[0]
         command.detached = command.detached or operator.startswith("&>")
-        self._cursor.at = found.end()
+        self._cursor.at = match.end()
         self._cursor.skip_whitespace()
         start = self._cursor.at
         target = self._read_word()

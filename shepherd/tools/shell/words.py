@@ -148,8 +148,8 @@ class WordReader:
                 raise UnreadableError("arithmetic")
             cursor.at += 2
             self._nested(None)
-        elif found := _NAME.match(cursor.text, cursor.at) or _BRACED.match(cursor.text, cursor.at):
-            cursor.at = found.end()
+        elif result := _NAME.match(cursor.text, cursor.at) or _BRACED.match(cursor.text, cursor.at):
+            cursor.at = result.end()
         elif cursor.peek(1) in _BEHIND_DOLLAR or (quoted and cursor.peek(1) in ("'", '"')):
             self._add("$", quoted=True)
             cursor.at += 1

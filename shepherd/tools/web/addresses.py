@@ -62,12 +62,12 @@ async def resolve_host(host: str, port: int, *, allow_private: bool) -> list[str
     """
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        result = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         raise ToolError(f"cannot reach {host}: name not known") from error
     except OSError as error:
         raise ToolError(f"cannot reach {host}: {error.strerror or error}") from error
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in result))
     if not allow_private and not all(_is_public_text(text) for text in addresses):
         raise _private(host)
     return addresses

@@ -53,35 +53,35 @@ def _narrowed(schema: Any, lost: list[str]) -> JsonObject:
     if not isinstance(schema, dict):
         raise _OpenError
     given = cast(JsonObject, schema)
-    found = {key: given[key] for key in _KEPT if key in given} | _shape(given, lost)
-    if not found.keys() - {"title", "description", "required"}:
+    result = {key: given[key] for key in _KEPT if key in given} | _shape(given, lost)
+    if not result.keys() - {"title", "description", "required"}:
         raise _OpenError
-    hints = {k: v for k, v in given.items() if k not in (*_KEPT, *_PARTS, *_IGNORED, *found)}
+    hints = {k: v for k, v in given.items() if k not in (*_KEPT, *_PARTS, *_IGNORED, *result)}
     if hints:
         lost.extend(hints)
         said = [str(given.get("description", "")), json.dumps(hints, ensure_ascii=False)]
-        found["description"] = " ".join(text for text in said if text)
-    return found
+        result["description"] = " ".join(text for text in said if text)
+    return result
 
 
 def _shape(given: JsonObject, lost: list[str]) -> JsonObject:
     kinds = given.get("type")
     if isinstance(kinds, list):
         return {"anyOf": [_narrowed({**given, "type": k}, lost) for k in cast(list[Any], kinds)]}
-    found: JsonObject = {} if kinds is None else {"type": kinds}
+    result: JsonObject = {} if kinds is None else {"type": kinds}
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(given.get(key), list):
             name = "anyOf" if key == "oneOf" else key
-            found[name] = [_narrowed(part, lost) for part in given[key]]
+            result[name] = [_narrowed(part, lost) for part in given[key]]
     if kinds == "object":
-        found |= _object(given, lost)
+        result |= _object(given, lost)
     if kinds == "array":
-        found["items"] = _narrowed(given.get("items"), lost)
+        result["items"] = _narrowed(given.get("items"), lost)
         if given.get("minItems") in (0, 1):
-            found["minItems"] = given["minItems"]
+            result["minItems"] = given["minItems"]
     if given.get("format") in _FORMATS:
-        found["format"] = given["format"]
-    return found
+        result["format"] = given["format"]
+    return result
 
 
 def _object(given: JsonObject, lost: list[str]) -> JsonObject:

@@ -31,18 +31,18 @@ def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> Json
 
     None of them goes with thinking. Raises InvalidRequestError for what is out of range.
     """
-    found: JsonObject = {}
+    result: JsonObject = {}
     if sampling.stop:
-        found["stop_sequences"] = _stops(sampling.stop)
+        result["stop_sequences"] = _stops(sampling.stop)
     if thinking or not dialect.sampling:
-        return found
+        return result
     if sampling.temperature is not None:
-        found["temperature"] = _ranged("temperature", sampling.temperature)
-    if sampling.top_p is not None and not (dialect.one_sampler and "temperature" in found):
-        found["top_p"] = _ranged("top_p", sampling.top_p)
+        result["temperature"] = _ranged("temperature", sampling.temperature)
+    if sampling.top_p is not None and not (dialect.one_sampler and "temperature" in result):
+        result["top_p"] = _ranged("top_p", sampling.top_p)
     if sampling.top_k:
-        found["top_k"] = sampling.top_k
-    return found
+        result["top_k"] = sampling.top_k
+    return result
 
 
 def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObject:

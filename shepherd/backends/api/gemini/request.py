@@ -50,15 +50,15 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
 
 
 def _parameters(sampling: Sampling) -> JsonObject:
-    found = sampling_parameters(sampling, _NAMES, "Gemini")
-    if len(found.get("stopSequences", ())) > _MAX_STOP_TEXTS:
+    result = sampling_parameters(sampling, _NAMES, "Gemini")
+    if len(result.get("stopSequences", ())) > _MAX_STOP_TEXTS:
         message = f"Gemini takes at most {_MAX_STOP_TEXTS} stop texts"
         raise InvalidRequestError(message, "stop")
-    if found.get("topK") == 0:  # ours for "off"; the API's smallest is 1
-        del found["topK"]
-    if "seed" in found:
-        found["seed"] %= _SEEDS
-    return found
+    if result.get("topK") == 0:  # ours for "off"; the API's smallest is 1
+        del result["topK"]
+    if "seed" in result:
+        result["seed"] %= _SEEDS
+    return result
 
 
 def _output_limit(max_tokens: int, model: ModelTraits) -> int:
@@ -68,10 +68,10 @@ def _output_limit(max_tokens: int, model: ModelTraits) -> int:
 
 def _declaration(tool: ToolSpec) -> JsonObject:
     """Parameters are left out where there are none: an object without properties is refused."""
-    found: JsonObject = {"name": tool.name, "description": tool.description}
+    result: JsonObject = {"name": tool.name, "description": tool.description}
     if tool.parameters.get("properties"):
-        found["parametersJsonSchema"] = gemini_schema(tool.parameters)[0]
-    return found
+        result["parametersJsonSchema"] = gemini_schema(tool.parameters)[0]
+    return result
 
 
 def _calling(choice: ToolChoice | None) -> JsonObject:
@@ -86,11 +86,11 @@ def _calling(choice: ToolChoice | None) -> JsonObject:
 def _response_format(wanted: OutputFormat) -> JsonObject:
     if wanted.schema is None:
         raise InvalidRequestError("Gemini knows no grammars; give a JSON schema", "grammar")
-    found: JsonObject = {"responseMimeType": "application/json"}
+    result: JsonObject = {"responseMimeType": "application/json"}
     if wanted.schema == _ANY_OBJECT:
-        return found
+        return result
     schema, lost = gemini_schema(wanted.schema)
     if wanted.strict and lost:
         message = f"response_format: Gemini can't enforce {', '.join(sorted(lost))}"
         raise InvalidRequestError(message, "response_format")
-    return found | {"responseJsonSchema": schema}
+    return result | {"responseJsonSchema": schema}

@@ -32,19 +32,19 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
             lost.add("false")
         return {}
     given = _merged(cast(JsonObject, node), lost)
-    found: JsonObject = {}
+    result: JsonObject = {}
     for key, value in given.items():
         if key in _KEPT:
-            found[key] = value
+            result[key] = value
         elif (name := {"oneOf": "anyOf"}.get(key, key)) in _PARTS:
-            found[name] = _PARTS[name](value, lost)
+            result[name] = _PARTS[name](value, lost)
         elif key in ("enum", "const"):
-            found |= _choices(as_list(value) if key == "enum" else [value], lost)
+            result |= _choices(as_list(value) if key == "enum" else [value], lost)
         elif key not in _SAY_NOTHING:
             lost.add(key)
-    if given.get("nullable") is True and isinstance(found.get("type"), str):
-        found["type"] = [found["type"], "null"]
-    return found
+    if given.get("nullable") is True and isinstance(result.get("type"), str):
+        result["type"] = [result["type"], "null"]
+    return result
 
 
 def _cut_named(value: Any, lost: set[str]) -> JsonObject:

@@ -22,8 +22,8 @@ def generation(model: str) -> int:
     0 for models of other families (Gemma) behind the same API.
     """
     name = model.rpartition("/")[2]
-    if found := _VERSION.match(name):
-        return int(found[1])
+    if match := _VERSION.match(name):
+        return int(match[1])
     return _SIGNATURES_SINCE if name.startswith("gemini") else 0
 
 

@@ -136,10 +136,10 @@ def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterat
     left = list(told)
     results: list[Message] = []
     for call in caller.tool_calls:
-        found = next((m for m in left if m.tool_call_id == call.id), None)
-        if found is not None:
-            left.remove(found)
-        results.append(found or Message.tool(call, NO_RESULT))
+        match = next((m for m in left if m.tool_call_id == call.id), None)
+        if match is not None:
+            left.remove(match)
+        results.append(match or Message.tool(call, NO_RESULT))
     calls = tuple(map(names.valid, caller.tool_calls))
     yield caller if calls == caller.tool_calls else replace(caller, tool_calls=calls)
     for call, result in zip(calls, results, strict=True):

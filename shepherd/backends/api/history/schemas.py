@@ -28,17 +28,17 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
     reference = given.get("$ref")
     if isinstance(reference, str):
         return _followed(reference, given, root, within)
-    found: JsonObject = {}
+    result: JsonObject = {}
     for key, value in given.items():
         if key in _NAMED and isinstance(value, dict):
             parts = cast(JsonObject, value)
-            found[key] = {name: _inlined(part, root, within) for name, part in parts.items()}
+            result[key] = {name: _inlined(part, root, within) for name, part in parts.items()}
         elif key in ("enum", "const", "default", "examples"):
-            found[key] = value
+            result[key] = value
         elif key not in _HOLDERS:
             nested = isinstance(value, (dict, list))
-            found[key] = _inlined(value, root, within) if nested else value
-    return found
+            result[key] = _inlined(value, root, within) if nested else value
+    return result
 
 
 def _followed(

@@ -98,8 +98,8 @@ def retry_after(headers: Mapping[str, str], body: object, now: float) -> float |
 
 
 def _seconds(text: str) -> float | None:
-    found = _SECONDS.fullmatch(text.strip())
-    return float(found[1]) if found else None
+    match = _SECONDS.fullmatch(text.strip())
+    return float(match[1]) if match else None
 
 
 def _date(text: str, now: float) -> float | None:

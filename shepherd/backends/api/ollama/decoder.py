@@ -61,14 +61,14 @@ class OllamaDecoder(AnswerDecoder):
 
     def _call_deltas(self, calls: Iterable[JsonObject]) -> list[CallDelta]:
         """Calls come whole; those without a name are none."""
-        found: list[CallDelta] = []
+        result: list[CallDelta] = []
         for call in calls:
             function = as_object(call.get("function"))
             if name := as_text(function.get("name")):
                 arguments = _arguments(function.get("arguments"))
-                found.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
+                result.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
                 self._calls += 1
-        return found
+        return result
 
     def _stop(self, reason: str) -> StopDelta:
         if reason == "length":

@@ -55,8 +55,8 @@ class OllamaManager:
     async def list(self) -> list[LocalModel]:
         """The models on the server's disk, in its order: the last changed first."""
         loaded = {item.get("name") for item in entries(await self._ask("GET", "/api/ps"))}
-        found = entries(await self._ask("GET", "/api/tags"))
-        models = (local_model(item, loaded) for item in found)
+        result = entries(await self._ask("GET", "/api/tags"))
+        models = (local_model(item, loaded) for item in result)
         return [model for model in models if model.name]
 
     async def show(self, model: str) -> ShownModel:
@@ -88,10 +88,10 @@ class OllamaManager:
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
         async with self._stream(method, path, body, _QUICK) as response:
-            found = _object((await response.aread()).decode("utf-8", "replace"))
-        if not found:
+            result = _object((await response.aread()).decode("utf-8", "replace"))
+        if not result:
             raise InvalidRequestError(f"What answers at {self._base_url} is no Ollama server")
-        return found
+        return result
 
     @asynccontextmanager
     async def _stream(

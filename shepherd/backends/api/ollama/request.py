@@ -67,10 +67,10 @@ def chat_body(
 
 def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
     """`num_ctx` always: without it Ollama takes its own default, however small."""
-    found: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
+    result: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
     if max_tokens:
-        found["num_predict"] = max_tokens
-    return found | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
+        result["num_predict"] = max_tokens
+    return result | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
 
 
 def _logprobs(top: int | None) -> JsonObject:
@@ -116,17 +116,17 @@ def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
 
 
 def _message(message: Message, *, thinking: bool) -> JsonObject:
-    found: JsonObject = {"role": message.role.value, "content": message.content}
+    result: JsonObject = {"role": message.role.value, "content": message.content}
     if message.role is Role.TOOL:
-        found["tool_name"] = message.name
+        result["tool_name"] = message.name
     if message.images:
-        found["images"] = [image.base64 for image in message.images]
+        result["images"] = [image.base64 for image in message.images]
     if message.role is Role.ASSISTANT:
         if thinking and message.reasoning:
-            found["thinking"] = message.reasoning
+            result["thinking"] = message.reasoning
         if message.tool_calls:
-            found["tool_calls"] = _calls(message.tool_calls)
-    return found
+            result["tool_calls"] = _calls(message.tool_calls)
+    return result
 
 
 def _calls(calls: Sequence[ToolCall]) -> list[JsonObject]:

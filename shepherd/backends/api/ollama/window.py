@@ -34,9 +34,9 @@ def shown_window(body: JsonObject, model: str) -> ModelEntry | None:
 
     A model in Ollama's cloud has all of it.
     """
-    found = _PARAMETER.findall(as_text(body.get("parameters")))
-    if found and int(found[-1]):
-        return ModelEntry(model, int(found[-1]), source="num_ctx in the model's parameters")
+    result = _PARAMETER.findall(as_text(body.get("parameters")))
+    if result and int(result[-1]):
+        return ModelEntry(model, int(result[-1]), source="num_ctx in the model's parameters")
     trained = trained_context(body)
     if not trained:
         return None

@@ -60,9 +60,9 @@ class CallSlots:
             slot = self._by_index.get(index)
             return None if slot is None or _is_other(slot, id, name) else slot
         if id:
-            found = next((slot for slot in self._slots if slot.id == id), None)
-            if found is not None or name:
-                return found
+            result = next((slot for slot in self._slots if slot.id == id), None)
+            if result is not None or name:
+                return result
         last = self._slots[-1] if self._slots else None
         return None if last is None or (name and last.name) else last
 

@@ -26,5 +26,5 @@ def error_delta(body: JsonObject) -> ErrorDelta:
         if status is not None and 400 <= status < 600:
             return ErrorDelta(body, status)
     kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
-    found = (status for status, words in _STATUSES if any(word in kinds for word in words))
-    return ErrorDelta(body, next(found, 500))
+    result = (status for status, words in _STATUSES if any(word in kinds for word in words))
+    return ErrorDelta(body, next(result, 500))

@@ -35,8 +35,8 @@ def reasons(model: str) -> bool:
 
 def gpt_version(model: str) -> tuple[int, int]:
     """The version of a GPT of OpenAI's, (0, 0) for any other model."""
-    found = _GPT.match(_own_name(model))
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    match = _GPT.match(_own_name(model))
+    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
 def needs_responses(model: str) -> bool:

@@ -77,7 +77,7 @@ class CallCollector:
         """
         catalog = ToolCatalog(tools)
         ids = set(taken)
-        found, rest, problems, cut = [list[Any]() for _ in range(4)]
+        result, rest, problems, cut = [list[Any]() for _ in range(4)]
         told: dict[str, str] = {}
         for call in self._pieces.values():
             text, whole = _told(call.arguments)
@@ -98,8 +98,8 @@ class CallCollector:
             if whole is not None:
                 told[own] = text
             extra = {adapter: sanitize_object(call.extra)} if call.extra else {}
-            found.append(ToolCall(own, name, arguments, extra))
-        return CollectedCalls(tuple(found), tuple(rest), tuple(problems), tuple(cut), told)
+            result.append(ToolCall(own, name, arguments, extra))
+        return CollectedCalls(tuple(result), tuple(rest), tuple(problems), tuple(cut), told)
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:

@@ -41,8 +41,8 @@ class CallSyntax:
 
     @property
     def marker(self) -> str:
-        found = _MARKER.match(self.opening)
-        return found.group() if found else ""
+        match = _MARKER.match(self.opening)
+        return match.group() if match else ""
 
     def write(self, calls: Sequence[tuple[str, str]]) -> str:
         """Calls as the model writes them, from names and arguments as JSON."""
@@ -106,8 +106,8 @@ def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | No
     parts: list[str] = []
     rest = rendered.partition(CONTENT)[2]
     for needle in (NAMES[0], arguments, NAMES[1], arguments):
-        part, found, rest = rest.partition(needle)
-        if not found:
+        part, result, rest = rest.partition(needle)
+        if not result:
             return None
         parts.append(part)
     return parts[0], parts[1], parts[2], parts[3], rest
@@ -115,5 +115,5 @@ def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | No
 
 def _before(text: str, ends: Sequence[str]) -> str:
     """The text before the first of `ends`."""
-    found = [at for end in ends if end and (at := text.find(end)) >= 0]
-    return text[: min(found)] if found else text
+    result = [at for end in ends if end and (at := text.find(end)) >= 0]
+    return text[: min(result)] if result else text

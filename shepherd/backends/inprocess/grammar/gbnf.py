@@ -168,11 +168,11 @@ class GbnfParser:
 
     def _literal(self) -> Node:
         self.at += 1
-        found: list[str] = []
+        result: list[str] = []
         while self._next() != '"':
-            found.append(self._character())
+            result.append(self._character())
         self.at += 1
-        return Literal("".join(found))
+        return Literal("".join(result))
 
     def _class(self) -> Node:
         self.at += 1
@@ -193,11 +193,11 @@ class GbnfParser:
         return CharacterClass(tuple(ranges), others=others)
 
     def _token(self) -> Node:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
             raise self._wrong("expecting a token by its number, such as <[1000]>")
-        self.at = found.end()
-        return Token(int(found[2]), others=bool(found[1]))
+        self.at = match.end()
+        return Token(int(match[2]), others=bool(match[1]))
 
     def _counted(self, node: Node) -> Node | None:
         sign = self._next()
@@ -206,12 +206,12 @@ class GbnfParser:
             return Repeat(node, *_REPEATS[sign])
         if sign != "{":
             return None
-        found = _COUNT.match(self.text, self.at)
-        if found is None:
+        match = _COUNT.match(self.text, self.at)
+        if match is None:
             raise self._wrong("expecting a count such as {1,3}")
-        self.at = found.end()
-        low = int(found[1])
-        high = None if found[2] and not found[3] else int(found[3] or low)
+        self.at = match.end()
+        low = int(match[1])
+        high = None if match[2] and not match[3] else int(match[3] or low)
         if max(low, high or 0) > MAX_REPEATS:
             raise InvalidRequestError(
                 f"The grammar can't be parsed: repetitions are limited to {MAX_REPEATS}."
@@ -241,18 +241,18 @@ class GbnfParser:
         return chr(code)
 
     def _name(self) -> str:
-        found = _NAME.match(self.text, self.at)
-        if found is None:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
             raise self._wrong("expecting a name")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def _next(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def _skip(self, space: re.Pattern[str]) -> None:
-        found = space.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = space.match(self.text, self.at)
+        self.at = match.end() if match else self.at
 
     def _wrong(self, reason: str) -> InvalidRequestError:
         line = self.text.count("\n", 0, self.at) + 1

@@ -115,8 +115,8 @@ def _reason(matcher: "LLMatcher") -> str:
     lines = [line.strip() for line in matcher.get_error().splitlines()]
     kept = [line for line in lines if line and not line.startswith("<") and "|" not in line]
     text = kept[0] if kept else "llguidance gives no reason"
-    while (found := _PLACE.match(text)) is not None:
-        text = text[found.end() :]
+    while (match := _PLACE.match(text)) is not None:
+        text = text[match.end() :]
     if text.startswith("oneOf"):
         return "more than one choice of a oneOf may fit."
     below = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]

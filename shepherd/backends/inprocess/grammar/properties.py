@@ -74,15 +74,15 @@ class Closing:
             return [given]
         if len(given.keys() - _NOTES) == 1 and "allOf" not in given:
             return None  # each choice or reference is closed by itself
-        found = [given]
+        result = [given]
         for inner in self._combined(given):
             parts = self._parts(inner, seen | {id(given)})
             if parts is None:
                 parts = self._single(inner, seen | {id(given)})
             if parts is None:
                 return None
-            found += parts
-        return found
+            result += parts
+        return result
 
     def _single(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
         """The parts of what is only a reference or a choice."""
@@ -92,14 +92,14 @@ class Closing:
         self._count()
         if any(key in given for key in _OPEN) or not given.keys() & set(_COMBINING):
             return None
-        found: list[JsonObject] = []
+        result: list[JsonObject] = []
         for inner in self._combined(given):
             below = seen | {id(given)}
             parts = self._parts(inner, below) or self._single(inner, below)
             if parts is None:
                 return None
-            found += parts
-        return found
+            result += parts
+        return result
 
     def _count(self) -> None:
         self._steps += 1
@@ -109,21 +109,21 @@ class Closing:
             )
 
     def _combined(self, schema: JsonObject) -> list[Any]:
-        found: list[Any] = [self._target(schema["$ref"])] if "$ref" in schema else []
+        result: list[Any] = [self._target(schema["$ref"])] if "$ref" in schema else []
         for key in ("allOf", "anyOf", "oneOf"):
             value: Any = schema.get(key, [])
-            found += cast(list[Any], value) if isinstance(value, list) else []
-        return found
+            result += cast(list[Any], value) if isinstance(value, list) else []
+        return result
 
     def _target(self, path: Any) -> Any:
-        found: Any = self._root
+        result: Any = self._root
         for part in str(path).removeprefix("#").split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            found = cast(JsonObject, found).get(key) if isinstance(found, dict) else None
-        return found if str(path).startswith("#") else None
+            result = cast(JsonObject, result).get(key) if isinstance(result, dict) else None
+        return result if str(path).startswith("#") else None
 
     def _find_shared(self) -> set[str]:
-        found: set[str] = set()
+        result: set[str] = set()
         waiting: list[tuple[Any, bool]] = [(self._root, False)]
         while waiting:
             value, part = waiting.pop()
@@ -134,14 +134,14 @@ class Closing:
                 reference = given.get("$ref")
                 if isinstance(reference, str) and (part or given.keys() - _NOTES - {"$ref"}):
                     name = reference.rpartition("/")[2]
-                    if name not in found:
-                        found.add(name)
+                    if name not in result:
+                        result.add(name)
                         waiting.append((self._target(reference), True))
                 waiting += [
                     (inner, self.combines(key, given) or (part and key in ("anyOf", "oneOf")))
                     for key, inner in given.items()
                 ]
-        return found
+        return result
 
 
 def _is_plain(schema: JsonObject) -> bool:

@@ -120,19 +120,19 @@ class _Preparation:
         narrows = self.narrows and not part
         names = self.closing.names(given) if narrows else None
         kept = self._without_unenforced(_as_tuple(given, narrows=narrows))
-        found = {
+        result = {
             key: self._keyword(key, value, given, depth, part=part) for key, value in kept.items()
         }
         if self.narrows:
-            _imply_type(found)
-            _bound_integer(found)
+            _imply_type(result)
+            _bound_integer(result)
         if names is not None:
-            own = found.get("properties", {})
-            found["properties"] = own | {name: True for name in names if name not in own}
-            found["additionalProperties"] = False
-        elif self.strict and not part and _has_free_names(found):
+            own = result.get("properties", {})
+            result["properties"] = own | {name: True for name in names if name not in own}
+            result["additionalProperties"] = False
+        elif self.strict and not part and _has_free_names(result):
             self.unenforced.add("additionalProperties (a name could come twice)")
-        return found
+        return result
 
     def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
         part = self.closing.combines(key, schema) or (part and key in ("anyOf", "oneOf"))
@@ -155,15 +155,15 @@ class _Preparation:
         return visit
 
     def _without_unenforced(self, schema: JsonObject) -> JsonObject:
-        found: JsonObject = {}
+        result: JsonObject = {}
         for key, value in schema.items():
             if key in _NOTHING or value in _HARMLESS.get(key, ()):
                 continue
             if self._is_enforced(key, value, schema):
-                found[key] = _count(value) if key in _COUNTS else value
+                result[key] = _count(value) if key in _COUNTS else value
             else:
                 self.unenforced.add(key)
-        return found
+        return result
 
     def _is_enforced(self, key: str, value: Any, schema: JsonObject) -> bool:
         if key in _UNENFORCED:

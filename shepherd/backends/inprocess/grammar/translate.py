@@ -89,19 +89,19 @@ def _character_class(node: CharacterClass) -> str:
 
 
 def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
-    found: dict[str, Node] = {}
+    result: dict[str, Node] = {}
     waiting = ["root"]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in result:
             continue
         if name not in rules:
             raise InvalidRequestError(
                 f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
             )
-        found[name] = rules[name]
+        result[name] = rules[name]
         waiting.extend(_names(rules[name]))
-    return found
+    return result
 
 
 def _within(node: Node) -> Iterator[Node]:
@@ -160,14 +160,14 @@ def _nullable(rules: Mapping[str, Node]) -> set[str]:
     for name, body in rules.items():
         for used in _names(body):
             users[used].append(name)
-    found: set[str] = set()
+    result: set[str] = set()
     waiting = list(rules)
     while waiting:
         name = waiting.pop()
-        if name not in found and _can_be_empty(rules[name], found):
-            found.add(name)
+        if name not in result and _can_be_empty(rules[name], result):
+            result.add(name)
             waiting.extend(users[name])
-    return found
+    return result
 
 
 def _can_be_empty(node: Node, empty: set[str]) -> bool:
@@ -197,8 +197,8 @@ def _runs(node: Node, empty: set[str]) -> tuple[int, int]:
                 longest = max(longest, first, inner)
             return first, longest
         case Alternation(alternatives=alternatives):
-            found = [_runs(alternative, empty) for alternative in alternatives]
-            return sum(own for own, _ in found) + 1, sum(inner for _, inner in found)
+            result = [_runs(alternative, empty) for alternative in alternatives]
+            return sum(own for own, _ in result) + 1, sum(inner for _, inner in result)
         case Repeat(node=inner, low=low, high=high):
             own, longest = _runs(inner, empty)
             most = high or low + 1

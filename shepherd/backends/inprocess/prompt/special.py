@@ -69,8 +69,8 @@ class SpecialTexts:
 
 def _put(mark: str) -> Callable[[re.Match[str]], str]:
     def replacement(match: re.Match[str]) -> str:
-        found = match.group()
-        return found[0] + mark + found[1:]
+        result = match.group()
+        return result[0] + mark + result[1:]
 
     return replacement
 

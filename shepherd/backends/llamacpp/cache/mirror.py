@@ -175,14 +175,14 @@ class Mirror:
         return bool(state) and self._context.restore(sequence.id, state, partial=True)
 
     def _checkpoints_behind(self, sequence: Sequence, keep: int) -> list[Checkpoint]:
-        found: list[Checkpoint] = []
+        result: list[Checkpoint] = []
         for mark in reversed(marks(sequence.tokens, self._controls, keep)):
             self.trim(sequence, mark)
             state = self._context.save(sequence.id, partial=True)
             if len(sequence.tokens) != mark or not state:
                 break
-            found.insert(0, Checkpoint(mark, state))
-        return found
+            result.insert(0, Checkpoint(mark, state))
+        return result
 
     def _keep_checkpoint(self, sequence: Sequence) -> None:
         state = self._context.save(sequence.id, partial=True)

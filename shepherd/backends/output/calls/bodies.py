@@ -43,8 +43,8 @@ def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
         calls = [_call(item, catalog) for item in items]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
-    found = tuple(c for c in calls if c is not None)
-    return found if len(found) == len(calls) else ()
+    result = tuple(c for c in calls if c is not None)
+    return result if len(result) == len(calls) else ()
 
 
 def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
@@ -125,20 +125,20 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: Scope) -> _Calls |
 def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
     calls: _Calls = ()
     while body:
-        found = parse_element(body, catalog, scope)
-        if found is None:
+        result = parse_element(body, catalog, scope)
+        if result is None:
             return None
-        if not found[0]:
+        if not result[0]:
             return ()
-        calls += found[0]
-        body = body[skip_space(body, found[1]) :]
+        calls += result[0]
+        body = body[skip_space(body, result[1]) :]
     return calls
 
 
 def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
     """Gemma: JSON with bare keys and with a token of its own as the quote."""
-    found = _GEMMA.fullmatch(body)
-    if found is None:
+    match = _GEMMA.fullmatch(body)
+    if match is None:
         return ()
-    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[2], ensure_ascii=False), found[2])
-    return catalog.from_arguments_text(found[1], text)
+    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[2], ensure_ascii=False), match[2])
+    return catalog.from_arguments_text(match[1], text)

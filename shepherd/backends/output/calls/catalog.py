@@ -37,8 +37,8 @@ class ToolCatalog:
         bare = written.strip()
         if bare in self._parameters:
             return bare
-        found = _DECORATION.fullmatch(bare)
-        return found[1] if found and found[1] in self._parameters else None
+        match = _DECORATION.fullmatch(bare)
+        return match[1] if match and match[1] in self._parameters else None
 
     def may_become_known(self, written: str) -> bool:
         """Whether more text can make `written` the name of a tool."""
@@ -75,8 +75,8 @@ class ToolCatalog:
         """Like `from_json_text`, for a parsed value."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
         calls = [self._from_object(item, explicit=explicit) for item in items]
-        found = tuple(c for c in calls if c is not None)
-        return found if len(found) == len(items) else ()
+        result = tuple(c for c in calls if c is not None)
+        return result if len(result) == len(items) else ()
 
     def from_arguments_text(self, name: str, text: str) -> tuple[ParsedCall, ...]:
         """The call of `name` with arguments as JSON text; no text means no arguments."""

@@ -36,14 +36,14 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
     body = body[:_MAX_LENGTH].strip()
     if body.startswith(("{", "[")) and (name := _JSON_NAME.search(body)):
         return _json_problem(name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
-    found = _OTHER_NAME.match(body)
-    if found is None:
+    match = _OTHER_NAME.match(body)
+    if match is None:
         return ""
-    written = next(filter(None, found.groups()))
+    written = next(filter(None, match.groups()))
     tool = catalog.known(written)
     if tool is None:
         return _unknown(written, catalog)
-    brace = body.find("{", found.start())
+    brace = body.find("{", match.start())
     problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
     return problem or f"The call of {tool} is not complete or not well formed."
 

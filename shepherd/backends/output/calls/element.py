@@ -26,9 +26,9 @@ def parse_element(
         return (), 0
     values: dict[str, str] = {}
     pos = name.end()
-    while found := _ATTRIBUTE.match(text, pos):
-        values[found[1]] = html.unescape(found[2] if found[2] is not None else found[3])
-        pos = found.end()
+    while match := _ATTRIBUTE.match(text, pos):
+        values[match[1]] = html.unescape(match[2] if match[2] is not None else match[3])
+        pos = match.end()
     end = _TAG_END.match(text, pos)
     if end is None:
         return (), 0
@@ -84,12 +84,12 @@ class ElementReader(ClosingReader):
     def _tag(self) -> Verdict | None:
         """Look for the `>` that ends the opening tag, outside quotes."""
         pos = 0
-        while found := _QUOTES_OR_END.search(self._pending, pos):
-            pos = found.end()
-            if found[0] == ">" and not self._quote:
+        while match := _QUOTES_OR_END.search(self._pending, pos):
+            pos = match.end()
+            if match[0] == ">" and not self._quote:
                 return self._opened(pos)
-            if self._quote in ("", found[0]) and found[0] != ">":
-                self._quote = "" if self._quote else found[0]
+            if self._quote in ("", match[0]) and match[0] != ">":
+                self._quote = "" if self._quote else match[0]
                 self._outside = ""
         if not self._quote:
             self._outside += self._pending[pos:]
@@ -107,5 +107,5 @@ class ElementReader(ClosingReader):
         return self._accept(calls) if calls else self._reject()
 
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        found = parse_element(self._marker + self._read, self._catalog, scope)
-        return found and found[0]
+        result = parse_element(self._marker + self._read, self._catalog, scope)
+        return result and result[0]

@@ -45,13 +45,13 @@ class JsonScanner:
                 pos += 1
                 continue
             quote = self.quote
-            found = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
+            match = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
             if quote and self.depth == self._outer:
-                self._append(text[pos : found.start() if found else len(text)])
-            if found is None:
+                self._append(text[pos : match.start() if match else len(text)])
+            if match is None:
                 break
-            pos = found.end()
-            stop = self._in_string(found[0]) if quote else self._structure(found[0])
+            pos = match.end()
+            stop = self._in_string(match[0]) if quote else self._structure(match[0])
             if stop is not None:
                 return stop, pos - (stop is Stop.ANGLE)
         return Stop.MORE, len(text)

@@ -61,8 +61,8 @@ class MistralReader(CallReader):
     def _head_possible(self) -> bool:
         """Whether what was read can begin a call; past the head, the name is set."""
         head = self._pending.lstrip()
-        found = _NAME.match(head)
-        name = found.group() if found else ""
+        match = _NAME.match(head)
+        name = match.group() if match else ""
         rest = head[len(name) :]
         if not rest:
             return len(self._pending) <= _MAX_HEAD and self._catalog.may_become_known(name)

@@ -21,8 +21,8 @@ _MAX_REFS = 8
 
 def properties(parameters: JsonObject) -> JsonObject:
     """The schema of each argument by name."""
-    found = parameters.get("properties")
-    return cast(JsonObject, found) if isinstance(found, dict) else {}
+    result = parameters.get("properties")
+    return cast(JsonObject, result) if isinstance(result, dict) else {}
 
 
 def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:

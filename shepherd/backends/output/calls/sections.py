@@ -48,16 +48,16 @@ def parse_section(
     calls: list[ParsedCall] = []
     pos = 0
     while pos < len(body):
-        found = head.match(body, pos)
-        if found is None:
+        match = head.match(body, pos)
+        if match is None:
             return ()
-        end = _arguments_end(body, found.end())
+        end = _arguments_end(body, match.end())
         if end is None and not final:
             return None
         if end is None:
-            end = body.find(tokens.end, found.end())
+            end = body.find(tokens.end, match.end())
             end = end if end >= 0 else len(body)
-        call = catalog.from_arguments_text(found["name"], body[found.end() : end])
+        call = catalog.from_arguments_text(match["name"], body[match.end() : end])
         if not call:
             return ()
         calls += call
@@ -95,13 +95,13 @@ def parse_xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
     calls: list[ParsedCall] = []
     pos = 0
     while pos < len(body):
-        found = _CALL.match(body, pos)
-        tool = catalog.known(_attributes(found["attributes"]).get("tool", "")) if found else None
-        call = _call(tool, found["body"], catalog) if found and tool else ()
-        if found is None or not call:
+        match = _CALL.match(body, pos)
+        tool = catalog.known(_attributes(match["attributes"]).get("tool", "")) if match else None
+        call = _call(tool, match["body"], catalog) if match and tool else ()
+        if match is None or not call:
             return ()
         calls += call
-        pos = found.end()
+        pos = match.end()
     return tuple(calls)
 
 
@@ -121,7 +121,7 @@ def _call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    return {found[1]: _unescaped(found[2]) for found in _ATTRIBUTE.finditer(text)}
+    return {result[1]: _unescaped(result[2]) for result in _ATTRIBUTE.finditer(text)}
 
 
 def _unescaped(text: str) -> str:

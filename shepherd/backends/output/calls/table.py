@@ -64,8 +64,8 @@ class FunctionReader(ClosingReader):
     """Reads behind `<function=name>` or `<invoke name="name">` that stands without a wrapper."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        found = FUNCTION.fullmatch(marker)
-        tag, name = (found["tag"], found["name"]) if found else ("function", "")
+        match = FUNCTION.fullmatch(marker)
+        tag, name = (match["tag"], match["name"]) if match else ("function", "")
         prefix = tag.removesuffix("function").removesuffix("invoke")
         keys = catalog.argument_names(catalog.known(name) or name)
         super().__init__(f"</{tag}>", child_starts(prefix, keys))

@@ -164,8 +164,8 @@ class TaggedReader(CallReader):
         return True
 
     def _tail(self) -> Verdict | bool:
-        found = _TAIL.match(self._pending)
-        start = found.end() if found else 0
+        match = _TAIL.match(self._pending)
+        start = match.end() if match else 0
         if start > _MAX_HEAD:
             return self._accept(self._calls)
         if start == len(self._pending):

@@ -52,11 +52,11 @@ def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[Pars
         tool = catalog.known(opening["name"]) if opening else None
         if opening is None or tool is None:
             return ()
-        found = _function(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
-        if found is None or not found[0]:
-            return found and ()
-        calls += found[0]
-        pos = skip_space(body, found[1])
+        result = _function(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
+        if result is None or not result[0]:
+            return result and ()
+        calls += result[0]
+        pos = skip_space(body, result[1])
     return tuple(calls)
 
 
@@ -92,8 +92,8 @@ def child_starts(prefix: str, keys: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def skip_space(text: str, pos: int) -> int:
-    found = _SPACE.match(text, pos)
-    return found.end() if found else pos
+    match = _SPACE.match(text, pos)
+    return match.end() if match else pos
 
 
 _CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)

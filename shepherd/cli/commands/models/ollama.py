@@ -73,19 +73,21 @@ class OllamaModels:
 
     def info(self, model: str) -> None:
         """What the server knows about a model."""
-        found = self._call(lambda manager: manager.show(model))
+        result = self._call(lambda manager: manager.show(model))
         print_rows(
             {
-                "model": found.name,
+                "model": result.name,
                 "provider": f"{self._name} ({self._provider.base_url or HERE})",
-                "architecture": found.family,
-                "parameters": found.parameter_size,
-                "quantisation": found.quantization,
-                "context": self._context(found),
-                "template": found.template,
-                "can": ", ".join(found.capabilities),
+                "architecture": result.family,
+                "parameters": result.parameter_size,
+                "quantisation": result.quantization,
+                "context": self._context(result),
+                "template": result.template,
+                "can": ", ".join(result.capabilities),
                 "settings": "; ".join(
-                    " ".join(line.split()) for line in found.parameters.splitlines() if line.strip()
+                    " ".join(line.split())
+                    for line in result.parameters.splitlines()
+                    if line.strip()
                 ),
             }
         )

@@ -72,18 +72,18 @@ def info(
     config = _config(context)
     directory = _models_dir(config)
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
-    found = summarise(path)
-    size = config.llamacpp.context_size or found.context
+    result = summarise(path)
+    size = config.llamacpp.context_size or result.context
     rows = {
-        "file": str(found.path),
-        "name": found.name,
-        "architecture": found.architecture,
-        "parameters": found.parameters,
-        "quantisation": found.quantisation,
-        "size": size_text(found.size),
-        "context": f"{found.context:,} tokens" if found.context else "",
-        "template": found.family,
-        "memory": memory_text(found, size),
+        "file": str(result.path),
+        "name": result.name,
+        "architecture": result.architecture,
+        "parameters": result.parameters,
+        "quantisation": result.quantisation,
+        "size": size_text(result.size),
+        "context": f"{result.context:,} tokens" if result.context else "",
+        "template": result.family,
+        "memory": memory_text(result, size),
     }
     print_rows(rows)
 

@@ -21,11 +21,11 @@ async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], 
     key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
     say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
     started = perf_counter()
-    found = await examine(provider, book)
+    result = await examine(provider, book)
     say(f"connected in {1000 * (perf_counter() - started):.0f} ms")
-    for line in _findings(provider, found):
+    for line in _findings(provider, result):
         say(line)
-    return 1 if found.problem else 0
+    return 1 if result.problem else 0
 
 
 def _findings(provider: Provider, found: Examination) -> list[str]:

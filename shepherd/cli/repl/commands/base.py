@@ -79,5 +79,5 @@ class CommandTable:
 
 def parse_command(text: str) -> tuple[str, str] | None:
     """Name and argument if `text` is a command; `/etc/passwd` is not one."""
-    found = _COMMAND.fullmatch(text.strip())
-    return (found.group(1) or "", (found.group(2) or "").strip()) if found else None
+    match = _COMMAND.fullmatch(text.strip())
+    return (match.group(1) or "", (match.group(2) or "").strip()) if match else None

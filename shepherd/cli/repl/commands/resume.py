@@ -77,11 +77,11 @@ class _Resume:
         )
 
     def _summaries(self) -> list[SessionSummary]:
-        found: list[SessionSummary] = []
+        result: list[SessionSummary] = []
         for name in self.ids():
             with suppress(SessionError):  # `shepherd sessions list` tells what is wrong
-                found.append(self._store.summary(name))
-        return found
+                result.append(self._store.summary(name))
+        return result
 
     async def _chosen(self, argument: str) -> str:
         """The id behind a number of the list that was last shown, or `argument` itself."""

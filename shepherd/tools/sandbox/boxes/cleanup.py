@@ -67,11 +67,11 @@ def _move_aside(place: Path, report: Report) -> None:
 
 def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
     """Report the files that are deleted with the command's private /tmp and home directory."""
-    found = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
-    if not found:
+    result = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
+    if not result:
         return
-    names = ", ".join(found[:_MAX_NAMED])
-    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    names = ", ".join(result[:_MAX_NAMED])
+    more = f" and {len(result) - _MAX_NAMED} more" if len(result) > _MAX_NAMED else ""
     text = f"{names}{more}: /tmp and the home directory are the command's own and end with it"
     report(Refusal(Refused.LOST, f"not kept: {text}"))
 
@@ -83,11 +83,11 @@ def _files(place: Path, visible_path: Path) -> Iterator[str]:
         directory = pending.pop()
         try:
             with os.scandir(directory) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+                result = sorted(entries, key=lambda entry: entry.name)
         except OSError:
             continue  # closed by the command, or too deep
-        count += len(found)
-        for entry in found:
+        count += len(result)
+        for entry in result:
             if directory == str(place) and _CACHES.fullmatch(entry.name):
                 continue
             if entry.is_dir(follow_symlinks=False):

@@ -163,9 +163,9 @@ _VENVS = (".venv", "venv", "env")
 def tool_paths(profile: Profile, environment: Mapping[str, str]) -> list[Path]:
     """The existing paths outside of the system that commands need to read."""
     root, home = real(profile.root), real(profile.home)
-    found = [*map(real, home_tools(profile)), *_named(root, environment)]
-    found += [*_linked_environments(root), *_worktree(root)]
-    return [path for path in dict.fromkeys(found) if _is_narrow(path, (root, home))]
+    result = [*map(real, home_tools(profile)), *_named(root, environment)]
+    result += [*_linked_environments(root), *_worktree(root)]
+    return [path for path in dict.fromkeys(result) if _is_narrow(path, (root, home))]
 
 
 def home_tools(profile: Profile) -> list[Path]:

@@ -102,14 +102,14 @@ def words_to_name(words: Sequence[str], exists: Callable[[str], bool], depth: in
     options = _RUNS_BY_OPTION.get(program, "").split()
     if program == "tar" and len(words) > 1 and not words[1].startswith("-"):
         words = [words[0], f"-{words[1]}", *words[2:]]
-    found = [index + 1 for index, w in enumerate(words) if index and _is_one_of(w, options)]
-    found += list(_reading(program, words))
-    if program == "find" and found:
+    result = [index + 1 for index, w in enumerate(words) if index and _is_one_of(w, options)]
+    result += list(_reading(program, words))
+    if program == "find" and result:
         return len(words)
     for start in launched(program, words):
         inner = words_to_name(words[start:], exists, depth + 1) if start < len(words) else 0
-        found.append(start + inner if inner else 0)
-    return max(found, default=0)
+        result.append(start + inner if inner else 0)
+    return max(result, default=0)
 
 
 def _reading(program: str, words: Sequence[str]) -> Iterator[int]:

@@ -75,10 +75,10 @@ def only_edits(script: str) -> bool:
     """Whether every command of a script is read, and works on nothing but the text."""
     at = 0
     while at < len(script):
-        found = _COMMAND.match(script, at)
-        if found is None or found.end() == at:
+        match = _COMMAND.match(script, at)
+        if match is None or match.end() == at:
             return False
-        at = found.end()
+        at = match.end()
     return True
 
 
@@ -121,17 +121,17 @@ def only_prints(program: str) -> bool:
     conditional = _CONDITION.search(program) is not None
     at, depth, last, prints = 0, 0, "", False
     while at < len(program):
-        found = _slash(program, at, last, conditional=conditional) or _TOKEN.match(program, at)
-        if found is None or found[0] in _REACHING:
+        result = _slash(program, at, last, conditional=conditional) or _TOKEN.match(program, at)
+        if result is None or result[0] in _REACHING:
             return False
-        if found.lastgroup == "greater" and prints and depth == 0:
+        if result.lastgroup == "greater" and prints and depth == 0:
             return False
-        depth += (found.lastgroup == "open") - (found.lastgroup == "close")
-        if found.lastgroup == "end":
+        depth += (result.lastgroup == "open") - (result.lastgroup == "close")
+        if result.lastgroup == "end":
             prints = False
-        prints = prints or found[0] in _PRINTING
-        last = last if found.lastgroup == "blank" else found[0]
-        at = found.end()
+        prints = prints or result[0] in _PRINTING
+        last = last if result.lastgroup == "blank" else result[0]
+        at = result.end()
     return depth == 0
 
 
