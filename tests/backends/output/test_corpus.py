@@ -12,10 +12,10 @@ import pytest
 from shepherd.backends.output import STYLES
 from shepherd.events import CallbackEvent
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
-from tests.examples import examples, some
+from tests.examples import PROFILE, some
 
 CORPUS = Path(__file__).parent / "corpus"
-RANDOM_SPLITS = examples(1000) // 10
+RANDOM_SPLITS = 1000 if PROFILE == "long" else 25
 MOST_CUTS = 8
 FAMILIES = {
     "command", "deepseek", "gemma", "glm", "granite", "harmony", "hermes", "kimi", "llama",
