@@ -66,14 +66,14 @@ class Work:
     requests: int
     bytes: int
     messages: int
-    looked_at: int
+    characters_read: int
 
     def since(self, before: "Work") -> "Work":
         return Work(
             self.requests - before.requests,
             self.bytes - before.bytes,
             self.messages - before.messages,
-            self.looked_at - before.looked_at,
+            self.characters_read - before.characters_read,
         )
 
 
@@ -106,8 +106,8 @@ class Talk:
 
     def measure(self) -> None:
         gc.collect()
-        vendor, looked_at = self.vendor, self.backend.estimator.looked_at
-        self.work.append(Work(vendor.requests, vendor.bytes, vendor.messages, looked_at))
+        vendor, characters_read = self.vendor, self.backend.estimator.characters_read
+        self.work.append(Work(vendor.requests, vendor.bytes, vendor.messages, characters_read))
         self.objects.append(len(gc.get_objects()))
 
     def _listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
@@ -148,7 +148,7 @@ async def test_a_conversation_never_ends(kind: str) -> None:
     assert turns < 100 or last.requests <= 1.1 * second.requests
     assert turns < 100 or last.bytes <= 1.2 * second.bytes
     assert turns < 100 or last.messages <= 1.2 * second.messages
-    assert turns < 100 or last.looked_at <= 1.1 * second.looked_at
+    assert turns < 100 or last.characters_read <= 1.1 * second.characters_read
     assert second.requests <= 2.2 * turns // QUARTERS
     if turns == ALL:
         assert talk.objects[3] < talk.objects[2] + turns // QUARTERS
