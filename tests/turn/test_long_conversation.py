@@ -21,17 +21,17 @@ class Work:
 
     requests: int
     counted: int
-    looked_at: int
+    characters_read: int
 
     @classmethod
     def by(cls, backend: Guessing) -> "Work":
-        return cls(backend.requests, backend.counted, backend.estimator.looked_at)
+        return cls(backend.requests, backend.counted, backend.estimator.characters_read)
 
     def since(self, before: "Work") -> "Work":
         return Work(
             self.requests - before.requests,
             self.counted - before.counted,
-            self.looked_at - before.looked_at,
+            self.characters_read - before.characters_read,
         )
 
 
@@ -77,6 +77,6 @@ async def test_a_conversation_never_ends(style: str, known: str) -> None:
     second, last = marks[2].since(marks[1]), marks[4].since(marks[3])
     assert last.requests <= 1.05 * second.requests
     assert last.counted <= 1.05 * second.counted
-    assert last.looked_at <= 1.05 * second.looked_at
+    assert last.characters_read <= 1.05 * second.characters_read
     if known == "limit":
         assert backend.overflows == 0
