@@ -98,13 +98,6 @@ def reveal(text: str) -> str:
     return "".join(piece for piece, _ in pieces(text))
 
 
-def reveal_lines(text: str) -> str:
-    """As `reveal`, but keeps newlines and tabs."""
-    if text.isascii() and _NOT_ASCII_PRINTABLE.search(text) is None:
-        return text
-    return "".join(p if p in ("\n", "\t") else reveal(p) for p in re.split(r"([\n\t])", text))
-
-
 def count_hidden(text: str) -> int:
     """The number of hidden characters in `text`, without newlines and tabs."""
     if text.isascii() and _NOT_ASCII_PRINTABLE.search(text) is None:

@@ -13,9 +13,6 @@ from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import Session
 
-MAX_MARKS = 4
-"""How many marks the API takes in a request."""
-
 _MARK = {"type": "ephemeral"}
 
 
