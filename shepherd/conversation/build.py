@@ -69,8 +69,6 @@ def build_conversation(
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
-    session.sampling = config.sampling.to_sampling()
-    session.thinking = config.model.thinking
     slot = partial(ModelSlot, config, open_backend, providers or ProviderBook(paths, env))
     return Conversation(workspace, slot, notices, session, transcript)
 
@@ -90,11 +88,8 @@ async def open_shared(
     """
     config = unsaved(config)
     paths, notices = Paths.from_env(env), Notices()
-
     if session is None:
         session = begin_session(config, paths, cwd, SessionStart(), notices)[0]
-        session.sampling = config.sampling.to_sampling()
-        session.thinking = config.model.thinking
     book = providers or ProviderBook(paths, env)
     slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
     workspace = build_workspace(config, paths, cwd, notices)

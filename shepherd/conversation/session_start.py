@@ -58,8 +58,13 @@ def begin_session(
     store = SessionStore(paths.sessions)
     saved_id = start.id or (store.latest(cwd) if start.latest else "")
     if saved_id:
-        return _resumed(*store.reopen(saved_id, notices.tell), config, cwd, notices)
-    return _new(store, config, cwd, notices)
+        begun = _resumed(*store.reopen(saved_id, notices.tell), config, cwd, notices)
+    else:
+        begun = _new(store, config, cwd, notices)
+    session = begun[0]
+    session.sampling = config.sampling.to_sampling()
+    session.thinking = config.model.thinking
+    return begun
 
 
 def default_system_message(config: Config, cwd: Path) -> str:

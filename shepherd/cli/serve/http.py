@@ -33,7 +33,7 @@ async def serve_config(
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
     paths = Paths.from_env(os.environ)
     for warning in config.warnings:
-        _warn(warning)
+        warn(warning)
 
     open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
@@ -75,7 +75,8 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
     )
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Write a sentence for the user to stderr."""
     from shepherd.cli.terminal.sanitize import sanitize
 
     sys.stderr.write(f"shepherd: {sanitize(text)}\n")
@@ -83,5 +84,5 @@ def _warn(text: str) -> None:
 
 def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
     notices = Notices()
-    notices.listen(_warn)
+    notices.listen(warn)
     return build_workspace(unsaved(config), paths, cwd, notices).tool_runner(config)

@@ -2,13 +2,12 @@
 
 import hashlib
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from shepherd.cli.serve.http import refusal_of_flags, server_settings
+from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
@@ -48,7 +47,7 @@ async def serve_conversation(
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
 
     async with opened as conversation:
-        conversation.notices.listen(_note)
+        conversation.notices.listen(warn)
         open_service = partial(_open_service, conversation, paths, settings, keys)
         with refusal_of_flags(config):
             await serve_service(open_service, settings, keys, OPEN_WARNING)
@@ -89,7 +88,3 @@ def _remember(paths: Paths, cwd: Path, conversation: Conversation) -> None:
 def _pointer(paths: Paths, cwd: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
     return paths.served / digest
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"shepherd: {text}\n")
