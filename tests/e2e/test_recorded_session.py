@@ -13,9 +13,9 @@ COLUMN = 12.2
 OF_ONE_RUN = {
     r"/\S*/garden/": "/garden/",
     r"--resume \S+": "--resume SESSION",
-    r"\d+/8\.2k tokens \(\d%\) · \d+ tok/s": "NUMBERS",
+    r"\d+/8\.2k tokens \(\d%\)( · \d+ tok/s)?": "NUMBERS",
 }
-"""What differs from one recording to the next: places with their length, ids, speeds."""
+"""What differs between recordings: places, ids, and speeds. A slow answer shows no speed."""
 
 
 def lines(svg: str) -> list[str]:
