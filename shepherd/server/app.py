@@ -15,10 +15,12 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group, Plugins
 from shepherd.server.api import Api, ErrorShapes
+from shepherd.server.body import BodyReader
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
+from shepherd.server.models import OneModel
 from shepherd.server.openai.routes import OPENAI
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.settings import ServerContext, ServerSettings
@@ -46,7 +48,8 @@ def create_app(
     `tools` must never ask.
     """
     settings = settings or ServerSettings()
-    context = ServerContext(backend, settings, int(time.time()))
+    bodies = BodyReader(settings.max_body_bytes)
+    context = ServerContext(backend, OneModel(backend), settings, bodies, int(time.time()))
     app = _bare_app()
     app.include_router(health_router(lambda: backend))
     for api in apis:

@@ -10,8 +10,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from shepherd.backends.base import Backend, Generation, Prefilled
-from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason, Topic
 from shepherd.logprobs import TokenLogprob
+from shepherd.server.errors import answer_cut
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 
@@ -151,3 +152,9 @@ async def open_generation(
     """`open_choices` of one."""
     async with open_choices(backend, session, 1, max_tokens) as choices:
         yield GenerationStream(choices)
+
+
+def check_whole(generation: Generation) -> None:
+    """Raise ApiError for an answer that broke off, which must not look like a whole one."""
+    if generation.finish_reason is FinishReason.ERROR:
+        raise answer_cut(generation.broken)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
 from shepherd.plugins import Plugins
+from shepherd.server.body import BodyReader
+from shepherd.server.models import Models
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,13 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """The parts that requests are served with; `started` is a Unix time."""
+    """The parts that requests are served with; `started` is a Unix time.
+
+    `backend` is the default model's. All routes read bodies through `bodies`.
+    """
 
     backend: Backend
+    models: Models
     settings: ServerSettings
+    bodies: BodyReader
     started: int

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
+from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.generation import Choices, check_whole
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.responses import Frames
 from shepherd.session import Session
 
 _IMPOSSIBLE = -9999.0
@@ -52,10 +55,31 @@ class ChatAnswer:
             stream_usage=bool(options is not None and options.include_usage),
         )
 
-    def completion(self, *generations: Generation) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer, one choice for each generation."""
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
         return self._frame("chat.completion", choices) | {"usage": usage(*generations)}
+
+    async def frames(self, choices: Choices) -> Frames:
+        """Yields each choice's role chunk, its text chunks, then its final chunks."""
+        started: set[int] = set()
+        async for index, event, text, logprobs in choices:
+            chunks = (
+                [*self.last_chunks(await choices.result(index), index)]
+                if event is None
+                else [self.text_chunk(event, text, index, logprobs)]
+            )
+            if index not in started:
+                started.add(index)
+                yield frame(self.first_chunk(index))
+            for chunk in filter(None, chunks):
+                yield frame(chunk)
+            if event is None:
+                check_whole(await choices.result(index))
+        usage = self.usage_chunk(*await choices.results())
+        if usage is not None:
+            yield frame(usage)
+        yield frame("[DONE]")
 
     def first_chunk(self, choice: int = 0) -> JsonObject:
         """The chunk that carries the role."""

@@ -1,20 +1,16 @@
 """`POST /v1/chat/completions` and `GET /v1/models`."""
 
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import Generation
-from shepherd.events import FinishReason
-from shepherd.json_text import frame
+from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.body import BodyReader
-from shepherd.server.errors import ApiError, answer_cut, log_failure, to_api_error
-from shepherd.server.generation import Choices, open_choices
+from shepherd.server.errors import ApiError
+from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.errors import OpenAiErrors
 from shepherd.server.openai.requests import ChatRequest
@@ -24,13 +20,8 @@ from shepherd.server.openai.to_session import (
     session_from_request,
     token_limit,
 )
-from shepherd.server.responses import (
-    EventStreamResponse,
-    Frames,
-    JsonResponse,
-    while_connected,
-)
-from shepherd.server.settings import ServerContext
+from shepherd.server.responses import JsonResponse
+from shepherd.server.settings import ServerContext, ServerSettings
 
 MANY_MESSAGES = 500
 """More are translated beside the event loop."""
@@ -39,8 +30,7 @@ MANY_MESSAGES = 500
 def chat_router(context: ServerContext) -> APIRouter:
     """The chat completions route."""
     router = APIRouter()
-    backend, settings = context.backend, context.settings
-    bodies = BodyReader(settings.max_body_bytes)
+    exchanges = Exchanges(context)
 
     @router.post(CHAT_PATH)
     async def create_chat_completion(request: Request) -> Response:
@@ -49,75 +39,28 @@ def chat_router(context: ServerContext) -> APIRouter:
         The prompt is processed before the first header is sent, so a conversation that does not
         fit is a 400 `context_length_exceeded` either way. Hanging up stops the work.
         """
-        body = await bodies.read(request, ChatRequest)
-        check_images(body, backend.info)
-        if len(body.messages) > MANY_MESSAGES:
-            session = await bodies.run(session_from_request, body, thinking=settings.thinking)
-        else:
-            session = session_from_request(body, thinking=settings.thinking)
-        answer = ChatAnswer.to_request(body, session, backend.info.id)
-        count = choice_count(body, settings.max_choices)
-        limit = token_limit(body, settings.max_tokens)
-        if body.stream:
-            return EventStreamResponse(
-                lambda: _open_frames(open_choices(backend, session, count, limit), answer),
-                lambda error: _logged(error, backend.info.context_size),
-                settings.keepalive,
-            )
-        work = _generate(open_choices(backend, session, count, limit))
-        return JsonResponse(answer.completion(*await while_connected(request.receive, work)))
+        body = await context.bodies.read(request, ChatRequest)
+        call = Call(
+            model=body.model,
+            build=partial(_exchange, body, context.settings),
+            stream=bool(body.stream),
+            slow=len(body.messages) > MANY_MESSAGES,
+        )
+        return await exchanges.respond(request, call)
 
     return router
 
 
-def _logged(error: BaseException, context_size: int) -> ApiError:
-    reported = to_api_error(error, context_size)
-    log_failure(error, reported)
-    return reported
-
-
-async def _generate(opening: AbstractAsyncContextManager[Choices]) -> list[Generation]:
-    async with opening as choices:
-        generations = await choices.results()
-    for generation in generations:
-        _check_whole(generation)
-    return generations
-
-
-def _check_whole(generation: Generation) -> None:
-    """Raise ApiError for an answer that broke off, which must not look like a whole one."""
-    if generation.finish_reason is FinishReason.ERROR:
-        raise answer_cut(generation.broken)
-
-
-@asynccontextmanager
-async def _open_frames(
-    opening: AbstractAsyncContextManager[Choices], answer: ChatAnswer
-) -> AsyncGenerator[Frames]:
-    async with opening as choices:
-        yield _frames(choices, answer)
-
-
-async def _frames(choices: Choices, answer: ChatAnswer) -> Frames:
-    """Yields each choice's role chunk, its text chunks, then its final chunks."""
-    started: set[int] = set()
-    async for index, event, text, logprobs in choices:
-        chunks = (
-            [*answer.last_chunks(await choices.result(index), index)]
-            if event is None
-            else [answer.text_chunk(event, text, index, logprobs)]
-        )
-        if index not in started:
-            started.add(index)
-            yield frame(answer.first_chunk(index))
-        for chunk in filter(None, chunks):
-            yield frame(chunk)
-        if event is None:
-            _check_whole(await choices.result(index))
-    usage = answer.usage_chunk(*await choices.results())
-    if usage is not None:
-        yield frame(usage)
-    yield frame("[DONE]")
+def _exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo) -> Exchange:
+    """The exchange of a chat request; raises ApiError."""
+    check_images(body, model)
+    session = session_from_request(body, thinking=settings.thinking)
+    return Exchange(
+        session,
+        ChatAnswer.to_request(body, session, model.id),
+        choice_count(body, settings.max_choices),
+        token_limit(body, settings.max_tokens),
+    )
 
 
 def models_router(context: ServerContext) -> APIRouter:

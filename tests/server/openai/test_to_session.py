@@ -220,6 +220,6 @@ assistant = st.builds(
 
 @given(assistant)
 def test_what_is_answered_comes_back_as_it_was(message: Message) -> None:
-    answer = ChatAnswer("m", reasoning=True).completion(Generation(message, FinishReason.STOP))
+    answer = ChatAnswer("m", reasoning=True).whole([Generation(message, FinishReason.STOP)])
     replayed = json.loads(json.dumps(answer))["choices"][0]["message"]
     assert session(replayed).messages == [message]

@@ -1,0 +1,119 @@
+"""One request and its answer, streamed or whole, in the shape of any API."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.base import Generation, ModelInfo
+from shepherd.errors import ContextFullError
+from shepherd.messages import JsonObject
+from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.server.generation import Choices, check_whole, open_choices
+from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
+from shepherd.server.settings import ServerContext
+from shepherd.session import Session
+
+
+class Answer(Protocol):
+    """A generation in the shape of one API."""
+
+    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+        """The body of the response, one generation for each choice."""
+        ...
+
+    def frames(self, choices: Choices) -> Frames:
+        """The frames of a stream (see `frame`); an answer that broke off raises ApiError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request as a session to continue, and the shape of its answer.
+
+    `count` answers are generated, each of at most `max_tokens` tokens; 0 means as many as fit.
+    """
+
+    session: Session
+    answer: Answer
+    count: int = 1
+    max_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to a model by its name, None for the default model.
+
+    `build` makes the exchange once the model is known; it raises ApiError for what the model or
+    the server can't do. `slow`: building takes long, and runs in a thread.
+    """
+
+    model: str | None
+    build: Callable[[ModelInfo], Exchange]
+    stream: bool = False
+    slow: bool = False
+
+
+class Exchanges:
+    """Answers the requests of one API."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+
+    async def respond(self, request: Request, call: Call) -> Response:
+        """The response to `call`; hanging up stops the work.
+
+        The prompt is processed before the first header is sent, so what can't be answered is an
+        error response either way.
+        """
+        if call.stream:
+            keepalive = self._context.settings.keepalive
+            return EventStreamResponse(lambda: self._open_frames(call), _logged, keepalive)
+        return JsonResponse(await while_connected(request.receive, self._whole(call)))
+
+    async def _whole(self, call: Call) -> JsonObject:
+        async with self._open(call) as (_, choices, answer):
+            generations = await choices.results()
+        for generation in generations:
+            check_whole(generation)
+        return answer.whole(generations)
+
+    @asynccontextmanager
+    async def _open_frames(self, call: Call) -> AsyncGenerator[Frames]:
+        async with self._open(call) as (info, choices, answer):
+            yield _reported(answer.frames(choices), info)
+
+    @asynccontextmanager
+    async def _open(self, call: Call) -> AsyncGenerator[tuple[ModelInfo, Choices, Answer]]:
+        async with self._context.models.lease(call.model) as backend:
+            info = backend.info
+            exchange = await self._build(call, info)
+            session, count, limit = exchange.session, exchange.count, exchange.max_tokens
+            try:
+                async with open_choices(backend, session, count, limit) as choices:
+                    yield info, choices, exchange.answer
+            except ContextFullError as error:
+                raise to_api_error(error, info.context_size) from error
+
+    async def _build(self, call: Call, info: ModelInfo) -> Exchange:
+        if call.slow:
+            return await self._context.bodies.run(call.build, info)
+        return call.build(info)
+
+
+async def _reported(frames: Frames, info: ModelInfo) -> Frames:
+    """The frames; a context that filled up is reported with the model's context size."""
+    try:
+        async for text in frames:
+            yield text
+    except ContextFullError as error:
+        raise to_api_error(error, info.context_size) from error
+
+
+def _logged(error: BaseException) -> ApiError:
+    reported = to_api_error(error)
+    log_failure(error, reported)
+    return reported
