@@ -1,11 +1,13 @@
 """Writes docs/reference/endpoints.md from the server's routes and request models."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject
@@ -14,10 +16,11 @@ from shepherd.server.shared.routes import DecisionBody, PromptBody
 from shepherd.server.tools import ExecuteRequest
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
-from shepherd.tools.permissions.approval import DenyingApprover
+from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.turn import TurnLimits
 
 PAGE = "endpoints.md"
 
@@ -51,21 +54,40 @@ def _sections(paths: JsonObject) -> Iterator[str]:
 
 
 def _paths() -> JsonObject:
+    tools = _tools(DenyingApprover())
+    return create_app(_backend(), tools=tools).openapi()["paths"]
+
+
+@dataclass
+class _EmptyConversation:
+    """A conversation without messages and tools."""
+
+    session: Session = field(default_factory=Session)
+    limits: TurnLimits = field(default_factory=TurnLimits)
+
+    def tool_runner(self, approver: Approver) -> ToolRunner:
+        return _tools(approver)
+
+    def clear(self) -> None:
+        self.session.clear()
+
+    async def reload(self) -> Backend:
+        return _backend()
+
+
+def _backend() -> Backend:
+    return ScriptedBackend(Script(()))
+
+
+def _tools(approver: Approver) -> ToolRunner:
     here = Path.cwd()
     context = ToolContext(cwd=here, spill_dir=here)
-    tools = ToolRunner(ToolRegistry(), PermissionPolicy(here), DenyingApprover(), context)
-    return create_app(ScriptedBackend(Script(())), tools=tools).openapi()["paths"]
+    return ToolRunner(ToolRegistry(), PermissionPolicy(here), approver, context)
 
 
 def _conversation_paths() -> JsonObject:
-    here = Path.cwd()
-    context = ToolContext(cwd=here, spill_dir=here)
-    conversation = SharedSession(
-        Session(),
-        ScriptedBackend(Script(())),
-        lambda approver: ToolRunner(ToolRegistry(), PermissionPolicy(here), approver, context),
-    )
-    return create_conversation_app(conversation).openapi()["paths"]
+    shared = SharedSession(_EmptyConversation(), _backend())
+    return create_conversation_app(shared).openapi()["paths"]
 
 
 def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:

@@ -70,6 +70,10 @@ class Conversation:
         """The backend, once it is loaded; raises what kept it from loading."""
         return await self.slot.backend()
 
+    async def reload(self) -> Backend:
+        """Open the same model again, after it has failed for good; see `ModelSlot.reload`."""
+        return await self.slot.reload()
+
     def when_moved(self, listener: Callable[[Backend], None]) -> None:
         """Have `listener` called when another model answers in place of one that failed."""
         self._when_moved = listener

@@ -60,12 +60,7 @@ async def _open_service(
 ) -> AsyncGenerator[Service]:
     backend = await conversation.backend()
     _remember(paths, conversation.cwd, conversation)
-    shared = SharedSession(
-        conversation.session, backend, conversation.tool_runner, conversation.limits
-    )
-    shared.reload = conversation.slot.reload
-    shared.clear_history = conversation.clear
-    async with shared:
+    async with SharedSession(conversation, backend) as shared:
         app = create_conversation_app(shared, settings, keys)
         name = f"session {conversation.session.id} with {backend.info.id}"
         yield Service(app, name, path="", drain=shared.drain)

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, cast
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
@@ -21,59 +20,75 @@ from shepherd.errors import BusyError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.session import Session
+from shepherd.session import Session, SessionJournal
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver
 from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
-Reload: TypeAlias = Callable[[], Awaitable[Backend]]
-
 RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
 DEFECT = "The server failed to answer this request; its log says why."
 
 
+class SharedConversation(Protocol):
+    """What a shared session needs of the conversation that it shares."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def limits(self) -> TurnLimits: ...
+
+    def tool_runner(self, approver: Approver) -> ToolExecutor:
+        """Runs the calls that `approver` allows."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        ...
+
+    async def reload(self) -> Backend:
+        """Open the model again, after it has failed for good; raises ShepherdError."""
+        ...
+
+
 class SharedSession:
     """A session that many clients prompt and watch; its turns run one after the other.
 
-    Enter it on the loop that serves. `tools` makes the executor that asks the given approver.
-    `reload` opens the model again after it has failed for good; without it, it stays so.
-    `clear_history` forgets the messages.
+    Enter it on the loop that serves. It listens to the conversation's session until its end.
     """
 
     def __init__(
         self,
-        session: Session,
+        conversation: SharedConversation,
         backend: Backend,
-        tools: Callable[[Approver], ToolExecutor],
-        limits: TurnLimits | None = None,
         *,
         log: UpdateLog | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.session = session
+        self.session = conversation.session
         self.backend = backend
-        self.reload: Reload | None = None
-        self.clear_history: Callable[[], None] = session.clear
         self.log = log or UpdateLog()
         self.presence = Presence(clock)
         self.queue = RequestQueue()
         self.approver = ClientApprover(self.log, self.presence)
         self.partial: list[tuple[UpdateKind, str]] = []
-        self._tools = tools(self.approver)
-        self._limits = limits
+        self._conversation = conversation
+        self._tools = conversation.tool_runner(self.approver)
+        self._journal: SessionJournal | None = None
         self._turn: asyncio.Task[TurnOutcome] | None = None
         self._worker: asyncio.Task[None] | None = None
         self._draining = False
-        session.journal = SharedJournal(session, session.journal, self._history_changed)
 
     async def __aenter__(self) -> Self:
         ledger = self.session.ledger
         ledger.context_size = self.backend.info.context_size
         if self.session.messages:
             ledger.context_used = await self.backend.count_session_tokens(self.session)
+        self._journal = self.session.journal
+        self.session.journal = SharedJournal(self.session, self._journal, self._history_changed)
         self._worker = asyncio.create_task(self._work())
         return self
 
@@ -81,6 +96,7 @@ class SharedSession:
         self.drain()
         if self._worker is not None:
             await end_tasks(self._worker)
+        self.session.journal = self._journal
         self.log.close()
 
     def submit(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
@@ -126,7 +142,7 @@ class SharedSession:
         if self.queue.busy:
             message = "A request runs or waits; cancel it, or wait for its end."
             raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
-        self.clear_history()
+        self._conversation.clear()
 
     def drain(self) -> None:
         """Take no more requests, cancel those that wait; the one that runs goes on."""
@@ -160,10 +176,10 @@ class SharedSession:
             self._end_turn(request, turn)
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
-        if not self.backend.alive and self.reload is not None:
+        if not self.backend.alive:
             self._receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
             try:
-                self.backend = await self.reload()
+                self.backend = await self._conversation.reload()
             except ShepherdError as error:
                 self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
                 raise
@@ -173,7 +189,7 @@ class SharedSession:
             self.backend,
             self._tools,
             self._receive,
-            self._limits,
+            self._conversation.limits,
         )
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.turn import TurnLimits
 from tests.patience import PATIENCE
 
 
@@ -114,10 +115,32 @@ async def parse_events(lines: AsyncIterator[str]) -> AsyncGenerator[Seen]:
 
 
 @dataclass
+class HeldConversation:
+    """A session with real tools in a directory; `loader` opens its model again."""
+
+    session: Session
+    directory: Path
+    backend: Backend
+    loader: Callable[[], Awaitable[Backend]] | None = None
+    sandbox: Sandbox | None = None
+    limits: TurnLimits = field(default_factory=TurnLimits)
+
+    def tool_runner(self, approver: Approver) -> ToolRunner:
+        return runner(self.directory, approver, self.sandbox)
+
+    def clear(self) -> None:
+        self.session.clear()
+
+    async def reload(self) -> Backend:
+        return await self.loader() if self.loader else self.backend
+
+
+@dataclass
 class Served:
     """A running conversation and a way to talk to it."""
 
     conversation: SharedSession
+    held: HeldConversation
     url: str
     http: httpx.AsyncClient
     server: DrainingServer
@@ -192,13 +215,8 @@ async def serving(
     session = session or Session("You are a shepherd.", id="s1")
     session.journal = journal or session.journal
     settings = settings or ServerSettings(port=0)
-    conversation = SharedSession(
-        session,
-        backend,
-        lambda approver: runner(directory, approver, sandbox),
-        log=log,
-        clock=clock,
-    )
+    held = HeldConversation(session, directory, backend, sandbox=sandbox)
+    conversation = SharedSession(held, backend, log=log, clock=clock)
     app = create_conversation_app(conversation, settings, keys)
     server = DrainingServer(app, "started", conversation.drain, settings=settings)
     sock = bind(settings)
@@ -210,7 +228,7 @@ async def serving(
         await until(lambda: server.started)
         http = httpx.AsyncClient(base_url=url, timeout=PATIENCE)
         await stack.enter_async_context(http)
-        yield Served(conversation, url, http, server)
+        yield Served(conversation, held, url, http, server)
 
 
 def runner(directory: Path, approver: Approver, sandbox: Sandbox | None = None) -> ToolRunner:

@@ -52,7 +52,7 @@ def healthy() -> ScriptedBackend:
 async def test_the_next_request_loads_it_again(work: Path) -> None:
     async with serving(Mortal(), work) as served:
         loader = Loader(ModelLoadError("no memory"), healthy())
-        served.conversation.reload = loader
+        served.held.loader = loader
         assert (await served.ask("one")).status_code == 500
         assert (await served.http.get("/health")).status_code == 503
         async with served.updates("me") as updates:
@@ -73,7 +73,7 @@ async def test_the_next_request_loads_it_again(work: Path) -> None:
 async def test_loading_can_be_cancelled(work: Path) -> None:
     async with serving(Mortal(), work) as served:
         begun = asyncio.Event()
-        served.conversation.reload = Loader(begun, healthy())
+        served.held.loader = Loader(begun, healthy())
         await served.ask("one")
         request = await served.in_background("two")
         await until(begun.is_set)
@@ -83,7 +83,7 @@ async def test_loading_can_be_cancelled(work: Path) -> None:
         assert ended["finish_reason"] == "cancelled"
 
 
-async def test_without_a_way_to_load_it_stays_so(work: Path) -> None:
+async def test_a_model_that_fails_again_stays_so(work: Path) -> None:
     async with serving(Mortal(), work) as served:
         for prompt in ("one", "two"):
             assert "the engine has failed" in (await served.ask(prompt)).text
