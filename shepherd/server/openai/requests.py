@@ -12,8 +12,8 @@ from pydantic import (
 
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.openai.content import Content, arguments_object, content_of
-from shepherd.server.openai.sampling import SamplingFields
+from shepherd.server.wire.content import Content, arguments_object, content_of
+from shepherd.server.wire.sampling import SamplingFields
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1000

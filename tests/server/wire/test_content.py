@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.images import MAX_IMAGES
-from shepherd.server.openai.content import Content, content_of
+from shepherd.server.wire.content import Content, content_of
 from tests.pictures import picture
 
 URL = picture("").data_url

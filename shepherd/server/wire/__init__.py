@@ -1,0 +1,1 @@
+"""Fields of requests that several APIs share: sampling, content."""
