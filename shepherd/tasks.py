@@ -1,8 +1,9 @@
-"""Ending asyncio tasks."""
+"""Ending asyncio tasks, and work in threads."""
 
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -23,3 +24,18 @@ async def in_thread(work: Callable[[Stopped], T]) -> T:
         return await asyncio.to_thread(work, stop.is_set)
     finally:
         stop.set()
+
+
+def in_daemon_thread(work: Callable[[], T]) -> Future[T]:
+    """Run `work` in a thread that does not keep the program from ending."""
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="shepherd-work", daemon=True).start()
+    return result

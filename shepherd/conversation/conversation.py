@@ -1,5 +1,6 @@
 """One conversation: a session, the model that answers, tools, rules and memory."""
 
+import asyncio
 from collections.abc import Callable
 
 from shepherd.backends.base import Backend
@@ -12,6 +13,7 @@ from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
 from shepherd.memory import Place
 from shepherd.session import Session
+from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
@@ -49,6 +51,7 @@ class Conversation:
             self.slot, self.registry, lambda: self.session, lambda: self.limits, notices
         )
         self._when_moved: Callable[[Backend], None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> Config:
@@ -81,6 +84,7 @@ class Conversation:
     async def provider_changed(self, name: str) -> None:
         """Offer the model the providers that there are now, and `name` with its new settings."""
         await self.delegates.close(name)
+        await self.delegates.check()
         backend = self.slot.loaded_backend
         if backend is not None:
             self.backend_ready(backend)
@@ -126,6 +130,8 @@ class Conversation:
     async def aclose(self) -> None:
         """Close the backend, the transcript and the memory."""
         try:
+            if self._checking is not None:
+                await end_tasks(self._checking)
             await self.slot.aclose()
             await self.delegates.aclose()
         finally:
@@ -138,6 +144,10 @@ class Conversation:
         """See `SlotListener`: a provider that answers is not asked by a tool as well."""
         await self.delegates.close(provider)
 
+    async def loading(self) -> None:
+        """See `SlotListener`: providers are looked for while the model loads."""
+        await self.delegates.check()
+
     def backend_ready(self, backend: Backend) -> None:
         """See `SlotListener`."""
         self.delegates.update(self.slot.provider_of(backend))
@@ -148,7 +158,17 @@ class Conversation:
         ledger = self.session.ledger
         ledger.counts[:] = [None] * len(self.session.messages)
         ledger.context_used, ledger.context_size = 0, backend.info.context_size
-        if not chosen and self._when_moved is not None:
-            self._when_moved(backend)
+        if not chosen:
+            if self._checking is not None:
+                self._checking.cancel()
+            self._checking = asyncio.create_task(self._check_delegates(backend))
+            if self._when_moved is not None:
+                self._when_moved(backend)
         if chosen and self.transcript is not None:
             self.transcript.model_changed(self.config.model.label)
+
+    async def _check_delegates(self, backend: Backend) -> None:
+        """Offer the providers that can answer by now, unless the model has been changed."""
+        await self.delegates.check()
+        if backend is self.slot.loaded_backend:
+            self.backend_ready(backend)

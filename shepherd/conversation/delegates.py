@@ -5,9 +5,10 @@ from itertools import islice
 
 from shepherd.agents import Asking, AskProvider, DelegateBackends, tool_names
 from shepherd.backends.base import Backend, ModelInfo
+from shepherd.config.providers import Provider
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.reachable import can_answer
+from shepherd.conversation.reachable import answering
 from shepherd.conversation.session_start import Notices
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import ConfigError
@@ -38,6 +39,7 @@ class Delegates:
         self._slot = slot
         self._registry = registry
         self._notices = notices
+        self._answering: set[str] = set()
         self._backends = DelegateBackends(self._open)
         self._asking = Asking(
             backends=self._backends,
@@ -52,30 +54,44 @@ class Delegates:
         """The session with each provider until now, by its name."""
         return self._asking.sessions
 
+    async def check(self) -> None:
+        """Find out which providers can answer, for the next `update`; at most MAX_SECONDS."""
+        try:
+            providers = self._tools().values()
+        except ConfigError:  # `update` reports it
+            return
+        self._answering = await answering(providers, self._slot.providers)
+
     def update(self, current: str) -> None:
-        """Put the tools for all but the provider `current` into the registry."""
+        """Put the tools for all that can answer but the provider `current` into the registry."""
         for tool in self._registry:
             if tool.calls_models:
                 self._registry.remove(tool.name)
-        config = self._slot.config
-        if not (config.model.tools and config.tools.ask_providers):
-            return
         try:
-            providers = self._slot.providers.all()
+            tools = self._tools()
         except ConfigError as error:
             self._notices.tell(str(error))
             return
-        names = tool_names(provider.name for provider in providers)
-        candidates = (
-            provider
-            for provider in providers
-            if provider.ask
-            and provider.name != current
-            and names[provider.name] not in config.tools.disabled
-            and can_answer(provider, self._slot.providers)
+        offered = (
+            AskProvider(name, provider, self._asking)
+            for name, provider in tools.items()
+            if provider.name in self._answering and provider.name != current
         )
-        for provider in islice(candidates, MAX_DELEGATES):
-            self._registry.add(AskProvider(names[provider.name], provider, self._asking))
+        for tool in islice(offered, MAX_DELEGATES):
+            self._registry.add(tool)
+
+    def _tools(self) -> dict[str, Provider]:
+        """The providers that may be asked, by the tool's name; raises ConfigError."""
+        config = self._slot.config
+        if not (config.model.tools and config.tools.ask_providers):
+            return {}
+        providers = self._slot.providers.all()
+        names = tool_names(provider.name for provider in providers)
+        return {
+            names[provider.name]: provider
+            for provider in providers
+            if provider.ask and names[provider.name] not in config.tools.disabled
+        }
 
     def forget(self) -> None:
         """Forget the sessions with the providers."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -12,6 +13,7 @@ from shepherd.config.providers import LOCAL
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_from_user, with_model, with_provider
 from shepherd.errors import ConfigError, ShepherdError
+from shepherd.tasks import end_tasks
 
 BackendOpener: TypeAlias = Callable[[Config], Awaitable[Backend]]
 
@@ -21,6 +23,10 @@ class SlotListener(Protocol):
 
     async def before_opening(self, provider: str) -> None:
         """A provider, "" for the local model, is about to be opened."""
+        ...
+
+    async def loading(self) -> None:
+        """The model is being loaded; it answers once this has ended, too."""
         ...
 
     def backend_ready(self, backend: Backend) -> None:
@@ -134,7 +140,16 @@ class ModelSlot:
             task.cancel()
 
     async def _open(self) -> Backend:
-        backend = self._borrowed or await self.open_backend(self.config)
+        async with AsyncExitStack() as stack:
+            preparing = asyncio.create_task(self._listener.loading())
+            stack.push_async_callback(end_tasks, preparing)
+            if self._borrowed is None:
+                backend = await self.open_backend(self.config)
+                stack.push_async_callback(backend.aclose)
+            else:
+                backend = self._borrowed
+            await preparing
+            stack.pop_all()
         self._stop_listening()
         self._stop_listening = backend.when_moved(partial(self._moved, backend))
         self._listener.backend_ready(backend)

@@ -1,6 +1,9 @@
 """Whether a provider can answer, as far as that is known without a request."""
 
+import asyncio
 import socket
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -8,17 +11,36 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
+from shepherd.tasks import in_daemon_thread
 
 CONNECT_SECONDS = 0.1
 """The longest wait for a server of this machine or network."""
 
+MAX_SECONDS = 1.0
+"""The longest wait for all checks together: a name or a key can take long to look up."""
+
 _PORTS = {"http": 80, "https": 443}
+
+
+async def answering(providers: Iterable[Provider], book: ProviderBook) -> set[str]:
+    """The names of those that can answer; all are checked at once, in threads.
+
+    A provider that is not checked within MAX_SECONDS can't.
+    """
+    checks = {
+        asyncio.wrap_future(in_daemon_thread(partial(can_answer, provider, book))): provider.name
+        for provider in providers
+    }
+    if not checks:
+        return set()
+    done, _ = await asyncio.wait(checks, timeout=MAX_SECONDS)
+    return {checks[check] for check in done if check.result()}
 
 
 def can_answer(provider: Provider, book: ProviderBook) -> bool:
     """Whether its key, its file or its server is there; True where only a request could tell.
 
-    Connects to servers of this machine and network, and to no others.
+    Connects to servers of this machine and network, and to no others; it blocks until then.
     """
     if provider.is_local:
         path = Path(provider.model.removeprefix("script:")).expanduser()

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import selectors
 import socket
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -21,6 +23,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import make_provider
 from shepherd.config.settings import Config
+from shepherd.conversation import reachable
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
@@ -32,7 +35,7 @@ from shepherd.turn import run_turn
 from tests.backends.openai_server import openai_server
 from tests.cli.cliserver import cliserver
 from tests.cli.program import SHEPHERD, Program
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 
 LOOK = """call: read_file {"path": "todo.txt"}
 ---
@@ -186,6 +189,63 @@ async def test_a_handful_of_providers_is_offered(tmp_path: Path) -> None:
     await conversation.backend()
     assert sorted(asking(conversation.session)) == [f"ask_p{n}" for n in (0, 1, 2, 3, 8)]
     await conversation.aclose()
+
+
+@pytest.fixture
+def deaf_port() -> Generator[int]:
+    """A port where connections are neither taken nor refused: its queue is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        address = server.getsockname()
+        waiting = selectors.DefaultSelector()
+        while True:
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(address)
+            waiting.register(client, selectors.EVENT_WRITE)
+            if len(waiting.select(timeout=POLL)) < len(waiting.get_map()):
+                break
+        yield address[1]
+
+
+def openai_at(port: int) -> dict[str, object]:
+    return {"type": "openai", "model": "m", "base_url": f"http://127.0.0.1:{port}"}
+
+
+async def test_servers_that_say_nothing_hold_up_nobody(
+    tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "CONNECT_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(reachable, "MAX_SECONDS", 0.5)
+    conversation = build(tmp_path, model__provider="work")
+    for n in range(3):
+        conversation.providers.store.save(make_provider(f"deaf{n}", openai_at(deaf_port)))
+    async with asyncio.timeout(PATIENCE):
+        backend = await conversation.backend()
+        assert asking(conversation.session) == ["ask_fast", "ask_my_box"]
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            late = make_provider("late", openai_at(server.getsockname()[1]))
+            conversation.providers.store.save(late)
+            conversation.model_changed(backend, chosen=False)
+            while "ask_late" not in asking(conversation.session):
+                await asyncio.sleep(POLL)
+        conversation.model_changed(backend, chosen=False)
+        await conversation.aclose()
+
+
+async def test_nothing_is_left_open_when_a_model_is_not_waited_for(
+    tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "CONNECT_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(reachable, "MAX_SECONDS", 2 * PATIENCE)
+    opener = Opener()
+    conversation = build(tmp_path, opener, model__provider="work")
+    conversation.providers.store.save(make_provider("deaf", openai_at(deaf_port)))
+    conversation.slot.start()
+    async with asyncio.timeout(PATIENCE):
+        while not opener.backends:
+            await asyncio.sleep(POLL)
+        await conversation.aclose()
+    assert opener.backends[0].closed
 
 
 async def test_they_can_be_switched_off(tmp_path: Path) -> None:
