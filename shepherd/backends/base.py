@@ -67,7 +67,8 @@ class Generation:
 
     `problems` say, for the model to read, why what looks like a call in the content is none.
     `logprobs` are those of the content's tokens; None if nobody asked or the backend has none.
-    `broken` says why an answer ended too early, "" if it did not or nobody knows.
+    `broken` says why an answer ended too early, "" if it did not or nobody knows. `stop_string` is
+    the one of the request's stop strings that ended the answer, "" if none did or nobody knows.
     """
 
     message: Message
@@ -76,6 +77,7 @@ class Generation:
     problems: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     broken: str = ""
+    stop_string: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,10 +89,14 @@ class UsageDelta:
 
 @dataclass(frozen=True, slots=True)
 class StopDelta:
-    """Why the answer ended; `note` is for the user where there is more to say (a refusal)."""
+    """Why the answer ended; `note` is for the user where there is more to say (a refusal).
+
+    `stop_string` is the stop string that ended it, "" if the API does not say.
+    """
 
     reason: FinishReason
     note: str = ""
+    stop_string: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,10 @@ class Answer:
 
     def complete(self, stats: GenerationStats) -> Generation:
         """Send the remaining text, STATS, STOP and the calls; `stats` is for a cancelled answer."""
-        reason = FinishReason.CANCELLED
+        reason, stop_string = FinishReason.CANCELLED, ""
         if self.finished is not None and not self.cancelled:
             reason, stats = self.finished.reason, self.finished.stats
+            stop_string = self.finished.stop_string
         self._send_all(self._output.finish(truncated=reason is not FinishReason.STOP))
         result = self._output.result
         if result.tool_calls and reason is FinishReason.STOP:
@@ -66,7 +67,8 @@ class Answer:
             reason = FinishReason.CANCELLED
         message = Message.assistant(result.content, result.reasoning, result.tool_calls)
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        return Generation(message, reason, stats, result.problems, logprobs)
+        problems = result.problems
+        return Generation(message, reason, stats, problems, logprobs, stop_string=stop_string)
 
     def _follow(self, update: Text, tokens: ContentTokens) -> None:
         """Feed one token alone, to know which part of it is content."""

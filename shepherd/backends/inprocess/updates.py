@@ -36,11 +36,15 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The generation ended; `tokens` are the generated ones, without the end token."""
+    """The generation ended; `tokens` are the generated ones, without the end token.
+
+    `stop_string` is the stop string that ended it, "" if none did.
+    """
 
     reason: FinishReason
     stats: GenerationStats
     tokens: tuple[int, ...]
+    stop_string: str = ""
 
 
 @dataclass(frozen=True, slots=True)

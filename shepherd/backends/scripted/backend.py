@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.output import StopMatcher
 from shepherd.backends.scripted.script import (
     Call,
     Chunk,
@@ -34,9 +35,12 @@ _FENCE = re.compile(r"(```.*?(?:```\n?|\Z))", re.DOTALL)
 class ScriptedPrefilled(Prefilled):
     """One generation of the script, claimed by a request."""
 
-    def __init__(self, backend: "ScriptedBackend", prompt_tokens: int) -> None:
+    def __init__(
+        self, backend: "ScriptedBackend", prompt_tokens: int, stop: Sequence[str] = ()
+    ) -> None:
         self.backend = backend
         self.prompt_tokens = prompt_tokens
+        self.stop = stop
         self.cached_tokens = 0
 
     def release(self) -> None:
@@ -48,6 +52,7 @@ class _Playback:
     """The output of one generation so far."""
 
     callback: EventCallback
+    stop: StopMatcher
     chunk: int = 1_000_000
     content: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -59,6 +64,26 @@ class _Playback:
     def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
         if not self.cancelled:
             self.cancelled = not self.callback(event, content, name, id)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is played."""
+        return self.cancelled or self.stop.hit is not None
+
+    def say(self, event: CallbackEvent, piece: str) -> None:
+        """Send a piece of text, up to a stop string."""
+        thinking = event is CallbackEvent.THINKING
+        text = piece if thinking else self.stop.feed(piece)
+        if text:
+            (self.reasoning if thinking else self.content).append(text)
+            self.send(event, text)
+
+    def finish_text(self) -> None:
+        """Send what was held back because it could have begun a stop string."""
+        rest = self.stop.finish()
+        if rest:
+            self.content.append(rest)
+            self.send(CallbackEvent.CONTENT, rest)
 
     def message(self) -> Message:
         calls = tuple(self.calls)
@@ -108,17 +133,19 @@ class ScriptedBackend(Backend):
             raise ContextFullError(f"the context is full by {full} tokens", full)
         self.active += 1
         self.requests.append(len(session.messages))
-        return ScriptedPrefilled(self, tokens)
+        return ScriptedPrefilled(self, tokens, session.sampling.stop or ())
 
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        playback = _Playback(callback)
+        stop = prefilled.stop if isinstance(prefilled, ScriptedPrefilled) else ()
+        playback = _Playback(callback, StopMatcher(stop))
         started = perf_counter()
         for step in self._take():
             await self._play(step, playback)
-            if playback.cancelled:
+            if playback.ended:
                 break
+        playback.finish_text()
         if max_tokens and count_tokens("".join(playback.content)) > max_tokens:
             playback.finish = FinishReason.LENGTH
         message = playback.message()
@@ -136,7 +163,8 @@ class ScriptedBackend(Backend):
         for call in playback.calls:
             playback.send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
         problems = tuple(playback.problems)
-        return Generation(message, playback.finish_reason(), stats, problems)
+        reason, stop_string = playback.finish_reason(), playback.stop.hit or ""
+        return Generation(message, reason, stats, problems, stop_string=stop_string)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
@@ -183,10 +211,8 @@ class ScriptedBackend(Backend):
         for event, text in _events(step):
             for start in range(0, len(text), playback.chunk):
                 piece = text[start : start + playback.chunk]
-                kept = playback.reasoning if step.thinking else playback.content
-                kept.append(piece)
-                playback.send(event, piece)
-                if playback.cancelled:
+                playback.say(event, piece)
+                if playback.ended:
                     return
                 await asyncio.sleep(0)
 

@@ -117,5 +117,5 @@ class Generating:
         rest = ""
         if self._stop.hit is None:
             rest = self._stop.feed(self._decoder.decode(b"", final=True)) + self._stop.finish()
-        finished = Finished(reason, self.stats, tuple(self.tokens))
+        finished = Finished(reason, self.stats, tuple(self.tokens), self._stop.hit or "")
         return [Text(rest), finished] if rest else [finished]

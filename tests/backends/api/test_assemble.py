@@ -22,6 +22,7 @@ from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall
+from shepherd.sampling import Sampling
 from shepherd.session import Session
 from tests.backends.api.plain_adapter import PlainAdapter, SilentAdapter
 from tests.backends.api.support import LIST, WRITE, Events, asking
@@ -217,6 +218,15 @@ def test_thoughts_and_notes() -> None:
     generation = answered(deltas, events=events)
     assert (generation.message.reasoning, generation.message.content) == ("so", "ok")
     assert events.of(CallbackEvent.SYSTEM) == ["It refused."]
+
+
+@pytest.mark.parametrize(("named", "known"), [("END", "END"), ("eos", ""), ("", "")])
+def test_only_a_stop_string_of_the_request_is_one(named: str, known: str) -> None:
+    session = asking()
+    session.sampling = Sampling(stop=("x", "END"))
+    deltas = [TextDelta("ok"), StopDelta(FinishReason.STOP, stop_string=named)]
+    assert answered(deltas, session).stop_string == known
+    assert answered(deltas).stop_string == ""
 
 
 def test_usage_adds_up() -> None:

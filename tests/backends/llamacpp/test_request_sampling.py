@@ -84,6 +84,7 @@ async def test_of_a_stop_string_nothing_is_told(backend: LlamaCppBackend) -> Non
     assert len(words) > 3
     stopped = Sampling(stop=(f" {words[2]}",)).over(ASKING)
     result, logprobs = await generate(backend, asking(conversation("Hello"), stopped))
+    assert result.stop_string == f" {words[2]}"
     assert result.message.content == " ".join(words[:2])
     assert text(logprobs).startswith(result.message.content)
     assert not text(logprobs[:-1]).startswith(result.message.content)

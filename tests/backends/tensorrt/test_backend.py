@@ -100,6 +100,7 @@ async def test_a_stop_string_ends_the_answer_and_the_work() -> None:
         session.sampling = Sampling(temperature=0.0, stop=(stop,))
         result = await generate(backend, session)
         assert result.message.content == whole[: whole.index(stop)]
+        assert result.stop_string == stop
         assert result.finish_reason is FinishReason.STOP
         assert engine.aborted > 0
         assert "stop" not in engine.requests[-1].parameters

@@ -177,7 +177,8 @@ class AnthropicDecoder(AnswerDecoder):
         reason = as_text(delta.get("stop_reason"))
         if reason:
             yield from self._finish()
-            yield StopDelta(_REASONS.get(reason, FinishReason.STOP), _note(reason, delta))
+            ended = _REASONS.get(reason, FinishReason.STOP)
+            yield StopDelta(ended, _note(reason, delta), as_text(delta.get("stop_sequence")))
 
     def _message_stop(self) -> Iterable[Delta]:
         self._complete = True

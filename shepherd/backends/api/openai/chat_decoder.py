@@ -73,7 +73,7 @@ class ChatDecoder(AnswerDecoder):
         reason = as_text(choice.get("finish_reason"))
         if reason and not self._stopped:
             self._stopped = True
-            yield from self._stop(reason)
+            yield from self._stop(reason, _stop_string(choice))
 
     def _thoughts(self, said: JsonObject) -> Iterator[Delta]:
         """The reasoning, which comes in one of several fields, or in two at once."""
@@ -105,14 +105,19 @@ class ChatDecoder(AnswerDecoder):
             self._said = True
             yield from self._calls.take(fragment)
 
-    def _stop(self, reason: str) -> Iterator[Delta]:
+    def _stop(self, reason: str, stop_string: str) -> Iterator[Delta]:
         if self._details:
             yield ExtraDelta({"reasoning_details": self._details.merged()})
         note = FILTERED if reason == "content_filter" else REFUSED if self._refused else ""
         ended = _REASONS.get(reason, FinishReason.STOP)
         if ended is FinishReason.STOP and self._calls:
             ended = FinishReason.TOOL_CALLS
-        yield StopDelta(ended, note)
+        yield StopDelta(ended, note, stop_string)
+
+
+def _stop_string(choice: JsonObject) -> str:
+    """The stop string that ended a choice: vLLM and SGLang say it, each in a field of its own."""
+    return as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
 
 
 def _content(content: object) -> list[Delta]:

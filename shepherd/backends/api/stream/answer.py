@@ -77,6 +77,7 @@ class Answer:
         self._adapter = adapter.name
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
+        self._stops = session.sampling.stop or ()
         self._taken = {call.id for m in session.messages for call in m.tool_calls}
         self._prints = adapter.prints_calls or prompted_tools
         style = GENERIC if self._prints else FENCES_ONLY
@@ -148,7 +149,8 @@ class Answer:
         if self.cancelled:
             reason = FinishReason.CANCELLED
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
-        return Generation(self.message(calls), reason, stats, problems, logprobs, broken)
+        message, stop_string = self.message(calls), self._stop_string()
+        return Generation(message, reason, stats, problems, logprobs, broken, stop_string)
 
     def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
         """The message so far."""
@@ -189,6 +191,11 @@ class Answer:
             return FinishReason.ERROR
         told = self.got.stop.reason if self.got.stop else FinishReason.STOP
         return FinishReason.STOP if told is FinishReason.TOOL_CALLS else told
+
+    def _stop_string(self) -> str:
+        """The stop string that ended the answer; what the request did not send is not one."""
+        named = self.got.stop.stop_string if self.got.stop and not self.cancelled else ""
+        return named if named in self._stops else ""
 
     def _tell_rest(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
         """Say what is no call as text: nothing that came is lost.

@@ -245,7 +245,7 @@ class Scheduler:
         answer = tuple(job.tokens[job.prompt_length :])
         stats = job.stats(self._context.size)
         self._end(job)
-        self._post(job, Finished(reason, stats, answer))
+        self._post(job, Finished(reason, stats, answer, job.stop.hit or ""))
 
     def _cancel(self, job: Job) -> None:
         self._finish(job, FinishReason.CANCELLED)

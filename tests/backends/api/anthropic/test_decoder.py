@@ -197,6 +197,12 @@ def test_a_server_that_leaves_out_starts_and_signatures() -> None:
     ]
 
 
+def test_the_stop_string_is_named() -> None:
+    *before, delta, last = [started(), *ended("stop_sequence")]
+    delta["delta"]["stop_sequence"] = "END"
+    assert deltas_of([*before, delta, last])[-1] == StopDelta(FinishReason.STOP, stop_string="END")
+
+
 def test_a_server_that_does_not_stream() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
     blocks = [{"type": "text", "text": "I read a."}, use]

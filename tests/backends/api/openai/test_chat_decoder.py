@@ -212,6 +212,14 @@ def test_reasons_to_end(reason: str, stop: StopDelta) -> None:
     assert fed(decoder, wild(reason), wild(reason)) == [stop]
 
 
+@pytest.mark.parametrize("field", ["stop_reason", "matched_stop"])
+@pytest.mark.parametrize(("value", "text"), [("END", "END"), (151645, ""), (None, "")])
+def test_some_servers_name_the_stop_string(field: str, value: Any, text: str) -> None:
+    event = wild("stop")
+    event["choices"][0][field] = value
+    assert fed(ChatDecoder(), event) == [StopDelta(FinishReason.STOP, stop_string=text)]
+
+
 def test_calls_are_the_reason_whatever_the_server_says() -> None:
     found = answer(wild("stop", tool_calls=[fragment(0, "{}", id="a", name="one")]))
     assert found.stops == [StopDelta(FinishReason.TOOL_CALLS)]

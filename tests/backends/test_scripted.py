@@ -1,0 +1,40 @@
+"""A script that is played, up to a stop string."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.base import Generation
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason
+from shepherd.messages import Message
+from shepherd.sampling import Sampling
+from shepherd.session import Session
+
+
+async def played(script: str, *stop: str) -> tuple[Generation, str]:
+    """The generation, and the text of its events."""
+    backend, pieces = ScriptedBackend(parse_script(script)), list[str]()
+
+    def listen(event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
+        pieces.extend([content] if event in TEXT_EVENTS else [])
+        return True
+
+    session = Session(messages=[Message.user("hi")], sampling=Sampling(stop=stop))
+    return await backend.generate_from_session(session, listen), "".join(pieces)
+
+
+@given(chunk=st.integers(1, 12))
+async def test_a_stop_string_ends_the_answer_however_it_is_cut(chunk: int) -> None:
+    script = f"chunk: {chunk}\nthink: END\ntext: one two END three\ncall: get_time"
+    generation, text = await played(script, "never", "END")
+    assert text == "ENDone two "
+    assert generation.message == Message.assistant("one two ", "END")
+    assert (generation.finish_reason, generation.stop_string) == (FinishReason.STOP, "END")
+
+
+@pytest.mark.parametrize("stop", [(), ("END",), ("three!",)])
+async def test_without_its_stop_string_an_answer_is_whole(stop: tuple[str, ...]) -> None:
+    generation, text = await played("text: one two\ntext: three", *stop)
+    assert text == generation.message.content == "one twothree"
+    assert generation.stop_string == ""
