@@ -12,7 +12,6 @@ from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.openai.answers import ChatAnswer
-from shepherd.server.openai.errors import OpenAiErrors
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import (
     check_images,
@@ -22,6 +21,7 @@ from shepherd.server.openai.to_session import (
 )
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
+from shepherd.server.wire.openai_errors import OpenAiErrors
 
 MANY_MESSAGES = 500
 """More are translated beside the event loop."""

@@ -25,10 +25,10 @@ from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, to_api_error
-from shepherd.server.openai.errors import OpenAiErrors, error_body
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.follow import watch, watch_request
+from shepherd.server.wire.openai_errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
 
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")

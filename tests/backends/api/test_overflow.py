@@ -12,7 +12,7 @@ from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, 
 from shepherd.backends.api.overflow.texts import OVERFLOW
 from shepherd.errors import ContextFullError
 from shepherd.server.errors import to_api_error
-from shepherd.server.openai.errors import error_body
+from shepherd.server.wire.openai_errors import error_body
 
 CORPUS = json.loads(Path(__file__).with_name("overflow_corpus.json").read_text("utf-8"))
 """What servers really say, from their sources, their documentation and their users' reports."""
