@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from shepherd.cli.commands.apikey import apikey
-from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.memory import memory
@@ -30,6 +30,7 @@ Without options: the interactive prompt."""
 
 app = typer.Typer(
     name="shepherd",
+    cls=PlainErrors,
     help=HELP,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

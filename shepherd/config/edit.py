@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.fields import aliases, all_fields, unknown_key
+from shepherd.config.fields import aliases, all_fields
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName
@@ -51,8 +51,6 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
             removed.extend(inner.pop(name) for name in names if name in inner)
 
     problems = _edit(path, change)
-    if not removed and key not in all_fields():
-        raise ConfigError(unknown_key(key))
     return bool(removed), problems
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ from tests.patience import PATIENCE
         (["--backend", "opnai", "--model", "x", "-e", "x"], "did you mean openai?"),
         (["provider", "add", "x", "--type", "opnai"], "did you mean openai?"),
         (["provider", "remvoe", "x"], "Did you mean 'remove'?"),
+        (["config", "set", "server.prot", "1"], "did you mean server.port?"),
+        (["config", "unset", "server.prot"], "did you mean server.port?"),
         (["config", "set", "sampling.seed", "-1"], "sampling.seed must be a whole number from 0"),
         (["--resume", "", "-e", "x"], "--resume is empty"),
         (["--resume", " ", "--json"], "--resume is empty"),
@@ -53,6 +56,28 @@ def test_wrong_usage(program: Program, arguments: list[str], said: str) -> None:
     done = program.run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--port", "huge"], "'--port': must be a whole number, got \"huge\""),
+        (["--port", "1e999"], "'--port': must be a whole number, got \"1e999\""),
+        (["--temperature", "huge"], "'--temperature': must be a number, got \"huge\""),
+        (["--approve", "huge"], "'--approve': 'huge' is not one of 'ask',"),
+        (["provider", "add", "x", "--effort", "huge"], "'--effort': 'huge' is not one of '', "),
+        (["provider", "add", "x", "--context-size", "huge"], "'--context-size': must be a whole"),
+    ],
+)
+def test_a_wrong_value_is_named_in_plain_words(
+    program: Program, arguments: list[str], problem: str
+) -> None:
+    wide = replace(program, extra={**program.extra, "COLUMNS": "400"})
+    done = wide.run(*arguments)
+    assert done.returncode == 2
+    assert f"Invalid value for {problem}" in done.stderr
+    assert "Value error" not in done.stderr
+    assert "Input should be" not in done.stderr
 
 
 def test_wrong_settings_of_a_file_are_no_wrong_usage(program: Program) -> None:

@@ -3,14 +3,20 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
 
-from typer.core import TyperCommand
+from pydantic import ValidationError
+from typer import BadParameter
+from typer.core import TyperCommand, TyperGroup
+
+from shepherd.validation import describe_problem
 
 R = TypeVar("R")
 
+_NOUNS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d.*|-(inf|infinity|nan)", re.IGNORECASE)
 
 
@@ -23,6 +29,32 @@ class ValueCommand(TyperCommand):
         if place is None or "--" in args:
             return super().parse_args(ctx, list(args))
         return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+
+
+class PlainErrors(TyperGroup):
+    """The group of all commands; a wrong value is reported in the words of other problems."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Parse the options of the group itself."""
+        with _plain_errors():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the arguments of the command, and run it."""
+        with _plain_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _plain_errors() -> Generator[None]:
+    try:
+        yield
+    except BadParameter as error:
+        if isinstance(error.__cause__, ValidationError):
+            problem = error.__cause__.errors(include_url=False)[0]
+            noun = _NOUNS.get(problem["type"], "")
+            error.message = describe_problem(problem, "", expected=noun, show_value=True)
+        raise
 
 
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:

@@ -71,6 +71,8 @@ def unset(key: Key) -> None:
     key = first_name(key)
     path = Paths.from_env(os.environ).user_file
     was_set, problems = unset_value(path, key)
+    if not was_set:
+        _setting_name(key)
     _report(f"{key} is {'no longer' if was_set else 'not'} set in {path}.", problems)
 
 
