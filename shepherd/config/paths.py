@@ -74,6 +74,11 @@ class Paths:
         return self.state / "memory.db"
 
     @property
+    def signing_key_file(self) -> Path:
+        """The key with which the server signs what its clients send back."""
+        return self.state / "signing.key"
+
+    @property
     def served(self) -> Path:
         """Which session `--cliserver` goes on with, by working directory."""
         return self.state / "cliserver"

@@ -23,6 +23,7 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.models import OneModel
 from shepherd.server.openai.routes import OPENAI
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
+from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
 from shepherd.server.status import health_router, stats_router
@@ -49,7 +50,8 @@ def create_app(
     """
     settings = settings or ServerSettings()
     bodies = BodyReader(settings.max_body_bytes)
-    context = ServerContext(backend, OneModel(backend), settings, bodies, int(time.time()))
+    seal = Seal(settings.signing_key)
+    context = ServerContext(backend, OneModel(backend), settings, bodies, int(time.time()), seal)
     app = _bare_app()
     app.include_router(health_router(lambda: backend))
     for api in apis:

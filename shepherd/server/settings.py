@@ -1,11 +1,13 @@
 """The settings of a server, and the parts that its routes share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.plugins import Plugins
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
+from shepherd.server.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class ServerSettings:
     `read_timeout` and `write_timeout` are how many seconds a client may take to send a request's
     headers, and to read what was sent to it; a body gets more by its size. Connections are limited
     in all and per address, 0 for no limit. `plugins` may add routes; None leaves them out.
+    `signing_key` is the file of the key that signs what clients send back (see `Seal`).
     """
 
     host: str = "127.0.0.1"
@@ -36,13 +39,14 @@ class ServerSettings:
     max_connections: int = 512
     max_connections_per_address: int = 64
     plugins: Plugins | None = None
+    signing_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
-    `backend` is the default model's. All routes read bodies through `bodies`.
+    `backend` is the default model's. All routes read bodies through `bodies`, and sign with `seal`.
     """
 
     backend: Backend
@@ -50,3 +54,4 @@ class ServerContext:
     settings: ServerSettings
     bodies: BodyReader
     started: int
+    seal: Seal

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,8 +39,10 @@ async def serve_config(
     open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None
+    settings = server_settings(config, insecure=insecure)
+    settings = replace(settings, signing_key=paths.signing_key_file)
     with refusal_of_flags(config):
-        await serve(open_backend, server_settings(config, insecure=insecure), keys, tools)
+        await serve(open_backend, settings, keys, tools)
     return 0
 
 
