@@ -10,6 +10,7 @@ import pytest
 
 from shepherd.errors import ToolError
 from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.landlock import Landlock
 from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.tools.sandbox.view.private import private_files
 from tests.tools.sandbox.boxes import BOXES, make_profile, run_in
@@ -78,6 +79,18 @@ def test_start_up_files_are_kept_where_the_working_directory_holds_the_home(
     assert (home / "src" / "made").exists()
     assert "canary" not in ended.out
     assert box.name == "landlock-bare" or any(".zshrc" in r.text for r in ended.reports)
+
+
+@pytest.mark.parametrize("place", ["/dev", "/proc", "/"])
+def test_no_readable_place_covers_devices_and_processes(place: str, tmp_path: Path) -> None:
+    profile = replace(make_profile(tmp_path), readable=(Path(place),))
+    names = f"/dev/mem /dev/kmsg /dev/block /proc/{os.getpid()}/comm"
+
+    ended = run_in(Landlock(), profile, f"echo ran; ls {names}; echo a > /proc/sys/kernel/hostname")
+
+    assert ended.out == "ran\n"
+    assert ended.err.count("No such file") == 4
+    assert "Read-only file system" in ended.err or "Permission denied" in ended.err
 
 
 def test_deep_directories_of_a_command_are_removed(box: Box, tmp_path: Path) -> None:

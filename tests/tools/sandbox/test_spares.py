@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +18,11 @@ import pytest
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.landlock import Landlock
 from shepherd.tools.sandbox.boxes.preparation import Spares
 from shepherd.tools.sandbox.boxes.probe import Captured, capture
 from shepherd.tools.sandbox.helper import helper as helper_module
+from shepherd.tools.sandbox.helper.helper import HelperKind
 from shepherd.tools.sandbox.profile import Limits, Profile
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need
@@ -150,8 +153,8 @@ def test_a_spare_ends_when_its_owner_is_killed(box: Box, mark: str, tmp_path: Pa
 
 
 def test_a_spare_ends_with_its_box(mark: str) -> None:
-    spares = Spares("launch")
-    spares.refill(Limits())
+    spares = Spares()
+    spares.refill(HelperKind("launch", Limits()))
     assert _spare(mark)
 
     del spares
@@ -160,14 +163,64 @@ def test_a_spare_ends_with_its_box(mark: str) -> None:
 
 
 def test_other_limits_need_another_helper(mark: str) -> None:
-    spares = Spares("launch")
-    spares.refill(Limits())
+    spares = Spares()
+    spares.refill(HelperKind("launch", Limits()))
     spare = _spare(mark)
+    other = HelperKind("launch", Limits(processes=5))
 
-    with spares.take(Limits(processes=5)) as helper:
-        assert helper.limits == Limits(processes=5)
+    with spares.take(other) as helper:
+        assert helper.kind == other
         assert spare not in _marked(mark)
     assert not _marked(mark)
+
+
+def test_a_spare_of_landlock_has_left_all_namespaces_but_that_of_mounts(
+    mark: str, tmp_path: Path
+) -> None:
+    box = Landlock()
+    need(box)
+    profile = make_profile(tmp_path)
+    assert _run(box, profile, Program(["true"], profile.cwd)).code == 0
+
+    spare = _spare(mark)
+    deadline = time.monotonic() + PATIENCE
+    while _is_shared(spare, "user") and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    kinds = ("user", "ipc", "uts", "net", "mnt")
+    assert [kind for kind in kinds if _is_shared(spare, kind)] == ["mnt"]
+
+
+def _is_shared(process: int, kind: str) -> bool:
+    return Path(f"/proc/{process}/ns/{kind}").readlink() == Path(f"/proc/self/ns/{kind}").readlink()
+
+
+def test_a_command_with_network_gets_no_spare_without(box: Box, mark: str, tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        program = Program(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], profile.cwd)
+        codes: list[int] = []
+        for network in (False, True, False):
+            codes.append(_run(box, replace(profile, network=network), program).code)
+            assert _spare(mark)
+
+    assert codes == [1, 0, 1]
+
+
+def test_a_command_that_is_refused_late_leaves_no_process(
+    box: Box, mark: str, tmp_path: Path
+) -> None:
+    profile = make_profile(tmp_path)
+    elsewhere = replace(profile, cwd=Path("/"))
+    assert _run(box, profile, Program(["true"], profile.cwd)).code == 0
+    spare = _spare(mark)
+
+    with pytest.raises(ToolError, match="does not show"):
+        _run(box, elsewhere, Program(["true"], Path("/")))
+
+    assert spare not in _marked(mark)
+    assert _run(box, profile, Program(["echo", "ran"], profile.cwd)).out == "ran\n"
 
 
 def test_nothing_runs_without_its_control_groups(

@@ -8,6 +8,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
 from shepherd.tools.sandbox.boxes.preparation import Spares, preparation
+from shepherd.tools.sandbox.helper.helper import HelperKind
 from shepherd.tools.sandbox.helper.payload import helper_argv, payload
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
@@ -26,7 +27,7 @@ class Bubblewrap:
     name = "bubblewrap"
 
     def __init__(self) -> None:
-        self._helpers = Spares("launch")
+        self._helpers = Spares()
 
     @contextmanager
     def enter(
@@ -36,7 +37,8 @@ class Bubblewrap:
         executable = shutil.which("bwrap")
         if executable is None:
             raise ToolError("bubblewrap (bwrap) is not installed")
-        with preparation(profile, report, self._helpers) as prepared:
+        kind = HelperKind("launch", profile.limits)
+        with preparation(profile, report, self._helpers, kind) as prepared:
             environment = boxed_environment(program.environment, "/tmp")
             visible = mounts(profile, prepared.private, environment)
             network = Network.INTERNET if profile.network else Network.OWN

@@ -11,6 +11,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
 from shepherd.tools.sandbox.boxes.preparation import Spares, preparation
+from shepherd.tools.sandbox.helper.helper import HelperKind
 from shepherd.tools.sandbox.inside.native import (
     EXECUTE,
     READ,
@@ -91,26 +92,28 @@ def _grants(
 
 class _Enclosure(ABC):
     name: str
+    _bare: bool
 
     def __init__(self) -> None:
-        self._helpers = Spares("enclose")
+        self._helpers = Spares()
 
     @contextmanager
     def enter(
         self, program: Program, profile: Profile, report: Report = ignore_refusals
     ) -> Generator[Startable]:
         """See `Box.enter`."""
-        with preparation(profile, report, self._helpers) as prepared:
+        options = {"bare": self._bare, "network": profile.network}
+        kind = HelperKind("enclose", profile.limits, options)
+        with preparation(profile, report, self._helpers, kind) as prepared:
+            prepared.helper.prepare(_surroundings(profile, prepared.private))
             environment = self._environment(program, profile, prepared.private)
             orders = {
                 **self._orders(profile, prepared.private, environment),
                 "command": list(program.argv),
                 "cwd": str(real(profile.cwd)),
-                "network": profile.network,
                 "limits": dict(resource_limits(profile.limits)),
                 "pass_fds": program.pass_fds,
                 "environment": environment,
-                "info": prepared.helper.info,
             }
             yield prepared.order(program, orders)
 
@@ -125,10 +128,19 @@ class _Enclosure(ABC):
     ) -> dict[str, object]: ...
 
 
+def _surroundings(profile: Profile, private: PrivateFiles) -> dict[str, object]:
+    return {
+        "new_root": str(private.new_root),
+        "shared_memory": SHARED_MEMORY,
+        "processes": profile.limits.processes,
+    }
+
+
 class Landlock(_Enclosure):
     """Namespaces, Landlock and a filter, set by a small program that then becomes the command."""
 
     name = "landlock"
+    _bare = False
 
     def _environment(
         self, program: Program, profile: Profile, private: PrivateFiles
@@ -141,10 +153,7 @@ class Landlock(_Enclosure):
         visible = mounts(profile, private, environment)
         network = Network.INTERNET if profile.network else Network.OWN
         return {
-            "bare": False,
             "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
-            "new_root": str(private.new_root),
-            "shared_memory": SHARED_MEMORY,
             "rights": box_rights(visible),
             "filter": filter_for_this_machine(FilterOptions(network)),
         }
@@ -154,6 +163,7 @@ class BareLandlock(_Enclosure):
     """Landlock and a filter alone, where namespaces can't be made; refuses more than the others."""
 
     name = "landlock-bare"
+    _bare = True
 
     def _environment(
         self, program: Program, profile: Profile, private: PrivateFiles
@@ -177,7 +187,6 @@ class BareLandlock(_Enclosure):
         network = Network.INTERNET if profile.network else Network.NONE
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
-            "bare": True,
             "rights": bare_rights(visible, protected_paths(profile), hidden_paths(profile)),
             "filter": filter_for_this_machine(options),
         }

@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shepherd.errors import ToolError
@@ -51,20 +51,33 @@ class _Joining(threading.Thread):
             raise ToolError(text) from self._error
 
 
+@dataclass(frozen=True, slots=True)
+class HelperKind:
+    """Which program a helper runs, its limits, and what else it does before its orders come.
+
+    `options` are further arguments of the program's `main`.
+    """
+
+    module: str
+    limits: Limits
+    options: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+
 class Helper:
     """A process in control groups of its own that waits for orders, and ends with this one.
 
     Raises OSError or ToolError if it can't be started.
     """
 
-    def __init__(self, module: str, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, kind: HelperKind) -> None:
+        self.kind = kind
         self._is_free = True
         with ExitStack() as resources:
-            groups = resources.enter_context(control_groups(limits))
+            groups = resources.enter_context(control_groups(kind.limits))
             self._channel, theirs = socket.socketpair()
             resources.callback(self._channel.close)
-            with theirs, memory_file(payload(module, {"channel": theirs.fileno()})) as code:
+            values = {"channel": theirs.fileno(), **kind.options}
+            with theirs, memory_file(payload(kind.module, values)) as code:
                 passed = (code, theirs.fileno())
                 program = Program(helper_argv(code), Path("/"), _environment(), pass_fds=passed)
                 self._process = program.start()
@@ -80,6 +93,11 @@ class Helper:
         """Whether the process still waits."""
         return self._process.poll() is None
 
+    def prepare(self, surroundings: Mapping[str, object]) -> None:
+        """Let it do what needs no orders; raises ToolError as `send` does."""
+        self._joining.finish()
+        self._send(surroundings, [], [])
+
     def send(
         self, orders: Mapping[str, object], descriptors: Mapping[int, int]
     ) -> subprocess.Popen[bytes]:
@@ -89,14 +107,7 @@ class Helper:
         groups or has ended.
         """
         self._joining.finish()
-        content = marshal.dumps((dict(orders), [*descriptors.values(), self.info]))
-        with memory_file(content) as file:
-            try:
-                socket.send_fds(self._channel, [b"!"], [file, *descriptors])
-            except OSError as error:
-                raise ToolError(
-                    f"the sandbox's helper has ended: {self._final_output()}"
-                ) from error
+        self._send(orders, [*descriptors.values(), self.info], list(descriptors))
         self._is_free = False
         return self._process
 
@@ -109,6 +120,17 @@ class Helper:
                 self._dismiss()
             else:
                 await_first_process(self._channel)
+
+    def _send(
+        self, values: Mapping[str, object], numbers: list[int], descriptors: list[int]
+    ) -> None:
+        with memory_file(marshal.dumps((dict(values), numbers))) as file:
+            try:
+                socket.send_fds(self._channel, [b"!"], [file, *descriptors])
+            except OSError as error:
+                raise ToolError(
+                    f"the sandbox's helper has ended: {self._final_output()}"
+                ) from error
 
     def _final_output(self) -> str:
         self._process.kill()

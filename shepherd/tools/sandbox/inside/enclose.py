@@ -3,13 +3,14 @@
 import os
 
 from shepherd.tools.sandbox.inside import native
-from shepherd.tools.sandbox.inside.namespaces import (
-    build_root,
-    raise_loopback,
-    separate,
-)
+from shepherd.tools.sandbox.inside.namespaces import Root, separate
 from shepherd.tools.sandbox.inside.native import restrict
-from shepherd.tools.sandbox.inside.orders import Orders, close_others, receive
+from shepherd.tools.sandbox.inside.orders import (
+    Orders,
+    close_others,
+    receive,
+    receive_surroundings,
+)
 from shepherd.tools.sandbox.inside.processes import (
     Reaper,
     exit_like,
@@ -26,62 +27,69 @@ from shepherd.tools.sandbox.inside.start import (
 )
 
 
-def main(channel: int) -> None:
-    """Wait for orders, run the command as ordered, and end like it; does not return."""
-    _run(receive(channel))
+def main(channel: int, *, bare: bool, network: bool) -> None:
+    """Become a command in steps: now, when one is about to come, when its orders come.
 
-
-def _run(orders: Orders) -> None:
+    `bare` means without namespaces. Ends like the command; does not return.
+    """
     try:
-        if orders.bare:
-            _run_bare(orders)
+        if bare:
+            _run_bare(channel, network=network)
         else:
-            _run_separate(orders)
+            _run_separate(channel, network=network)
     except OSError as error:
         what = error.filename or "a step"
         stop(f"the sandbox can't be set up: {what}: {error.strerror}", SETUP_FAILED)
 
 
-def _run_separate(orders: Orders) -> None:
-    separate(network=orders.network)
+def _run_separate(channel: int, *, network: bool) -> None:
+    separate(network=network)
+    native.limit_capabilities()
+    surroundings = receive_surroundings(channel)
     child = os.fork()
     if child:
         native.control_process(native.PR_SET_DUMPABLE, 0)
-        report_process(orders.info, child)
+        report_process(channel, child)
         close_others()
         exit_like(wait_for(child))
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
-    if not orders.network:
-        raise_loopback()
-    build_root(orders.mounts, orders.new_root, orders.shared_memory, orders.limits.get("NPROC"))
+    native.unshare(native.CLONE_NEWNS)
     child = os.fork()
     if child:
         native.control_process(native.PR_SET_DUMPABLE, 0)
         close_others()
         exit_like(wait_for(child))
-    _confine(orders)
+    root = Root(surroundings.new_root)
+    root.prepare(surroundings.shared_memory, surroundings.processes)
+    orders = receive(channel)
+    root.enter(orders.mounts)
+    _confine(orders, tcp=True)
 
 
-def _run_bare(orders: Orders) -> None:
+def _run_bare(channel: int, *, network: bool) -> None:
+    native.limit_capabilities()
     native.control_process(native.PR_SET_CHILD_SUBREAPER, 1)
+    receive_surroundings(channel)
     native.control_process(native.PR_SET_DUMPABLE, 0)
-    if "NPROC" in orders.limits:
-        orders.limits["NPROC"] += running_tasks()
-    report_process(orders.info, os.getpid())
+    tasks = running_tasks()
+    report_process(channel, os.getpid())
     child = os.fork()
     if child:
         close_others()
         exit_like(Reaper(child).finish())
     native.control_process(native.PR_SET_PDEATHSIG, signals.SIGKILL)
-    _confine(orders)
+    orders = receive(channel)
+    if "NPROC" in orders.limits:
+        orders.limits["NPROC"] += tasks
+    _confine(orders, tcp=network)
 
 
-def _confine(orders: Orders) -> None:
+def _confine(orders: Orders, *, tcp: bool) -> None:
     os.chdir(orders.cwd)
     close_others(orders.pass_fds)
     native.control_process(native.PR_SET_NO_NEW_PRIVS, 1)
     native.drop_capabilities()
-    restrict(orders.rights, tcp=orders.network or not orders.bare)
+    restrict(orders.rights, tcp=tcp)
     native.set_filter(orders.filter)
     set_limits(orders.limits)
     become(orders.command, orders.environment)

@@ -27,14 +27,18 @@ Mounts = list[tuple[int, str, str]]
 
 
 def separate(*, network: bool) -> None:
-    """Leave the namespaces of the system. Raises OSError where that is not allowed."""
+    """Leave the namespaces of the system, except that of mounts, which the next child needs.
+
+    Raises OSError where that is not allowed.
+    """
     user, group = os.geteuid(), os.getegid()
-    flags = native.CLONE_NEWUSER | native.CLONE_NEWNS | native.CLONE_NEWPID
-    flags |= native.CLONE_NEWIPC | native.CLONE_NEWUTS
+    flags = native.CLONE_NEWUSER | native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
     native.unshare(flags if network else flags | native.CLONE_NEWNET)
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")
     _write("/proc/self/gid_map", f"{group} {group} 1")
+    if not network:
+        _raise_loopback()
 
 
 def _write(path: str, text: str) -> None:
@@ -55,35 +59,54 @@ def _limit_processes(processes: str, number: int) -> None:
         _write(processes + "/sys/kernel/pid_max", str(number + _RESERVED_NUMBERS))
 
 
-def build_root(mounts: Mounts, base: str, shared_memory: int, processes: int | None) -> None:
-    """Mount everything below `base`, an empty directory, and make it the root. Raises OSError."""
-    native.mount("", "/", "", native.MS_REC | native.MS_PRIVATE)
-    native.mount("tmpfs", base, "tmpfs", _QUIET, "mode=755,size=4m")
-    for kind, target, source in mounts:
-        place = base + target
-        if kind == _LINK:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            os.symlink(source, place)
-            continue
-        _bind(source, place, native.ATTR_RDONLY if kind == _READ else 0)
-    _mount_processes(base)
-    _mount_devices(base + "/dev", shared_memory)
-    os.makedirs(base + "/run", exist_ok=True)
-    if processes is not None:
-        _limit_processes(base + "/proc", processes)
-    native.enter_root(base)
-    for path in kernel_files():
-        _bind(path, path, native.ATTR_RDONLY)
-    for place in ("/dev", "/"):
-        native.set_mount(place, native.ATTR_RDONLY, recursive=False)
+class Root:
+    """A root that is put together in an empty directory.
+
+    What does not depend on the command is mounted beside the root first, and moved into it when
+    everything else is in place, so that nothing covers it.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._base = place + "/root"
+        self._processes = place + "/proc"
+        self._devices = place + "/dev"
+        native.mount("", "/", "", native.MS_REC | native.MS_PRIVATE)
+        native.mount("tmpfs", place, "tmpfs", _QUIET, "mode=755,size=1m")
+        os.mkdir(self._base)
+        native.mount("tmpfs", self._base, "tmpfs", _QUIET, "mode=755,size=4m")
+
+    def prepare(self, shared_memory: int, processes: int | None) -> None:
+        """Mount /proc and /dev; `processes` bounds their number. Raises OSError."""
+        _mount_processes(self._processes, processes)
+        _mount_devices(self._devices, shared_memory)
+
+    def enter(self, mounts: Mounts) -> None:
+        """Mount the rest, and make this the root. Raises OSError."""
+        base = self._base
+        for kind, target, source in mounts:
+            _add(kind, base + target, source)
+        for source, name in ((self._processes, "/proc"), (self._devices, "/dev")):
+            os.makedirs(base + name, exist_ok=True)
+            native.mount(source, base + name, "", native.MS_MOVE)
+        os.makedirs(base + "/run", exist_ok=True)
+        native.enter_root(base)
+        native.set_mount("/", native.ATTR_RDONLY, recursive=False)
 
 
-def kernel_files() -> list[str]:
+def _add(kind: int, place: str, source: str) -> None:
+    if kind == _LINK:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.symlink(source, place)
+        return
+    _bind(source, place, native.ATTR_RDONLY if kind == _READ else 0)
+
+
+def kernel_files(processes: str = "/proc") -> list[str]:
     """What in /proc belongs to the whole system, and would let root change it."""
     return [
-        f"/proc/{name}"
-        for name in sorted(os.listdir("/proc"))
-        if not name.isdigit() and _changes_system(os.lstat(f"/proc/{name}").st_mode)
+        f"{processes}/{name}"
+        for name in sorted(os.listdir(processes))
+        if not name.isdigit() and _changes_system(os.lstat(f"{processes}/{name}").st_mode)
     ]
 
 
@@ -106,13 +129,17 @@ def _make_place(source: str, place: str) -> None:
     os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
-def _mount_processes(base: str) -> None:
-    os.makedirs(base + "/proc", exist_ok=True)
-    native.mount("proc", base + "/proc", "proc", _QUIET | native.MS_NOEXEC)
+def _mount_processes(place: str, processes: int | None) -> None:
+    os.mkdir(place)
+    native.mount("proc", place, "proc", _QUIET | native.MS_NOEXEC)
+    if processes is not None:
+        _limit_processes(place, processes)
+    for path in kernel_files(place):
+        _bind(path, path, native.ATTR_RDONLY)
 
 
 def _mount_devices(place: str, shared_memory: int) -> None:
-    os.makedirs(place, exist_ok=True)
+    os.mkdir(place)
     native.mount("tmpfs", place, "tmpfs", native.MS_NOSUID, "mode=755,size=1m")
     for name in _DEVICES:
         _bind(f"/dev/{name}", f"{place}/{name}", 0, 0)
@@ -123,9 +150,10 @@ def _mount_devices(place: str, shared_memory: int) -> None:
     options = "newinstance,ptmxmode=0666,mode=620"
     native.mount("devpts", place + "/pts", "devpts", native.MS_NOSUID | native.MS_NOEXEC, options)
     native.mount("tmpfs", place + "/shm", "tmpfs", _QUIET, f"mode=1777,size={shared_memory}")
+    native.set_mount(place, native.ATTR_RDONLY, recursive=False)
 
 
-def raise_loopback() -> None:
+def _raise_loopback() -> None:
     """Bring up `lo` in a new network. Raises OSError."""
     plug = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
     try:

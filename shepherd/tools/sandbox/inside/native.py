@@ -4,9 +4,10 @@ import ctypes
 import errno
 import os
 import stat
+from ctypes import c_char_p, c_int, c_long, c_ulong, c_void_p
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
-MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 0x1000, 0x2000, 0x4000, 0x40000
 MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 0x1, 0x2, 0x4, 0x8
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
@@ -21,7 +22,12 @@ _MOUNT_SETATTR = 442
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 
+_MAX_WORDS = 6
+
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.argtypes = [c_long, *[c_void_p] * _MAX_WORDS]
+_libc.prctl.argtypes = [c_int, *[c_ulong] * 4]
+_libc.mount.argtypes = [c_char_p, c_char_p, c_char_p, c_ulong, c_char_p]
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION = 1
@@ -44,16 +50,16 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+def call(number: int, *arguments: int | bytes | None) -> int:
     """A system call by its number. Raises OSError."""
-    words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _check(_libc.syscall(ctypes.c_long(number), *words), f"system call {number}")
+    unused = (0,) * (_MAX_WORDS - len(arguments))
+    result = _libc.syscall(number, *arguments, *unused)
+    return result if result >= 0 else _check(result, f"system call {number}")
 
 
-def control_process(option: int, *arguments: int | ctypes.Array[ctypes.c_char]) -> None:
+def control_process(option: int, first: int = 0, second: int = 0) -> None:
     """`prctl`. Raises OSError."""
-    words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in (*arguments, 0, 0, 0, 0)]
-    _check(_libc.prctl(option, *words[:4]), f"prctl {option}")
+    _check(_libc.prctl(option, first, second, 0, 0), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
@@ -65,15 +71,14 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     """`mount`. Raises OSError."""
     words = [os.fsencode(text) or None for text in (source, target, kind)]
     data = os.fsencode(options) or None
-    _check(_libc.mount(*words, ctypes.c_ulong(flags), data), f"mounting {target}")
+    _check(_libc.mount(*words, flags, data), f"mounting {target}")
 
 
 def set_mount(target: str, attributes: int, *, recursive: bool) -> None:
     """Add attributes to a mount. Raises OSError."""
-    request = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    request = attributes.to_bytes(32, "little")  # struct mount_attr, whose first word this is
     flags = _AT_RECURSIVE if recursive else 0
-    block = ctypes.create_string_buffer(bytes(request), 32)
-    call(_MOUNT_SETATTR, -100, os.fsencode(target), flags, block, 32)
+    call(_MOUNT_SETATTR, -100, os.fsencode(target), flags, request, 32)
 
 
 def enter_root(target: str) -> None:
@@ -84,13 +89,15 @@ def enter_root(target: str) -> None:
     os.chdir("/")
 
 
-def drop_capabilities() -> None:
-    """Give up every right of root, for good. Raises OSError."""
+def limit_capabilities() -> None:
+    """Let no program that this process becomes gain a right of root; this one keeps its own."""
     for capability in range(_LAST_CAPABILITY):
-        try:
-            control_process(PR_CAPBSET_DROP, capability)
-        except OSError:
+        if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # one past the last that this kernel knows
+
+
+def drop_capabilities() -> None:
+    """Give up every right of root. Raises OSError."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     none = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(header, none), "capset")
@@ -101,7 +108,8 @@ def set_filter(program: bytes) -> None:
     code = ctypes.create_string_buffer(program, len(program))
     pointer = ctypes.addressof(code).to_bytes(8, "little")
     header = (len(program) // 8).to_bytes(2, "little") + bytes(6) + pointer
-    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(header, 16))
+    block = ctypes.create_string_buffer(header, 16)
+    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(block))
 
 
 def version() -> int:
@@ -125,7 +133,7 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
     network = _TCP if abi >= 4 and not tcp else 0
     attributes = [handled, network, _SCOPES if abi >= 6 else 0]
     words = attributes[: 1 if abi < 4 else 2 if abi < 6 else 3]
-    block = ctypes.create_string_buffer(b"".join(w.to_bytes(8, "little") for w in words))
+    block = b"".join(word.to_bytes(8, "little") for word in words)
     ruleset = call(_CREATE, block, 8 * len(words), 0)
     for path, allowed in rights:
         _allow(ruleset, path, allowed & handled)
@@ -147,6 +155,5 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
     if not stat.S_ISDIR(mode):
         allowed &= _OF_A_FILE
     rule = allowed.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
-    block = ctypes.create_string_buffer(rule, 12)
-    call(_ADD_RULE, ruleset, _PATH_BENEATH, block, 0)
+    call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
     os.close(descriptor)

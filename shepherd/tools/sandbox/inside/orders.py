@@ -16,9 +16,8 @@ _STANDARD = 3
 class Orders:
     """What to run and how; a plain class, because importing dataclasses would be slow.
 
-    Only `enclose` uses more than the command and its environment. `bare` means without namespaces.
-    `rights` are for Landlock; `mounts` and `new_root` are for the namespaces. The command inherits
-    the descriptors `pass_fds`; `info` reports to the caller.
+    Only `enclose` uses more than the command and its environment. `rights` are for Landlock;
+    `mounts` are for the namespaces. The command inherits the descriptors `pass_fds`.
     """
 
     def __init__(self, **values: object) -> None:
@@ -27,16 +26,22 @@ class Orders:
     command: list[str]
     environment: dict[str, str]
     cwd: str
-    bare: bool
-    network: bool
     mounts: list[tuple[int, str, str]]
-    new_root: str
-    shared_memory: int
     rights: list[tuple[str, int]]
     filter: bytes
     limits: dict[str, int]
     pass_fds: tuple[int, ...]
-    info: int
+
+
+class Surroundings:
+    """Where the root of a command is put together, and the bounds of it."""
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+    new_root: str
+    shared_memory: int
+    processes: int | None
 
 
 def receive(channel: int) -> Orders:
@@ -45,6 +50,19 @@ def receive(channel: int) -> Orders:
     The received descriptors, and the channel as the last, get the numbers that the caller chose.
     All other descriptors are closed, except the standard ones.
     """
+    values, targets, descriptors = _message(channel)
+    _place([*descriptors, channel], targets)
+    return Orders(**values)
+
+
+def receive_surroundings(channel: int) -> Surroundings:
+    """Receive what is known of a command before its orders; the channel stays open."""
+    values, _targets, _descriptors = _message(channel)
+    return Surroundings(**values)
+
+
+def _message(channel: int) -> tuple[dict[str, object], list[int], list[int]]:
+    """Values, the numbers that the caller chose, and the descriptors that get them."""
     for number in (signals.SIGINT, signals.SIGTERM):
         signals.signal(number, signals.SIG_IGN)
     plug = sockets.socket(fileno=channel)
@@ -55,9 +73,8 @@ def receive(channel: int) -> Orders:
         os._exit(0)
     received = _numbers(ancillary[0][2])
     with open(received[0], "rb", buffering=0) as content:
-        orders, targets = marshal.loads(content.read())
-    _place([*received[1:], channel], targets)
-    return Orders(**orders)
+        values, targets = marshal.loads(content.read())
+    return values, targets, received[1:]
 
 
 def _numbers(packed: bytes) -> list[int]:

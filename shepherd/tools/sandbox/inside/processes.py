@@ -6,7 +6,8 @@ import time
 from shepherd.tools.sandbox.inside.start import signals
 
 _GRACE = 0.7  # less than the time after which the caller kills this process
-_MIN_DELAY, _MAX_DELAY = 0.001, 0.01
+_RETRY_DELAY = 0.01
+_EVENTS = (signals.SIGCHLD, signals.SIGTERM)
 
 
 def exit_like(status: int) -> None:
@@ -27,50 +28,59 @@ def wait_for(child: int) -> int:
 
 
 class Reaper:
-    """Watches over a command where there is no namespace of processes that would end it all."""
+    """Watches over a command where there is no namespace of processes that would end it all.
+
+    This process must be a subreaper: without children it has no descendants either.
+    """
 
     def __init__(self, child: int) -> None:
         self._child = child
-        self._terminated = False
-        self._delay = _MIN_DELAY
-        signals.signal(signals.SIGTERM, self._terminate)
-
-    def _terminate(self, _number: int, _frame: object) -> None:
-        self._terminated = True
+        self._status: int | None = None
+        self._deadline: float | None = None
+        signals.pthread_sigmask(signals.SIG_BLOCK, _EVENTS)
 
     def finish(self) -> int:
         """The command's wait status, when nothing that it started is alive."""
-        status, deadline = None, None
-        while status is None and (deadline is None or time.monotonic() < deadline):
-            status = self._look()
-            if self._terminated and deadline is None:
-                deadline = time.monotonic() + _GRACE
-                signal_all(signals.SIGTERM)
-        while signal_all(signals.SIGKILL):
-            status = self._look() if status is None else (self._look(), status)[1]
-        return int(signals.SIGKILL) if status is None else status
+        while self._bury() and self._status is None:
+            remaining = None if self._deadline is None else self._deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                break
+            self._await_event(remaining)
+        while self._bury():
+            signal_all(signals.SIGKILL)
+            self._await_event(_RETRY_DELAY)
+        return int(signals.SIGKILL) if self._status is None else self._status
 
-    def _look(self) -> int | None:
-        """Bury the dead; the command's status if it was among them. Naps if nobody was."""
-        try:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if ended == 0:
-            time.sleep(self._delay)
-            self._delay = min(self._delay * 1.3, _MAX_DELAY)
-        return status if ended == self._child else None
+    def _bury(self) -> bool:
+        """Collect all children that have ended; whether there are others."""
+        while True:
+            try:
+                ended, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not ended:
+                return True
+            if ended == self._child:
+                self._status = status
+
+    def _await_event(self, seconds: float | None) -> None:
+        """Wait for the end of a child; pass on SIGTERM, which starts the time of grace."""
+        if seconds is None:
+            event = signals.sigwaitinfo(_EVENTS)
+        else:
+            event = signals.sigtimedwait(_EVENTS, seconds)
+        if event is not None and event.si_signo == signals.SIGTERM and self._deadline is None:
+            self._deadline = time.monotonic() + _GRACE
+            signal_all(signals.SIGTERM)
 
 
-def signal_all(number: int) -> int:
-    """Send a signal to all descendants of this process; how many there are."""
-    targets = descendants()
-    for process in targets:
+def signal_all(number: int) -> None:
+    """Send a signal to all descendants of this process."""
+    for process in descendants():
         try:
             os.kill(process, number)
         except ProcessLookupError:
             continue
-    return len(targets)
 
 
 def descendants() -> list[int]:
@@ -126,4 +136,3 @@ def _status(name: str) -> list[bytes]:
 def report_process(descriptor: int, process: int) -> None:
     """Tell the caller which process to wait for."""
     os.write(descriptor, f'{{"child-pid": {process}}}'.encode())
-    os.close(descriptor)
