@@ -1,5 +1,6 @@
 """What an API of the server consists of: its routes, its paths, and the shape of its errors."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
@@ -13,6 +14,7 @@ from shepherd.server.errors import ApiError
 from shepherd.server.settings import ServerContext
 
 _STATE_KEY = "error_shape"
+_STREAM_KEY = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class ErrorShape(Protocol):
         ...
 
     def event(self, error: ApiError) -> str:
-        """The last server-sent event of a stream that the error ends (see `frame`)."""
+        """The last frame of a stream that the error ends (see `frame`)."""
         ...
 
 
@@ -41,13 +43,15 @@ class Api:
     """One API; `shepherd.server.app.APIS` lists those that are served.
 
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
-    errors. `bodies` are the models of request bodies by path, for the reference page.
+    errors. `pattern` matches further ones, which lie among those of another API. `bodies` are the
+    models of request bodies by path, for the reference page.
     """
 
     paths: Sequence[str]
     errors: ErrorShape
     routers: Callable[[ServerContext], Sequence[APIRouter]]
     bodies: Mapping[str, type[BaseModel]] = field(default_factory=dict[str, type[BaseModel]])
+    pattern: re.Pattern[str] | None = None
 
 
 class ErrorShapes:
@@ -57,9 +61,13 @@ class ErrorShapes:
         self.default = default
         pairs = [(path.rstrip("/"), api.errors) for api in apis for path in api.paths]
         self._pairs = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
+        self._patterns = [(api.pattern, api.errors) for api in apis if api.pattern is not None]
 
     def of(self, path: str) -> ErrorShape:
-        """The shape for a path: that of the longest path of an API above it."""
+        """The shape for a path: by a pattern, else that of the longest path of an API above it."""
+        for pattern, shape in self._patterns:
+            if pattern.fullmatch(path):
+                return shape
         for prefix, shape in self._pairs:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return shape
@@ -67,9 +75,24 @@ class ErrorShapes:
 
     def attach(self, scope: Scope) -> None:
         """Note the shape of a request in its scope, for `error_shape`."""
-        scope.setdefault("state", {})[_STATE_KEY] = self.of(scope["path"])
+        use_error_shape(scope, self.of(scope["path"]))
+
+
+def use_error_shape(scope: Scope, shape: ErrorShape) -> None:
+    """Have the errors of a request reported in `shape`."""
+    scope.setdefault("state", {})[_STATE_KEY] = shape
 
 
 def error_shape(scope: Scope) -> ErrorShape:
     """The error shape of the API that a request is for."""
     return cast(ErrorShape, scope["state"][_STATE_KEY])
+
+
+def mark_stream(scope: Scope) -> None:
+    """Note that a request is answered by a stream, which an error's frame can end."""
+    scope.setdefault("state", {})[_STREAM_KEY] = True
+
+
+def is_stream(scope: Scope) -> bool:
+    """Whether `mark_stream` was called for the request."""
+    return _STREAM_KEY in scope.get("state", {})

@@ -13,7 +13,14 @@ from shepherd.errors import ContextFullError
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.generation import Choices, check_whole, open_choices
-from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
+from shepherd.server.responses import (
+    SERVER_SENT_EVENTS,
+    EventStreamResponse,
+    Frames,
+    JsonResponse,
+    StreamFormat,
+    while_connected,
+)
 from shepherd.server.settings import ServerContext
 from shepherd.session import Session
 
@@ -48,13 +55,15 @@ class Call:
     """A request to a model by its name, None for the default model.
 
     `build` makes the exchange once the model is known; it raises ApiError for what the model or
-    the server can't do. `slow`: building takes long, and runs in a thread.
+    the server can't do. `slow`: building takes long, and runs in a thread. `stream_format` is that
+    of the frames of a stream.
     """
 
     model: str | None
     build: Callable[[ModelInfo], Exchange]
     stream: bool = False
     slow: bool = False
+    stream_format: StreamFormat = SERVER_SENT_EVENTS
 
 
 class Exchanges:
@@ -71,8 +80,22 @@ class Exchanges:
         """
         if call.stream:
             keepalive = self._context.settings.keepalive
-            return EventStreamResponse(lambda: self._open_frames(call), _logged, keepalive)
+            return EventStreamResponse(
+                lambda: self._open_frames(call), _logged, keepalive, call.stream_format
+            )
         return JsonResponse(await while_connected(request.receive, self._whole(call)))
+
+    async def count_tokens(self, request: Request, call: Call) -> int:
+        """How many tokens the prompt of `call` takes; hanging up stops the work."""
+        return await while_connected(request.receive, self._count(call))
+
+    async def _count(self, call: Call) -> int:
+        async with self._context.models.lease(call.model) as backend:
+            exchange = await self._build(call, backend.info)
+            try:
+                return await backend.count_session_tokens(exchange.session)
+            except ContextFullError as error:
+                raise to_api_error(error, backend.info.context_size) from error
 
     async def _whole(self, call: Call) -> JsonObject:
         async with self._open(call) as (_, choices, answer):

@@ -4,12 +4,13 @@ import asyncio
 import ipaddress
 import logging
 import re
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.api import error_shape
+from shepherd.server.api import error_shape, is_stream
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import ErrorResponse
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 _NAME_AND_PORT = r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOST = re.compile(_NAME_AND_PORT, re.ASCII)
 _ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 OPEN_PATHS = frozenset({"/health"})
 
 
@@ -43,20 +45,20 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), scope["path"]
-        refusal = self._refusal(headers, path)
+        key = _sent_key(headers, scope["query_string"])
+        refusal = self._refusal(headers, path, key)
         if refusal is not None:
             await ErrorResponse(refusal)(scope, receive, send)
         elif self._keys is None or path in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
-            key = _sent_key(headers)
             scope.setdefault("state", {})["key_name"] = self._keys.verify(key) or ""
             request = RevocableRequest(scope, receive, send)
             await request.serve(self._app, self._keys, key)
 
-    def _refusal(self, headers: Headers, path: str) -> ApiError | None:
+    def _refusal(self, headers: Headers, path: str, key: str) -> ApiError | None:
         if self._keys is not None:
-            return None if path in OPEN_PATHS else _key_refusal(headers, self._keys)
+            return None if path in OPEN_PATHS else _key_refusal(key, self._keys)
         return None if self._settings.insecure else _origin_refusal(headers, self._settings)
 
 
@@ -68,8 +70,7 @@ def names_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
-    key = _sent_key(headers)
+def _key_refusal(key: str, keys: KeyStore) -> ApiError | None:
     if not key:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."
         return _unauthorized(message)
@@ -82,11 +83,15 @@ def _key_refusal(headers: Headers, keys: KeyStore) -> ApiError | None:
     return None if name is not None else _unauthorized("The API key is not valid.")
 
 
-def _sent_key(headers: Headers) -> str:
+def _sent_key(headers: Headers, query: bytes) -> str:
+    """The key as the clients of the APIs send it, "" for none; Google's put it into the query."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return headers.get("x-api-key", "").strip()
+    for name in _KEY_HEADERS:
+        if key := headers.get(name, "").strip():
+            return key
+    return parse_qs(query.decode("latin-1")).get("key", [""])[0].strip()
 
 
 def _unauthorized(message: str) -> ApiError:
@@ -131,7 +136,6 @@ class RevocableRequest:
         self._send = send
         self._started = False
         self._ended = False
-        self._streams = False
 
     async def serve(self, app: ASGIApp, keys: KeyStore, key: str) -> None:
         """Run `app`; when `key` is removed, stop it and report that to the client."""
@@ -150,8 +154,6 @@ class RevocableRequest:
     async def _watched_send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._started = True
-            types = [v for n, v in message["headers"] if n.lower() == b"content-type"]
-            self._streams = any(t.startswith(b"text/event-stream") for t in types)
         elif not message.get("more_body", False):
             self._ended = True
         await self._send(message)
@@ -163,7 +165,7 @@ class RevocableRequest:
         if not self._started:
             await ErrorResponse(error)(self._scope, self._receive, self._send)
             return
-        last = error_shape(self._scope).event(error).encode() if self._streams else b""
+        last = error_shape(self._scope).event(error).encode() if is_stream(self._scope) else b""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.json_text import to_json
-from shepherd.server.api import error_shape
+from shepherd.server.api import error_shape, mark_stream
 from shepherd.server.errors import ApiError
 from shepherd.tasks import end_tasks
 
@@ -37,7 +38,19 @@ class ErrorResponse(Response):
 
 
 Frames: TypeAlias = AsyncIterator[str]
-KEEPALIVE = ": keep-alive\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFormat:
+    """How frames are sent: their media type, and the text that fills silence, "" for none."""
+
+    media_type: str
+    keepalive: str = ""
+
+
+SERVER_SENT_EVENTS = StreamFormat("text/event-stream", ": keep-alive\n\n")
+JSON_LINES = StreamFormat("application/x-ndjson")
+JSON_ARRAY = StreamFormat("application/json")
 
 
 class EventStreamResponse(Response):
@@ -45,10 +58,9 @@ class EventStreamResponse(Response):
 
     The headers wait for the first frame, or for `keepalive` seconds: what fails before that is
     an ordinary error response. What fails later is the last event, in the shape of the API.
-    Silence is filled with a comment every `keepalive` seconds.
+    Silence is filled every `keepalive` seconds, where the format has a text for it.
     """
 
-    media_type = "text/event-stream"
     charset = "utf-8"
 
     def __init__(
@@ -56,12 +68,15 @@ class EventStreamResponse(Response):
         open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
         to_error: Callable[[BaseException], ApiError],
         keepalive: float,
+        stream_format: StreamFormat = SERVER_SENT_EVENTS,
     ) -> None:
+        self.media_type = stream_format.media_type
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._open_frames = open_frames
         self._to_error = to_error
-        self._keepalive = keepalive
+        self._silence = stream_format.keepalive
+        self._keepalive = keepalive if self._silence else None
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,16 +86,16 @@ class EventStreamResponse(Response):
     async def _respond(self, scope: Scope, send: Send) -> None:
         async with self._open_frames() as frames:
             async for text in self._frames_or_error(frames, scope):
-                await self._write(send, text)
+                await self._write(scope, send, text)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _frames_or_error(self, frames: Frames, scope: Scope) -> Frames:
-        """The frames, comments in between, and an error's frame if the headers are out."""
+        """The frames, what fills silence, and an error's frame if the headers are out."""
         while True:
             upcoming = asyncio.create_task(_next(frames))
             try:
                 while not (await asyncio.wait({upcoming}, timeout=self._keepalive))[0]:
-                    yield KEEPALIVE
+                    yield self._silence
             finally:
                 if not upcoming.done():
                     await end_tasks(upcoming)
@@ -98,9 +113,10 @@ class EventStreamResponse(Response):
             raise error
         return error_shape(scope).event(self._to_error(error))
 
-    async def _write(self, send: Send, text: str) -> None:
+    async def _write(self, scope: Scope, send: Send, text: str) -> None:
         if not self._started:
             self._started = True
+            mark_stream(scope)
             await send(
                 {
                     "type": "http.response.start",

@@ -1,6 +1,7 @@
 """Another API beside OpenAI's, made of this file alone: its routes, its events, its errors."""
 
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -233,3 +234,14 @@ def test_the_longest_path_decides() -> None:
     assert shapes.of("/v1/a") is shapes.of("/v1/a/b") is inner
     assert shapes.of("/v1") is shapes.of("/v1/ab") is outer
     assert shapes.of("/v2") is shapes.of("/v10") is shapes.default
+
+
+def test_a_pattern_decides_among_the_paths_of_another_api() -> None:
+    outer, inner = OpenAiErrors(), EchoErrors()
+    apis = [
+        Api(("/v1",), outer, lambda _: []),
+        Api(("/v2",), inner, lambda _: [], pattern=re.compile("/v1/.+:run")),
+    ]
+    shapes = ErrorShapes(OpenAiErrors(), apis)
+    assert shapes.of("/v1/a/b:run") is shapes.of("/v2/a") is inner
+    assert shapes.of("/v1/a:run/b") is shapes.of("/v1/:run") is outer

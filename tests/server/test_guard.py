@@ -62,10 +62,43 @@ def test_key_may_come_in_either_header(locked: Scripted, store: KeyStore) -> Non
     assert status(locked, Authorization=f"Bearer {key}") == 200
     assert status(locked, Authorization=f"bearer  {key}") == 200
     assert status(locked, **{"x-api-key": key}) == 200
+    assert status(locked, **{"x-goog-api-key": key}) == 200
     assert status(locked, Authorization=f"Basic {key}") == 401
     assert status(locked, Authorization=key) == 401
     assert status(locked, Authorization="Bearer") == 401
     assert status(locked) == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("?key={key}", 200),
+        ("?alt=sse&key={key}", 200),
+        ("?key=&key={key}", 200),
+        ("?key={key}x", 401),
+        ("?key=", 401),
+        ("?Key={key}", 401),
+        ("?api_key={key}", 401),
+        ("?key=%ff%00", 401),
+        ("?" + "&" * 9000, 401),
+    ],
+)
+def test_key_may_come_in_the_query_and_is_not_logged(
+    locked: Scripted, store: KeyStore, caplog: pytest.LogCaptureFixture, query: str, expected: int
+) -> None:
+    key = store.add("laptop")
+    caplog.set_level("DEBUG")
+    url = f"{locked.url}/v1/models{query.format(key=key)}"
+    response = httpx.get(url, timeout=PATIENCE)
+    assert response.status_code == expected
+    assert key not in response.text
+
+    def lines() -> list[str]:
+        records = [r for r in caplog.records if r.name.startswith(("shepherd", "uvicorn"))]
+        return [record.getMessage() for record in records]
+
+    locked.until(lambda: any(f"GET /v1/models {expected}" in line for line in lines()))
+    assert not any(key in line for line in lines())
 
 
 @pytest.mark.parametrize("path", ["/v1/models", CHAT, "/v1/nothing", "/", "/HEALTH", "//health"])

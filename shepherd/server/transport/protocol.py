@@ -57,6 +57,7 @@ class HttpProtocol(H11Protocol):
         errors: ErrorShapes,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.access_log = False  # uvicorn's has the query, in which Google's clients send keys
         self.conn = self._strict = StrictConnection()
         self.address = ""
         self._settings = settings
