@@ -22,6 +22,7 @@ from shepherd.validation import describe_problem, key_of
 
 INTERNAL_ERROR = "internal_error"
 ANSWER_CUT = "answer_cut"
+CONTEXT_FULL = "context_length_exceeded"
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +48,18 @@ _REFUSAL_STATUS = {
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A failure as it is reported to the client, in any API's shape."""
+    """A failure as it is reported to the client, in any API's shape.
+
+    `prompt_tokens` and `context_size` are those of a conversation that does not fit, 0 if unknown.
+    """
 
     status: int
     message: str
     code: str | None = None
     param: str | None = None
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    prompt_tokens: int = 0
+    context_size: int = 0
 
 
 def answer_cut(why: str) -> ApiError:
@@ -75,8 +81,7 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
         case ApiError():
             return error
         case ContextFullError():
-            message = _context_message(error, context_size)
-            return ApiError(400, message, "context_length_exceeded", "messages")
+            return _context_error(error, context_size)
         case SharedSessionError():
             param = "decision" if error.code is RefusalCode.INVALID_DECISION else None
             return ApiError(_REFUSAL_STATUS[error.code], str(error), error.code.value, param)
@@ -125,16 +130,24 @@ def invalid_body(error: ValidationError) -> ApiError:
     return ApiError(400, describe_problem(first, param), code, param or None)
 
 
-def _context_message(error: ContextFullError, context_size: int) -> str:
+def _context_error(error: ContextFullError, context_size: int) -> ApiError:
     prompt = error.prompt_tokens
     if prompt is None and error.tokens_over is not None:
         prompt = context_size + error.tokens_over
     if prompt is None or not context_size:
-        return str(error)
+        return ApiError(400, str(error), CONTEXT_FULL, "messages")
     needed = max(prompt, context_size + 1)  # an answer takes at least one
-    return (
+    message = (
         f"This model's maximum context length is {context_size} tokens. However, your messages "
         f"resulted in {needed} tokens. Please reduce the length of the messages."
+    )
+    return ApiError(
+        400,
+        message,
+        CONTEXT_FULL,
+        "messages",
+        prompt_tokens=needed,
+        context_size=context_size,
     )
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason, Topic
 from shepherd.logprobs import TokenLogprob
 from shepherd.server.errors import answer_cut
@@ -57,6 +57,12 @@ class Choices:
             task = asyncio.create_task(work)
             task.add_done_callback(partial(self._ended, index))
             self._tasks.append(task)
+
+    @property
+    def prompt(self) -> GenerationStats:
+        """The measures of the prompt, before anything was generated."""
+        first = self._handles[0]
+        return GenerationStats(first.prompt_tokens, first.cached_tokens)
 
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
         running = len(self._tasks)
