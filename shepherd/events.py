@@ -44,7 +44,7 @@ class Topic(StrEnum):
 
     NOTICE = "notice"
     WARNING = "warning"
-    PREFILL = "prefill"  # content: "done/total" in tokens
+    PREFILL = "prefill"  # content: "done/total" in tokens; id: those that were in memory before
     EVICTION = "eviction"
     HINT = "hint"  # the model was told that its call was not understood
     PROGRESS = "progress"  # what a tool that is running does

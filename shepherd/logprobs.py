@@ -1,14 +1,18 @@
 """How likely a model found the tokens of an answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class TokenProbability:
-    """A token's bytes, which may be a part of a character, and its natural log probability."""
+    """A token's bytes, which may be a part of a character, and its natural log probability.
+
+    `id` is the token's number, -1 if it is unknown.
+    """
 
     piece: bytes
     logprob: float
+    id: int = field(default=-1, kw_only=True, compare=False)
 
     @property
     def text(self) -> str:

@@ -48,6 +48,30 @@ class SessionArchive(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """A prompt that the model continues as it is, without a chat template.
+
+    `parts` are texts, in which control tokens count, and numbers of tokens. A prompt that begins
+    with text begins with the model's own token for the beginning, if it has one.
+    """
+
+    parts: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """Two texts between which the model writes; `start` begins what stands there.
+
+    `files` are pairs of a name and a text that go before it.
+    """
+
+    prefix: str
+    suffix: str
+    start: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(slots=True)
 class Session:
     """A conversation and what a backend needs to answer it; owned by one frontend.
@@ -55,7 +79,9 @@ class Session:
     Change `messages` through the methods, so that ledger and journal follow. Do not change
     `system_message` after the first turn: that invalidates the whole KV cache. `began` is the date
     that templates see, also after a restart; None means the date of the first request. `times`
-    runs parallel to `messages` and holds the time of each; None if it is unknown.
+    runs parallel to `messages` and holds the time of each; None if it is unknown. `raw_prompt`
+    takes the place of messages. With `continues`, the answer continues the last message, which is
+    the assistant's. Only backends whose `ModelInfo.raw_prompts` is true can do either.
     """
 
     system_message: str = ""
@@ -65,6 +91,8 @@ class Session:
     thinking: bool = False
     tool_choice: ToolChoice | None = None
     output_format: OutputFormat | None = None
+    raw_prompt: RawPrompt | Infill | None = None
+    continues: bool = False
     id: str = ""
     began: datetime | None = None
     ledger: TokenLedger = field(default_factory=TokenLedger)

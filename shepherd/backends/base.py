@@ -2,11 +2,12 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 
+from shepherd.backends.text_model import TextModel
 from shepherd.events import EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
@@ -115,7 +116,8 @@ class ModelInfo:
 
     `trained_tools` are the names of the only tools that it should be offered, because it was
     trained on them and others make it worse; None for all tools. `vision`: whether it sees images,
-    None if that is unknown.
+    None if that is unknown. `raw_prompts`: whether it takes raw prompts and continues messages, and
+    whether it is held to grammars.
     """
 
     id: str
@@ -124,6 +126,7 @@ class ModelInfo:
     owned_by: str = "shepherd"
     trained_tools: frozenset[str] | None = None
     vision: bool | None = None
+    raw_prompts: bool = False
 
 
 def _ignore() -> None:
@@ -143,6 +146,20 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
 
     def release(self) -> None:
         """Give back what is held; leaving the context does it."""
+
+    @property
+    def generated(self) -> Sequence[int]:
+        """The numbers of the answer's tokens so far; () if they are unknown."""
+        return ()
+
+    @property
+    def prompt_text(self) -> str:
+        """The prompt as the model reads it, with its control tokens; "" if it is unknown."""
+        return ""
+
+    def stats(self) -> GenerationStats:
+        """The measures so far."""
+        return GenerationStats(self.prompt_tokens, self.cached_tokens)
 
     async def __aexit__(
         self,
@@ -198,6 +215,11 @@ class Backend(ABC):
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         """Where prompts are kept between requests, the fastest place first; () if nobody knows."""
         return ()
+
+    @property
+    def text_model(self) -> TextModel | None:
+        """The text side of a model in this process; None for all others."""
+        return None
 
     @property
     def count_error(self) -> float | None:

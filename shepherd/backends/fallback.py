@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
+from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
@@ -85,6 +86,10 @@ class FallbackBackend(Backend):
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._current.cache_tiers
+
+    @property
+    def text_model(self) -> TextModel | None:
+        return self._current.text_model
 
     @property
     def count_error(self) -> float | None:
@@ -172,6 +177,14 @@ class _Held(Prefilled):
         self.prompt_tokens, self.cached_tokens = inner.prompt_tokens, inner.cached_tokens
         self.logprobs = inner.logprobs
         return inner
+
+    @property
+    def generated(self) -> Sequence[int]:
+        return () if self._inner is None else self._inner.generated
+
+    @property
+    def prompt_text(self) -> str:
+        return "" if self._inner is None else self._inner.prompt_text
 
     async def __aexit__(
         self,

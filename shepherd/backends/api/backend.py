@@ -28,6 +28,7 @@ from shepherd.backends.api.stream.gate import Gate
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.text_model import refuse_raw
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
@@ -127,6 +128,7 @@ class ApiBackend(Backend):
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for what the API does not have."""
+        refuse_raw(session, self._traits.id)
         prompt = self._prompt(session)
         return ApiPrefilled(prompt, self.estimator.estimate(prompt.counted))
 

@@ -2,7 +2,7 @@
 
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
-from shepherd.backends.output import ContentTokens, OutputFilter, TextEvent
+from shepherd.backends.output import ContentTokens, OutputFilter, PlainOutput, TextEvent
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
@@ -16,7 +16,7 @@ class Answer:
 
     def __init__(
         self,
-        output: OutputFilter,
+        output: OutputFilter | PlainOutput,
         callback: EventCallback,
         *,
         cancelled: bool = False,

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.errors import ContextFullError, InvalidRequestError
+from shepherd.events import CallbackEvent
+from shepherd.messages import Role
 from shepherd.session import Session
 
 _MAX_SESSIONS = 1024
@@ -16,8 +18,32 @@ MAX_RESERVE = 512
 
 
 def with_thinking(session: Session, *, thinking: bool | None) -> Session:
-    """The session with or without reasoning; unchanged if `thinking` is None."""
+    """The session with or without reasoning; unchanged if `thinking` is None.
+
+    A raw prompt says itself whether the model reasons.
+    """
+    if session.raw_prompt is not None:
+        thinking = False
     return session if thinking is None else replace(session, thinking=thinking)
+
+
+def check_continuable(session: Session) -> None:
+    """Raise InvalidRequestError if the answer continues a message that can't be continued."""
+    if not session.continues:
+        return
+    last = session.messages[-1] if session.messages else None
+    if last is None or last.role is not Role.ASSISTANT or last.tool_calls:
+        message = "Only a last message of the assistant without tool calls can be continued."
+        raise InvalidRequestError(message, "messages")
+
+
+def continued_text(session: Session) -> CallbackEvent | None:
+    """The kind of text that the answer continues; None for a new answer."""
+    if not session.continues:
+        return None
+    last = session.messages[-1]
+    reasoning = last.reasoning and not last.content
+    return CallbackEvent.THINKING if reasoning else CallbackEvent.CONTENT
 
 
 class SessionMemory:

@@ -10,10 +10,11 @@ from shepherd.logprobs import TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The prompt is in memory up to `done` of `total` tokens."""
+    """The prompt is in memory up to `done` of `total` tokens; `cached` were there before."""
 
     done: int
     total: int
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,24 @@ from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
 from shepherd.backends.inprocess.grammar.matcher import TokenBytes
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
+from shepherd.backends.inprocess.prompt.raw import raw_prompt
+from shepherd.backends.inprocess.sessions import (
+    SessionMemory,
+    check_continuable,
+    check_prompt_size,
+    continued_text,
+    with_thinking,
+)
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, LlamaPrefilled, Request
 from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.text_model import LlamaText
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.backends.output import OutputFilter
+from shepherd.backends.output import OutputFilter, PlainOutput
+from shepherd.backends.text_model import TextModel
 from shepherd.backends.vision import refuse_images
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError
@@ -64,6 +73,7 @@ class LlamaCppBackend(Backend):
         self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
+        self._text_model = LlamaText(engine, self._prompts, text, self._defaults, self._jobs)
         self._notices = engine.notices()
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
         self._shut_down = weakref.finalize(self, _shut_down, text, worker)
@@ -101,7 +111,13 @@ class LlamaCppBackend(Backend):
     def info(self) -> ModelInfo:
         tools = BUILTIN_TOOLS if self._name == BUILTIN_NAME else None
         size = self._context_size
-        return ModelInfo(self._name, "llamacpp", size, trained_tools=tools, vision=False)
+        return ModelInfo(
+            self._name, "llamacpp", size, trained_tools=tools, vision=False, raw_prompts=True
+        )
+
+    @property
+    def text_model(self) -> TextModel:
+        return self._text_model
 
     @property
     def alive(self) -> bool:
@@ -148,7 +164,7 @@ class LlamaCppBackend(Backend):
     ) -> Generation:
         if not isinstance(prefilled, LlamaPrefilled):
             raise TypeError("the handle belongs to another backend")
-        output = OutputFilter(self._style, prefilled.tools, prompt_tail=prefilled.prompt.text_tail)
+        output = self._output(prefilled.request)
         answer = Answer(
             output, callback, cancelled=prefilled.cancelled, logprobs=prefilled.logprobs
         )
@@ -172,6 +188,7 @@ class LlamaCppBackend(Backend):
     async def _request(self, session: Session) -> Request:
         self._files.check()
         session = with_thinking(session, thinking=self.thinking)
+        check_continuable(session)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         await self._text.run(self._limit.check_session, session)
@@ -181,7 +198,8 @@ class LlamaCppBackend(Backend):
         prompt = await self._build(session)
         check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = await self._constraint(session, prompt)
-        return Request(prompt, sampling, tools, constraint)
+        raw = session.raw_prompt is not None
+        return Request(prompt, sampling, tools, constraint, raw, continued_text(session))
 
     async def _prefill(
         self, request: Request, session: Session, callback: EventCallback
@@ -199,9 +217,21 @@ class LlamaCppBackend(Backend):
         return handle
 
     def _submit(self, request: Request) -> LlamaPrefilled:
-        return LlamaPrefilled(self._worker, self._jobs, request, self._context_size)
+        size = self._context_size
+        return LlamaPrefilled(self._worker, self._jobs, request, size, self._vocab)
+
+    def _output(self, request: Request) -> OutputFilter | PlainOutput:
+        if request.raw:
+            return PlainOutput()
+        tail = request.prompt.text_tail
+        return OutputFilter(
+            self._style, request.tools, prompt_tail=tail, continued=request.continued
+        )
 
     async def _build(self, session: Session) -> Prompt:
+        if session.raw_prompt is not None:
+            check = self._limit.check_text
+            return await self._text.run(raw_prompt, self._vocab, session.raw_prompt, check)
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation, self._limit.check_text)
 
@@ -228,8 +258,9 @@ class LlamaCppBackend(Backend):
 
     def _remember(self, prefilled: LlamaPrefilled, answer: Answer) -> None:
         """Remember the answer's tokens, so that its text gives the same tokens in history."""
-        tail, tokens = prefilled.prompt.tail, prefilled.generated()
-        self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
+        tail, tokens = prefilled.prompt.tail, prefilled.generated
+        if not prefilled.request.raw:
+            self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
     def _warn(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""

@@ -32,6 +32,9 @@ class Request:
     sampling: Sampling
     tools: list[ToolSpec]
     constraint: CompiledConstraint | None = None
+    raw: bool = False
+    continued: CallbackEvent | None = None
+    """The kind of text that the answer continues; None for a new answer."""
     key: object = field(default_factory=object)
     """An identity that all answers to one request share."""
 
@@ -42,10 +45,13 @@ class LlamaPrefilled(Prefilled):
     `cancelled` is true once the callback has returned False.
     """
 
-    def __init__(self, worker: Worker, jobs: set[Job], request: Request, size: int) -> None:
+    def __init__(
+        self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
+    ) -> None:
         """Queue the prompt; raises BackendError if the worker has stopped."""
         self.prompt = prompt = request.prompt
-        self.tools = request.tools
+        self.request = request
+        self._vocab = vocab
         self.prompt_tokens = len(prompt.tokens)
         self.cached_tokens = 0
         self.logprobs = None if request.sampling.logprobs is None else []
@@ -95,15 +101,22 @@ class LlamaPrefilled(Prefilled):
         """The measurements so far."""
         return self._job.stats(self._context_size)
 
+    @property
     def generated(self) -> tuple[int, ...]:
-        """The answer's tokens so far."""
         return tuple(self._job.tokens[self.prompt_tokens :])
+
+    @property
+    def prompt_text(self) -> str:
+        """The text of all tokens of the prompt."""
+        pieces = map(self._vocab.piece, self.prompt.tokens)
+        return b"".join(pieces).decode("utf-8", "replace")
 
     def _note(self, update: Update, callback: EventCallback) -> bool:
         """Handle one update; True if the wait is over."""
         match update:
-            case Progress(done=done, total=total):
+            case Progress(done=done, total=total, cached=cached):
                 self._progressed = True
+                self.cached_tokens = cached
                 self._report(callback, done, total)
                 return self.cancelled
             case Ready(cached=cached):
@@ -120,7 +133,9 @@ class LlamaPrefilled(Prefilled):
                 return False
 
     def _report(self, callback: EventCallback, done: int, total: int) -> None:
-        if not callback(CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, ""):
+        if not callback(
+            CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, str(self.cached_tokens)
+        ):
             self.cancel()
 
 
@@ -137,6 +152,8 @@ class LengthLimit:
         Each message takes at least one token. Templates write the messages of users and tools
         completely, except for whitespace around them.
         """
+        if session.raw_prompt is not None:
+            return
         if len(session.messages) >= self._size:
             check_prompt_size(len(session.messages), self._size)
         untrusted = (m.content for m in session.messages if m.role in (Role.USER, Role.TOOL))

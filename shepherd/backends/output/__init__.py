@@ -3,7 +3,7 @@
 Pure: text in, events out; knows nothing of models, sessions or callbacks.
 """
 
-from shepherd.backends.output.filter import OutputFilter, ParsedOutput, new_call_id
+from shepherd.backends.output.filter import OutputFilter, ParsedOutput, PlainOutput, new_call_id
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.output.style import (
     ALL_FORMATS,
@@ -28,6 +28,7 @@ __all__ = [
     "OutputFilter",
     "OutputStyle",
     "ParsedOutput",
+    "PlainOutput",
     "StopMatcher",
     "TextEvent",
     "ThinkMarkers",

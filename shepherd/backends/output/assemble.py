@@ -35,6 +35,18 @@ def build_machine(
     return machine
 
 
+def continue_text(
+    machine: Machine, style: OutputStyle, prompt_tail: str, kind: CallbackEvent
+) -> None:
+    """Set a new parser into the middle of reasoning, or of content of this kind."""
+    if CallFormat.HARMONY in style.formats:
+        return
+    if kind is CallbackEvent.THINKING and style.think:
+        machine.mode = Thinking(machine, style.think[0], newline=False)
+    elif machine.mode is machine.prose:
+        machine.resume(line_start=not prompt_tail or prompt_tail.endswith("\n"))
+
+
 @lru_cache(maxsize=32)
 def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     """The grammar of `style` with tools of these names; without any, nothing is a call."""

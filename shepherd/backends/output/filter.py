@@ -5,10 +5,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.output.assemble import build_machine
+from shepherd.backends.output.assemble import build_machine, continue_text
 from shepherd.backends.output.modes import Machine
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextEvent
+from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
 
 
@@ -37,7 +38,7 @@ class OutputFilter:
     The events are the same however the output is split into pieces. Only the syntax of reasoning
     and calls is removed from the text. Without `tools` nothing is a call. `prompt_tail` is the end
     of the rendered prompt, which may have opened the reasoning. `thinking` says so if the prompt is
-    not known.
+    not known. `continued` is the kind of text at the prompt's end that the output continues.
     """
 
     def __init__(
@@ -47,9 +48,12 @@ class OutputFilter:
         *,
         prompt_tail: str = "",
         thinking: bool = False,
+        continued: CallbackEvent | None = None,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
         self._machine: Machine = build_machine(style, tools, prompt_tail, thinking=thinking)
+        if continued is not None:
+            continue_text(self._machine, style, prompt_tail, continued)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._new_id = new_id
         self._tool_calls: tuple[ToolCall, ...] = ()
@@ -91,3 +95,25 @@ class OutputFilter:
         sink = self._machine.sink
         problems = () if self._tool_calls else tuple(self._machine.problems)
         return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)
+
+
+class PlainOutput:
+    """Output in which nothing means anything: that of a raw prompt. Like `OutputFilter`."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+
+    def feed(self, output: str) -> list[TextEvent]:
+        """All text is content."""
+        self._text.append(output)
+        return [TextEvent(CallbackEvent.CONTENT, output)] if output else []
+
+    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
+        """Nothing is held back."""
+        del truncated
+        return []
+
+    @property
+    def result(self) -> ParsedOutput:
+        """The text so far."""
+        return ParsedOutput("".join(self._text))

@@ -24,7 +24,7 @@ from shepherd.backends.vision import refuse_images
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message, ToolCall
-from shepherd.session import Session
+from shepherd.session import Infill, RawPrompt, Session
 
 MESSAGE_OVERHEAD = 4
 """Tokens per message in addition to its text; a word or a symbol is one token."""
@@ -112,12 +112,12 @@ class ScriptedBackend(Backend):
     @property
     def info(self) -> ModelInfo:
         size, vision = self.script.context_size, self.script.vision
-        return ModelInfo(self.name, "scripted", size, vision=vision)
+        return ModelInfo(self.name, "scripted", size, vision=vision, raw_prompts=True)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         if self.script.vision is False:
             refuse_images(session.messages, self.name)
-        tokens = count_tokens(session.system_message)
+        tokens = count_tokens(session.system_message) + _count_raw(session.raw_prompt)
         for message in session.messages:
             tokens += await self.count_message_tokens(session, message)
         if tokens >= self.script.context_size:
@@ -220,6 +220,14 @@ class ScriptedBackend(Backend):
 def count_tokens(text: str) -> int:
     """The scripted tokenizer: words and symbols."""
     return len(re.findall(r"\w+|[^\w\s]", text))
+
+
+def _count_raw(prompt: RawPrompt | Infill | None) -> int:
+    if prompt is None:
+        return 0
+    if isinstance(prompt, Infill):
+        return count_tokens(f"{prompt.prefix} {prompt.start} {prompt.suffix}")
+    return sum(count_tokens(part) if isinstance(part, str) else 1 for part in prompt.parts)
 
 
 def _events(step: Say) -> Iterator[tuple[CallbackEvent, str]]:

@@ -23,6 +23,7 @@ from shepherd.backends.tensorrt.protocol import (
     TokenRequest,
     TokenStream,
 )
+from shepherd.backends.text_model import refuse_raw
 from shepherd.backends.vision import refuse_images
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config
@@ -98,6 +99,7 @@ class TensorRtBackend(Backend):
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """The prompt is made and counted; the engine reads it together with the first token."""
         refuse_images(session.messages, self._name)
+        refuse_raw(session, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         parameters = sampling_params(sampling, self._engine.unsupported, tuple(self._vocab.ends))
         guided = guide(session, guides=self._engine.guides)

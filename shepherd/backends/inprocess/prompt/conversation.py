@@ -23,6 +23,7 @@ class Conversation:
     tools: tuple[ToolSpec, ...] = ()
     thinking: bool = False
     began: datetime | None = None
+    continues: bool = False
 
     @classmethod
     def of(cls, session: Session, began: datetime) -> "Conversation":
@@ -33,6 +34,7 @@ class Conversation:
             tuple(session.tools),
             session.thinking,
             began,
+            session.continues,
         )
 
 

@@ -100,9 +100,9 @@ class PromptBuilder:
         text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
         return Prompt(tokens, tail, text_tail, warning)
 
-    def rendered(self, conversation: Conversation) -> str:
+    def rendered(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The prompt as text, as it would be without control tokens in its content."""
-        return self._render(conversation)[0].replace(SEAL, "").replace(CUT, "")
+        return self._render(conversation, answer=answer)[0].replace(SEAL, "").replace(CUT, "")
 
     def output_style(self) -> OutputStyle:
         """How this model writes reasoning and calls, by its template and special tokens."""
@@ -154,13 +154,13 @@ class PromptBuilder:
             added = 0
         return added if added > 0 else self._count_plain(message)
 
-    def _render(self, conversation: Conversation) -> tuple[str, str]:
+    def _render(self, conversation: Conversation, *, answer: bool = True) -> tuple[str, str]:
         template = self._tool_use if conversation.tools else self._default
         try:
-            return template.render(conversation), ""
+            return template.render(conversation, answer=answer), ""
         except TemplateFailedError as error:
             warning = f"The model's chat template failed ({error}); ChatML is used instead."
-            return self._fallback.render(conversation), warning
+            return self._fallback.render(conversation, answer=answer), warning
 
     def _pieces_join(self) -> bool:
         """Whether a conversation with everything in it may be tokenized piece by piece."""

@@ -1,7 +1,9 @@
 """A model's chat template: compiled once in a sandbox, rendered per request."""
 
 import json
+import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -19,6 +21,7 @@ from shepherd.backends.inprocess.prompt.conversation import (
     template_tools,
 )
 from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.errors import InvalidRequestError
 
 RENDER_ERRORS = (
     TemplateError,
@@ -143,7 +146,25 @@ class ChatTemplate:
 
         `answer` asks for the beginning of the assistant's next message too.
         """
+        if conversation.continues:
+            return self._begun(conversation)
         return self._render(conversation, self._dialect, answer=answer)
+
+    def _begun(self, conversation: Conversation) -> str:
+        """The conversation up to the end of its last message, which the answer continues."""
+        *others, last = conversation.messages
+        mark = secrets.token_hex(16)
+        marked = (
+            replace(last, content=last.content + mark)
+            if last.content or not last.reasoning
+            else replace(last, reasoning=last.reasoning + mark)
+        )
+        whole = replace(conversation, messages=(*others, marked))
+        text, found, _ = self._render(whole, self._dialect, answer=False).rpartition(mark)
+        if not found:
+            message = "The chat template of this model can't continue this message."
+            raise InvalidRequestError(message, "messages")
+        return text
 
     @cached_property
     def _compiled(self) -> Template:

@@ -67,6 +67,7 @@ class NativeModel:
         """Load the file; raises ModelLoadError with llama.cpp's own reason."""
         self._lib = bindings()
         native_log.take_errors()
+        self.name = path.name
         self.files = MappedFiles(path)
         self.handle: Any = self._lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from shepherd.backends.inprocess.grammar.matcher import TokenBytes
+from shepherd.backends.inprocess.prompt.raw import InfillTokens
 from shepherd.backends.inprocess.prompt.vocabulary import (
     ATTR_CONTROL,
     ATTR_UNKNOWN,
@@ -114,6 +115,19 @@ class Vocab:
     def max_token_bytes(self) -> int:
         """The length of the longest token, in bytes."""
         return max(len(self.piece(token)) for token in range(self.size))
+
+    @property
+    def infill(self) -> InfillTokens | None:
+        """The tokens around a gap that the model fills; None if one of the three is missing."""
+        lib, vocab = self._lib, self._handle
+        tokens = InfillTokens(
+            int(lib.llama_vocab_fim_pre(vocab)),
+            int(lib.llama_vocab_fim_suf(vocab)),
+            int(lib.llama_vocab_fim_mid(vocab)),
+            int(lib.llama_vocab_fim_rep(vocab)),
+            int(lib.llama_vocab_fim_sep(vocab)),
+        )
+        return None if _NO_TOKEN in tokens[:3] else tokens
 
     @cached_property
     def suppressed(self) -> list[int]:

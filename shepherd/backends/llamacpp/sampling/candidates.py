@@ -116,9 +116,10 @@ class LogprobMeter:
         total = best_logit - math.log(share)
         piece = self._vocab.piece
         top = tuple(
-            TokenProbability(piece(t), value - total) for t, value, _ in best[: self._alternatives]
+            TokenProbability(piece(t), value - total, id=t)
+            for t, value, _ in best[: self._alternatives]
         )
-        return TokenLogprob(piece(token), logit - total, top)
+        return TokenLogprob(piece(token), logit - total, top, id=token)
 
     def clone(self) -> "LogprobMeter":
         """A separate meter, which must be closed too."""

@@ -168,7 +168,7 @@ class Scheduler:
             job.prefill_seconds += seconds
         if not part.completes:
             if not job.ready:
-                self._post(job, Progress(len(part.sequence.tokens), job.prompt_length))
+                self._post(job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached))
             return
         if job.pending_token is not None:
             self._park(job)
