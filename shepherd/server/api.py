@@ -1,9 +1,9 @@
 """What an API of the server consists of: its routes, its paths, and the shape of its errors."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias, cast
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -15,6 +15,10 @@ from shepherd.server.settings import ServerContext
 
 _STATE_KEY = "error_shape"
 _STREAM_KEY = "stream"
+_ID_KEY = "request_id"
+
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
+"""Headers as ASGI has them: names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,9 @@ class Api:
     """One API; `shepherd.server.app.APIS` lists those that are served.
 
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
-    errors. `pattern` matches further ones, which lie among those of another API. `bodies` are the
-    models of request bodies by path, for the reference page.
+    errors. `pattern` matches further ones, which lie among those of another API; with `header`,
+    only requests that carry it count. `bodies` are the models of request bodies by path, for the
+    reference page.
     """
 
     paths: Sequence[str]
@@ -52,6 +57,13 @@ class Api:
     routers: Callable[[ServerContext], Sequence[APIRouter]]
     bodies: Mapping[str, type[BaseModel]] = field(default_factory=dict[str, type[BaseModel]])
     pattern: re.Pattern[str] | None = None
+    header: str = ""
+
+    def claims(self, path: str, headers: RawHeaders) -> bool:
+        """Whether a request is this API's by its pattern and header."""
+        if self.pattern is None or self.pattern.fullmatch(path) is None:
+            return False
+        return not self.header or any(name == self.header.encode() for name, _ in headers)
 
 
 class ErrorShapes:
@@ -61,21 +73,21 @@ class ErrorShapes:
         self.default = default
         pairs = [(path.rstrip("/"), api.errors) for api in apis for path in api.paths]
         self._pairs = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
-        self._patterns = [(api.pattern, api.errors) for api in apis if api.pattern is not None]
+        self._apis = apis
 
-    def of(self, path: str) -> ErrorShape:
+    def of(self, path: str, headers: RawHeaders = ()) -> ErrorShape:
         """The shape for a path: by a pattern, else that of the longest path of an API above it."""
-        for pattern, shape in self._patterns:
-            if pattern.fullmatch(path):
-                return shape
+        for api in self._apis:
+            if api.claims(path, headers):
+                return api.errors
         for prefix, shape in self._pairs:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return shape
         return self.default
 
     def attach(self, scope: Scope) -> None:
-        """Note the shape of a request in its scope, for `error_shape`."""
-        use_error_shape(scope, self.of(scope["path"]))
+        """Note the shape of a request in its scope, for `error_reply`."""
+        use_error_shape(scope, self.of(scope["path"], scope["headers"]))
 
 
 def use_error_shape(scope: Scope, shape: ErrorShape) -> None:
@@ -83,9 +95,27 @@ def use_error_shape(scope: Scope, shape: ErrorShape) -> None:
     scope.setdefault("state", {})[_STATE_KEY] = shape
 
 
-def error_shape(scope: Scope) -> ErrorShape:
-    """The error shape of the API that a request is for."""
+def error_reply(scope: Scope, error: ApiError) -> ErrorReply:
+    """The response for an error, in the shape of the API that the request is for."""
+    return _shape(scope).reply(_with_id(scope, error))
+
+
+def error_event(scope: Scope, error: ApiError) -> str:
+    """The last frame of a stream that the error ends, in the shape of the API."""
+    return _shape(scope).event(_with_id(scope, error))
+
+
+def note_request_id(scope: Scope, request_id: str) -> None:
+    """Note the id that a request got, for its errors."""
+    scope.setdefault("state", {})[_ID_KEY] = request_id
+
+
+def _shape(scope: Scope) -> ErrorShape:
     return cast(ErrorShape, scope["state"][_STATE_KEY])
+
+
+def _with_id(scope: Scope, error: ApiError) -> ApiError:
+    return replace(error, request_id=scope["state"].get(_ID_KEY, ""))
 
 
 def mark_stream(scope: Scope) -> None:

@@ -11,7 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shepherd.server.api import ErrorShapes
+from shepherd.server.api import ErrorShapes, note_request_id
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import ErrorResponse
 
@@ -22,7 +22,7 @@ HUNG_UP = 499
 class UniformRequests:
     """Middleware: a slash at the end of a path is ignored, HEAD is GET without a body.
 
-    It also notes in the scope which API the request is for, see `error_shape`.
+    It also notes in the scope which API the request is for, see `error_reply`.
     """
 
     def __init__(self, app: ASGIApp, errors: ErrorShapes) -> None:
@@ -95,6 +95,7 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         request_id = f"req_{secrets.token_hex(8)}"
+        note_request_id(scope, request_id)
         status = HUNG_UP
         started = time.perf_counter()
 
@@ -102,7 +103,8 @@ class AccessLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = headers["request-id"] = request_id
             await send(message)
 
         try:

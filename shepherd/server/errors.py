@@ -51,6 +51,7 @@ class ApiError(Exception):
     """A failure as it is reported to the client, in any API's shape.
 
     `prompt_tokens` and `context_size` are those of a conversation that does not fit, 0 if unknown.
+    `request_id` is noted when the error is reported.
     """
 
     status: int
@@ -60,6 +61,7 @@ class ApiError(Exception):
     headers: dict[str, str] = field(default_factory=dict[str, str])
     prompt_tokens: int = 0
     context_size: int = 0
+    request_id: str = ""
 
 
 def answer_cut(why: str) -> ApiError:

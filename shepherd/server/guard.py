@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.api import error_shape, is_stream
+from shepherd.server.api import error_event, is_stream
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import ErrorResponse
@@ -165,7 +165,7 @@ class RevocableRequest:
         if not self._started:
             await ErrorResponse(error)(self._scope, self._receive, self._send)
             return
-        last = error_shape(self._scope).event(error).encode() if is_stream(self._scope) else b""
+        last = error_event(self._scope, error).encode() if is_stream(self._scope) else b""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.json_text import to_json
-from shepherd.server.api import error_shape, mark_stream
+from shepherd.server.api import error_event, error_reply, mark_stream
 from shepherd.server.errors import ApiError
 from shepherd.tasks import end_tasks
 
@@ -32,7 +32,7 @@ class ErrorResponse(Response):
         self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = error_shape(scope).reply(self._error)
+        reply = error_reply(scope, self._error)
         response = JsonResponse(reply.body, reply.status, reply.headers)
         await response(scope, receive, send)
 
@@ -111,7 +111,7 @@ class EventStreamResponse(Response):
     def _error_event(self, error: BaseException, scope: Scope) -> str:
         if not self._started:
             raise error
-        return error_shape(scope).event(self._to_error(error))
+        return error_event(scope, self._to_error(error))
 
     async def _write(self, scope: Scope, send: Send, text: str) -> None:
         if not self._started:

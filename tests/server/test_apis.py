@@ -245,3 +245,15 @@ def test_a_pattern_decides_among_the_paths_of_another_api() -> None:
     shapes = ErrorShapes(OpenAiErrors(), apis)
     assert shapes.of("/v1/a/b:run") is shapes.of("/v2/a") is inner
     assert shapes.of("/v1/a:run/b") is shapes.of("/v1/:run") is outer
+
+
+def test_a_header_tells_two_apis_apart_on_one_path() -> None:
+    outer, inner = OpenAiErrors(), EchoErrors()
+    apis = [
+        Api(("/v1",), outer, lambda _: []),
+        Api((), inner, lambda _: [], pattern=re.compile("/v1/models"), header="x-echo"),
+    ]
+    shapes = ErrorShapes(OpenAiErrors(), apis)
+    assert shapes.of("/v1/models", [(b"host", b"x"), (b"x-echo", b"")]) is inner
+    assert shapes.of("/v1/models", [(b"host", b"x-echo")]) is outer
+    assert shapes.of("/v1/chat", [(b"x-echo", b"")]) is outer

@@ -213,7 +213,7 @@ class HttpProtocol(H11Protocol):
         answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
         cycle, shape = self._cycle, self._errors.default
         if cycle is not None and not cycle.response_complete:
-            shape = self._errors.of(cycle.scope["path"])
+            shape = self._errors.of(cycle.scope["path"], cycle.scope["headers"])
             cycle.disconnected = True
             cycle.message_event.set()
         if answered:
