@@ -1,18 +1,20 @@
 """One request and its answer, streamed or whole, in the shape of any API."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import Generation, ModelInfo
+from shepherd.backends.base import Backend, Generation, ModelInfo
 from shepherd.errors import ContextFullError
+from shepherd.events import EventCallback
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, log_failure, to_api_error
-from shepherd.server.generation import Choices, check_whole, open_choices
+from shepherd.server.generation import Choices, check_whole, log_warnings, open_choices
+from shepherd.server.progress import ProgressStream, PromptProgress
 from shepherd.server.responses import (
     SERVER_SENT_EVENTS,
     EventStreamResponse,
@@ -41,13 +43,19 @@ class Answer(Protocol):
 class Exchange:
     """A request as a session to continue, and the shape of its answer.
 
-    `count` answers are generated, each of at most `max_tokens` tokens; 0 means as many as fit.
+    `count` answers are generated, each of at most `max_tokens` tokens; 0 means as many as fit, and
+    `NO_TOKENS` none. The answers to the prompts of `later` follow, one for each. `opened` gets the
+    choices before the first text. `progress` makes the frame of a stream that tells how far the
+    prompt is read; the headers then do not wait for all of it.
     """
 
     session: Session
     answer: Answer
     count: int = 1
     max_tokens: int = 0
+    later: Sequence[Session] = ()
+    opened: Callable[[Choices], None] | None = None
+    progress: Callable[[PromptProgress], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +106,42 @@ class Exchanges:
                 raise to_api_error(error, backend.info.context_size) from error
 
     async def _whole(self, call: Call) -> JsonObject:
-        async with self._open(call) as (_, choices, answer):
-            generations = await choices.results()
+        async with self._context.models.lease(call.model) as backend:
+            exchange = await self._build(call, backend.info)
+            async with self._open(backend, exchange) as choices:
+                generations = await choices.results()
         for generation in generations:
             check_whole(generation)
-        return answer.whole(generations)
+        return exchange.answer.whole(generations)
 
     @asynccontextmanager
     async def _open_frames(self, call: Call) -> AsyncGenerator[Frames]:
-        async with self._open(call) as (info, choices, answer):
-            yield _reported(answer.frames(choices), info)
-
-    @asynccontextmanager
-    async def _open(self, call: Call) -> AsyncGenerator[tuple[ModelInfo, Choices, Answer]]:
         async with self._context.models.lease(call.model) as backend:
             info = backend.info
             exchange = await self._build(call, info)
-            session, count, limit = exchange.session, exchange.count, exchange.max_tokens
-            try:
-                async with open_choices(backend, session, count, limit) as choices:
-                    yield info, choices, exchange.answer
-            except ContextFullError as error:
-                raise to_api_error(error, info.context_size) from error
+            if exchange.progress is None:
+                async with self._open(backend, exchange) as choices:
+                    yield _reported(exchange.answer.frames(choices), info)
+                return
+            stream = ProgressStream(exchange.progress)
+            opening = self._open(backend, exchange, stream.listen)
+            frames = _reported(stream.frames(opening, exchange.answer.frames), info)
+            async with aclosing(frames):
+                yield frames
+
+    @asynccontextmanager
+    async def _open(
+        self, backend: Backend, exchange: Exchange, callback: EventCallback = log_warnings
+    ) -> AsyncGenerator[Choices]:
+        session, count, limit = exchange.session, exchange.count, exchange.max_tokens
+        opening = open_choices(backend, session, count, limit, callback, exchange.later)
+        try:
+            async with opening as choices:
+                if exchange.opened is not None:
+                    exchange.opened(choices)
+                yield choices
+        except ContextFullError as error:
+            raise to_api_error(error, backend.info.context_size) from error
 
     async def _build(self, call: Call, info: ModelInfo) -> Exchange:
         if call.slow:
@@ -127,7 +149,7 @@ class Exchanges:
         return call.build(info)
 
 
-async def _reported(frames: Frames, info: ModelInfo) -> Frames:
+async def _reported(frames: Frames, info: ModelInfo) -> AsyncGenerator[str]:
     """The frames; a context that filled up is reported with the model's context size."""
     try:
         async for text in frames:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import groupby
@@ -10,8 +11,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
-from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason, Topic
+from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.logprobs import TokenLogprob
+from shepherd.messages import Message
 from shepherd.server.errors import answer_cut
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
@@ -19,6 +21,13 @@ from shepherd.tasks import end_tasks
 logger = logging.getLogger(__name__)
 
 TextPiece: TypeAlias = tuple[CallbackEvent, str]
+
+
+MAX_PROMPTS_AT_ONCE = 4
+"""Prompts of one request that are worked on beside its first."""
+
+NO_TOKENS = -1
+"""The limit for a prompt that is only read."""
 
 
 class ChoicePiece(NamedTuple):
@@ -46,23 +55,35 @@ class Choices:
     Iterate it once. A choice that failed ends too; `result` raises why.
     """
 
-    def __init__(self, backend: Backend, handles: Sequence[Prefilled], max_tokens: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        handles: Sequence[Prefilled],
+        max_tokens: int,
+        later: Sequence[Session] = (),
+    ) -> None:
+        """`later` are further prompts, each with one choice; a few of them run at once."""
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Generation]] = []
-        self._handles = handles
-        self._sent = [0] * len(handles)
+        self._backend = backend
+        self._max_tokens = max_tokens
+        self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
+        self._handles = dict(enumerate(handles))
+        self._sent: defaultdict[int, int] = defaultdict(int)
         for index, handle in enumerate(handles):
-            listen = partial(self._listen, index)
-            work = backend.generate_from_prefilled(handle, listen, max_tokens)
-            task = asyncio.create_task(work)
-            task.add_done_callback(partial(self._ended, index))
-            self._tasks.append(task)
+            self._start(index, self._generate(index, handle))
+        for index, session in enumerate(later, len(handles)):
+            self._start(index, self._prefill(index, session))
 
     @property
     def prompt(self) -> GenerationStats:
         """The measures of the prompt, before anything was generated."""
         first = self._handles[0]
         return GenerationStats(first.prompt_tokens, first.cached_tokens)
+
+    def handle(self, index: int) -> Prefilled:
+        """The prompt of a choice that has begun."""
+        return self._handles[index]
 
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
         running = len(self._tasks)
@@ -87,6 +108,22 @@ class Choices:
     async def aclose(self) -> None:
         """Stop generating if it still goes on."""
         await end_tasks(*self._tasks)
+
+    def _start(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(partial(self._ended, index))
+        self._tasks.append(task)
+
+    async def _generate(self, index: int, handle: Prefilled) -> Generation:
+        if self._max_tokens == NO_TOKENS:
+            return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
+        listen = partial(self._listen, index)
+        return await self._backend.generate_from_prefilled(handle, listen, self._max_tokens)
+
+    async def _prefill(self, index: int, session: Session) -> Generation:
+        async with self._turns, await self._backend.prefill_session(session, log_warnings) as held:
+            self._handles[index] = held
+            return await self._generate(index, held)
 
     def _listen(self, index: int, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event in TEXT_EVENTS and content:
@@ -131,20 +168,26 @@ class GenerationStream:
 
 @asynccontextmanager
 async def open_choices(
-    backend: Backend, session: Session, count: int, max_tokens: int
+    backend: Backend,
+    session: Session,
+    count: int,
+    max_tokens: int,
+    callback: EventCallback = log_warnings,
+    later: Sequence[Session] = (),
 ) -> AsyncGenerator[Choices]:
     """Prefill, then generate `count` answers in the background until the context is left.
 
-    What `Backend.prefill_session` raises is raised on entering.
+    What `Backend.prefill_session` raises is raised on entering; it reports to `callback`. The
+    choices of `later` follow, one for each.
     """
     async with AsyncExitStack() as held:
         if count == 1:
-            handles = [await backend.prefill_session(session, log_warnings)]
+            handles = [await backend.prefill_session(session, callback)]
         else:
-            handles = await backend.prefill_choices(session, log_warnings, count)
+            handles = await backend.prefill_choices(session, callback, count)
         for handle in handles:
             await held.enter_async_context(handle)
-        choices = Choices(backend, handles, max_tokens)
+        choices = Choices(backend, handles, max_tokens, later)
         try:
             yield choices
         finally:
