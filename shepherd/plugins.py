@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import wait
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -11,8 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shepherd.errors import ShepherdError
+from shepherd.tasks import in_daemon_thread
 
 T = TypeVar("T")
+LOAD_SECONDS = 10.0
+"""The longest wait for the import of a plugin."""
+
 _ENDINGS = (".dist-info", ".egg-info")
 _ENTRY_POINTS = "entry_points.txt"
 
@@ -44,10 +49,19 @@ class Plugin:
         return f"{self.name} ({self.package} {self.version}, {self.group})"
 
     def load(self) -> Any:
-        """The object of the entry point; raises PluginError."""
+        """The object of the entry point; raises PluginError, also after LOAD_SECONDS.
+
+        It is imported in a thread, which stays behind when it does not end.
+        """
         from importlib.metadata import EntryPoint
 
-        return self.guard(EntryPoint(self.name, self.value, self.group).load)
+        loading = in_daemon_thread(EntryPoint(self.name, self.value, self.group).load)
+        if not wait([loading], LOAD_SECONDS).done:
+            raise PluginError(
+                f"The plugin {self} can't be used: its import has taken {LOAD_SECONDS:g} seconds "
+                "and goes on; plugins.disabled switches it off."
+            )
+        return self.guard(loading.result)
 
     def guard(self, work: Callable[[], T]) -> T:
         """The result of `work`, which runs code of the plugin; raises PluginError."""

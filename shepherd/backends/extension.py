@@ -1,11 +1,12 @@
 """Backends of plugins: their entry point opens a provider of the type that it is named after."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, cast
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider
+from shepherd.config.providers import Provider, missing_type
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.plugins import Group, PluginError, Plugins
@@ -23,10 +24,11 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
     plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)
     if plugin is None:
         raise ConfigError(
-            f"Provider {provider.name}: the type {provider.type} needs a plugin that is not "
-            "installed, or that plugins.disabled names; `shepherd doctor` lists plugins."
+            missing_type(provider)
+            or f"Provider {provider.name}: plugins.disabled names the plugin of its type "
+            f"{provider.type}."
         )
-    open_backend = cast(OpenBackend, plugin.load())
+    open_backend = cast(OpenBackend, await asyncio.to_thread(plugin.load))
     try:
         backend = await open_backend(provider, book.key(provider).value)
     except ShepherdError:

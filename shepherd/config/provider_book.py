@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
-from shepherd.config.providers import Provider, ProviderStore, unknown_provider
+from shepherd.config.providers import Provider, ProviderStore, missing_type, unknown_provider
 from shepherd.config.secrets import Secret, Secrets
 from shepherd.errors import ConfigError
 
@@ -39,6 +39,14 @@ class ProviderBook:
         ephemeral = [self._ephemeral.provider] if self._ephemeral else []
         names = [provider.name for provider in ephemeral]
         return ephemeral + [p for p in self.store.all() if p.name not in names]
+
+    def warnings(self) -> list[str]:
+        """A sentence for each stored provider that has a type of a plugin which is missing."""
+        try:
+            providers = self.all()
+        except ConfigError:  # whoever needs a provider reports it
+            return []
+        return [problem for problem in map(missing_type, providers) if problem]
 
     def pick(self, selector: str) -> Provider:
         """The provider of `NAME` or `NAME/MODEL`, with that model; raises ConfigError."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from shepherd.config.choices import Effort
@@ -32,6 +32,7 @@ LOCAL = "local"
 """Not a provider: the model that the settings name, in this process."""
 
 RESERVED = (LOCAL, "next", "list", "show", "use", "add", "set", "test", "remove", "help")
+_STORED = "stored"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
 
@@ -133,8 +134,8 @@ class Provider(Section):
 
     @field_validator("type")
     @classmethod
-    def _is_known(cls, type: str) -> str:
-        if type not in (*PROVIDER_TYPES, *plugin_types()):
+    def _is_known(cls, type: str, info: ValidationInfo) -> str:
+        if info.context is not _STORED and not _is_known_type(type):
             raise PydanticCustomError("literal_error", "Input should be a type of providers")
         return type
 
@@ -171,11 +172,15 @@ class Provider(Section):
         return f"{self.name}/{self.model}" if self.model else self.name
 
 
-def make_provider(name: str, values: Mapping[str, object]) -> Provider:
-    """A checked provider; raises ConfigError that names what is wrong, never a key."""
+def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = False) -> Provider:
+    """A checked provider; raises ConfigError that names what is wrong, never a key.
+
+    The type of one that `is_stored` may be missing: its plugin may have been removed since.
+    """
     check_name(name)
     try:
-        return Provider.model_validate({**values, "name": name})
+        context = _STORED if is_stored else None
+        return Provider.model_validate({**values, "name": name}, context=context)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         raise ConfigError("\n".join(_describe(name, p) for p in problems)) from None
@@ -238,6 +243,21 @@ def _type_meant(value: object, types: Iterable[str]) -> str:
     name = str(value).strip().lower().replace("_", "-")
     known = _TYPES_BY_OTHER_NAMES.get(name)
     return f"; did you mean {known}?" if known else did_you_mean(name, types)
+
+
+def missing_type(provider: Provider) -> str:
+    """Say that no plugin has the provider's type; "" if the type is known."""
+    if _is_known_type(provider.type):
+        return ""
+    guess = _type_meant(provider.type, (*PROVIDER_TYPES, *plugin_types()))
+    return (
+        f"Provider {provider.name}: the type {provider.type} needs a plugin that is not "
+        f"installed{guess or '; `shepherd doctor` lists plugins.'}"
+    )
+
+
+def _is_known_type(type: str) -> bool:
+    return type in PROVIDER_TYPES or type in plugin_types()
 
 
 def plugin_types() -> list[str]:
@@ -306,7 +326,7 @@ class ProviderStore:
         try:
             if not isinstance(values, dict):
                 raise ConfigError(f"{name} must be a table: write [{name}] above its settings")
-            return make_provider(name, cast(dict[str, Any], values))
+            return make_provider(name, cast(dict[str, Any], values), is_stored=True)
         except ConfigError as error:
             where = f"{self.path}:{line_of(text, (name,))}"
             problems_text = "\n".join(f"{where}: {line}" for line in str(error).splitlines())

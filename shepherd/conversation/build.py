@@ -64,12 +64,13 @@ def build_conversation(
     """`open_conversation` with another opener; the caller closes it."""
     paths, notices = Paths.from_env(env), Notices()
     workspace = build_workspace(config, paths, cwd, notices)
-    for warning in config.warnings:
+    providers = providers or ProviderBook(paths, env)
+    for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
-    slot = partial(ModelSlot, config, open_backend, providers or ProviderBook(paths, env))
+    slot = partial(ModelSlot, config, open_backend, providers)
     return Conversation(workspace, slot, notices, session, transcript)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider
+from shepherd.config.providers import Provider, missing_type
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 from shepherd.tasks import in_daemon_thread
@@ -42,6 +42,8 @@ def can_answer(provider: Provider, book: ProviderBook) -> bool:
 
     Connects to servers of this machine and network, and to no others; it blocks until then.
     """
+    if missing_type(provider):
+        return False
     if provider.is_local:
         path = Path(provider.model.removeprefix("script:")).expanduser()
         return not path.is_absolute() or path.exists()

@@ -13,7 +13,7 @@ from shepherd.backends.base import Backend
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
-from shepherd.plugins import Group, Plugins
+from shepherd.plugins import Group
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.edge import JsonCors, UniformRequests
@@ -49,9 +49,7 @@ def create_app(
     `tools` must never ask.
     """
     settings = settings or ServerSettings()
-    bodies = BodyReader(settings.max_body_bytes)
-    seal = Seal(settings.signing_key)
-    context = ServerContext(backend, OneModel(backend), settings, bodies, int(time.time()), seal)
+    context = _context(lambda: backend, settings)
     app = _bare_app()
     app.include_router(health_router(lambda: backend))
     for api in apis:
@@ -60,8 +58,7 @@ def create_app(
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
-    if settings.plugins is not None:
-        _include_plugins(app, context, settings.plugins)
+    _include_plugins(app, context)
     _finish(app, lambda: backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
     return app
 
@@ -76,18 +73,26 @@ def create_conversation_app(
     app = _bare_app()
     app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
+    _include_plugins(app, _context(lambda: conversation.backend, settings))
     errors = ErrorShapes(SharedSessionErrors())
     _finish(app, lambda: conversation.backend, errors, settings, keys)
     return app
 
 
-def _include_plugins(app: FastAPI, context: ServerContext, plugins: Plugins) -> None:
+def _context(current_backend: Callable[[], Backend], settings: ServerSettings) -> ServerContext:
+    bodies = BodyReader(settings.max_body_bytes)
+    models, seal = OneModel(current_backend), Seal(settings.signing_key)
+    return ServerContext(current_backend, models, settings, bodies, int(time.time()), seal)
+
+
+def _include_plugins(app: FastAPI, context: ServerContext) -> None:
     """Add the routes of plugins behind all others, whose paths they can't take."""
 
     def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
         app.include_router(make_router(context))
 
-    plugins.use(Group.ROUTES, include, logger.warning)
+    if context.settings.plugins is not None:
+        context.settings.plugins.use(Group.ROUTES, include, logger.warning)
 
 
 def _bare_app() -> FastAPI:

@@ -1,6 +1,6 @@
 """The models that a server offers: a request leases one for as long as it runs."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
@@ -25,14 +25,14 @@ class Models(Protocol):
 class OneModel:
     """One loaded model, which answers under any name."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, current_backend: Callable[[], Backend]) -> None:
+        self._current_backend = current_backend
 
     @asynccontextmanager
     async def lease(self, name: str | None) -> AsyncGenerator[Backend]:
         """The loaded model."""
-        yield self._backend
+        yield self._current_backend()
 
     def listed(self) -> Sequence[ModelInfo]:
         """The loaded model."""
-        return [self._backend.info]
+        return [self._current_backend().info]

@@ -1,5 +1,6 @@
 """The settings of a server, and the parts that its routes share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,17 @@ class ServerSettings:
 class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
-    `backend` is the default model's. All routes read bodies through `bodies`, and sign with `seal`.
+    All routes read bodies through `bodies`, and sign with `seal`.
     """
 
-    backend: Backend
+    current_backend: Callable[[], Backend]
     models: Models
     settings: ServerSettings
     bodies: BodyReader
     started: int
     seal: Seal
+
+    @property
+    def backend(self) -> Backend:
+        """The default model's; a shared session opens another one after a failure."""
+        return self.current_backend()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ MODULES = ("tool", "backend", "command", "route")
 @contextmanager
 def serving(env: dict[str, str], cwd: Path, *arguments: str) -> Generator[tuple[str, list[str]]]:
     """The server's base address, and the lines that it wrote before."""
-    argv = [SHEPHERD, "--server", "--port", "0", "--model", "pup", *arguments]
+    kind = () if "--cliserver" in arguments else ("--server",)
+    argv = [SHEPHERD, *kind, "--port", "0", "--model", "pup", *arguments]
     process = subprocess.Popen(
         argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -114,6 +116,15 @@ def test_the_route_is_under_the_same_guard(keys: str, tmp_path: Path, env: dict[
         assert (status, json.loads(body)["model"]) == (200, "pup")
 
 
+def test_the_route_is_on_the_server_of_a_shared_session(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    with serving(env, tmp_path, "--cliserver") as (url, _):
+        status, body = get(f"{url}/version")
+        assert get(f"{url}/session")[0] == 200
+    assert (status, json.loads(body)["model"]) == (200, "pup")
+
+
 def test_doctor_lists_them(run: Run) -> None:
     (check,) = _plugin_checks(run("doctor", "--json").stdout)
     assert check["text"].startswith("shepherd-sample 1.2: ")
@@ -171,6 +182,40 @@ def test_a_broken_backend_fails_its_providers_only(run: Run, site: Path) -> None
     assert done.returncode == 1
     assert "echo (shepherd-sample 1.2, shepherd.backends) can't be used" in done.stderr
     assert run("-e", "hello").returncode == 0
+
+
+HANGING = "import threading\nthreading.Event().wait()\n"
+IMPATIENT = "import shepherd.plugins\nshepherd.plugins.LOAD_SECONDS = 0.5\n"
+
+
+def test_a_plugin_that_hangs_is_a_warning(run: Run, site: Path) -> None:
+    assert run("provider", "add", "mine", "--type", "echo").returncode == 0
+    break_all(site, HANGING)
+    (site / "sitecustomize.py").write_text(IMPATIENT)
+    done = run("-e", "hi", script="text: fine\n")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "weather (shepherd-sample 1.2, shepherd.tools) can't be used: its import" in done.stderr
+    failed = run("--provider", "mine", "-e", "hi")
+    assert failed.returncode == 1
+    assert "echo (shepherd-sample 1.2, shepherd.backends) can't be used: its" in failed.stderr
+
+
+def test_a_provider_outlives_its_plugin(run: Run, site: Path) -> None:
+    assert run("provider", "add", "mine", "--type", "echo", "--model", "x").returncode == 0
+    shutil.rmtree(site)
+    warning = "Provider mine: the type echo needs a plugin that is not installed"
+    done = run("-e", "hi", script="text: fine\n")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert warning in done.stderr
+    assert run("provider", "add", "other", "--type", "openai").returncode == 0
+    listed = run("provider", "list")
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["mine", "other"]
+    assert warning in listed.stderr
+    advice = [check["advice"] for check in json.loads(run("doctor", "--json").stdout)["checks"]]
+    assert sum(warning in sentence for sentences in advice for sentence in sentences) == 1
+    failed = run("--provider", "mine", "-e", "hi")
+    assert (failed.returncode, warning in failed.stderr) == (1, True)
+    assert run("provider", "remove", "mine").returncode == 0
 
 
 @pytest.mark.parametrize("name", ["weather", "shepherd-sample", "Shepherd_Sample"])

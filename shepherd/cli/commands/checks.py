@@ -16,7 +16,7 @@ from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import Provider
+from shepherd.config.providers import Provider, missing_type
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
@@ -179,6 +179,8 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
 
 def _provider(book: ProviderBook, provider: Provider) -> Check:
     text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
+    if problem := missing_type(provider):
+        return Check("provider", State.NOTE, text, (problem,))
     if provider.api_key == "keyring":  # asking it may open a window
         return Check("provider", State.OK, f"{text}; its key is in the keyring")
     try:

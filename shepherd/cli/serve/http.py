@@ -33,7 +33,7 @@ async def serve_config(
 ) -> int:
     """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
     paths = Paths.from_env(os.environ)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *providers.warnings()):
         warn(warning)
 
     open_backend = partial(backend_opener(providers, PARALLEL), config)

@@ -61,6 +61,8 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
     for one in providers:
         star = "*" if one.name == current else " "
         console.show(f"{star} {one.name:<{width}}  {await asyncio.to_thread(summary, one, book)}")
+    for warning in book.warnings():
+        console.tell(warning)
     if not providers:
         console.tell(f"No providers yet; add one: `{HOW_TO_ADD}`.")
     if not current:
