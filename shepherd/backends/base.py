@@ -117,7 +117,8 @@ class ModelInfo:
     `trained_tools` are the names of the only tools that it should be offered, because it was
     trained on them and others make it worse; None for all tools. `vision`: whether it sees images,
     None if that is unknown. `raw_prompts`: whether it takes raw prompts and continues messages, and
-    whether it is held to grammars.
+    whether it is held to grammars. `checks_calls`: whether its calls are held to the schemas of
+    tools.
     """
 
     id: str
@@ -127,6 +128,7 @@ class ModelInfo:
     trained_tools: frozenset[str] | None = None
     vision: bool | None = None
     raw_prompts: bool = False
+    checks_calls: bool = False
 
 
 def _ignore() -> None:

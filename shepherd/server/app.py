@@ -22,6 +22,7 @@ from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.models import OneModel
 from shepherd.server.openai.routes import OPENAI
+from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
@@ -31,7 +32,7 @@ from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
-APIS: Sequence[Api] = (OPENAI,)
+APIS: Sequence[Api] = (OPENAI, OPENAI_RESPONSES)
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """One request and its answer, streamed or whole, in the shape of any API."""
 
+import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from shepherd.backends.base import Backend, Generation, ModelInfo
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
-from shepherd.messages import JsonObject
+from shepherd.messages import JsonObject, Message
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.generation import Choices, check_whole, log_warnings, open_choices
 from shepherd.server.progress import ProgressStream, PromptProgress
@@ -25,6 +26,7 @@ from shepherd.server.responses import (
 )
 from shepherd.server.settings import ServerContext
 from shepherd.session import Session
+from shepherd.turn.fitting import make_room
 
 
 class Answer(Protocol):
@@ -46,7 +48,8 @@ class Exchange:
     `count` answers are generated, each of at most `max_tokens` tokens; 0 means as many as fit, and
     `NO_TOKENS` none. The answers to the prompts of `later` follow, one for each. `opened` gets the
     choices before the first text. `progress` makes the frame of a stream that tells how far the
-    prompt is read; the headers then do not wait for all of it.
+    prompt is read; the headers then do not wait for all of it. If the conversation does not fit,
+    its oldest turns leave, and `on_evicted` gets their messages; without it the request is refused.
     """
 
     session: Session
@@ -56,6 +59,7 @@ class Exchange:
     later: Sequence[Session] = ()
     opened: Callable[[Choices], None] | None = None
     progress: Callable[[PromptProgress], str] | None = None
+    on_evicted: Callable[[Sequence[Message]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Exchanges:
         if call.stream:
             keepalive = self._context.settings.keepalive
             return EventStreamResponse(
-                lambda: self._open_frames(call), _logged, keepalive, call.stream_format
+                lambda: self.open_frames(call), _logged, keepalive, call.stream_format
             )
         return JsonResponse(await while_connected(request.receive, self._whole(call)))
 
@@ -115,7 +119,8 @@ class Exchanges:
         return exchange.answer.whole(generations)
 
     @asynccontextmanager
-    async def _open_frames(self, call: Call) -> AsyncGenerator[Frames]:
+    async def open_frames(self, call: Call) -> AsyncGenerator[Frames]:
+        """The frames of the answer; leaving the context stops the work."""
         async with self._context.models.lease(call.model) as backend:
             info = backend.info
             exchange = await self._build(call, info)
@@ -133,10 +138,8 @@ class Exchanges:
     async def _open(
         self, backend: Backend, exchange: Exchange, callback: EventCallback = log_warnings
     ) -> AsyncGenerator[Choices]:
-        session, count, limit = exchange.session, exchange.count, exchange.max_tokens
-        opening = open_choices(backend, session, count, limit, callback, exchange.later)
         try:
-            async with opening as choices:
+            async with _open_fitting(backend, exchange, callback) as choices:
                 if exchange.opened is not None:
                     exchange.opened(choices)
                 yield choices
@@ -147,6 +150,31 @@ class Exchanges:
         if call.slow:
             return await self._context.bodies.run(call.build, info)
         return call.build(info)
+
+
+@asynccontextmanager
+async def _open_fitting(
+    backend: Backend, exchange: Exchange, callback: EventCallback
+) -> AsyncGenerator[Choices]:
+    """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
+    session, on_evicted = exchange.session, exchange.on_evicted
+    for failures in itertools.count():
+        async with AsyncExitStack() as held:
+            opening = open_choices(
+                backend, session, exchange.count, exchange.max_tokens, callback, exchange.later
+            )
+            try:
+                choices = await held.enter_async_context(opening)
+                if on_evicted is not None:
+                    await choices.begun()
+            except ContextFullError as full:
+                evicted = await make_room(session, backend, full, failures) if on_evicted else []
+                if on_evicted is None or not evicted:
+                    raise
+                on_evicted(evicted)
+                continue
+            yield choices
+            return
 
 
 async def _reported(frames: Frames, info: ModelInfo) -> AsyncGenerator[str]:

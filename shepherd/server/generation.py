@@ -70,6 +70,7 @@ class Choices:
         self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._handles = dict(enumerate(handles))
         self._sent: defaultdict[int, int] = defaultdict(int)
+        self._begun = asyncio.Event()
         for index, handle in enumerate(handles):
             self._start(index, self._generate(index, handle))
         for index, session in enumerate(later, len(handles)):
@@ -96,6 +97,13 @@ class Choices:
                 piece = _joined(run)
                 running -= piece.event is None
                 yield piece
+
+    async def begun(self) -> None:
+        """Wait for the first text; raises the error of a choice that failed before it."""
+        await self._begun.wait()
+        for task in self._tasks:
+            if task.done():
+                await task
 
     async def result(self, index: int) -> Generation:
         """The generation; raises the error of the backend."""
@@ -129,6 +137,7 @@ class Choices:
         if event in TEXT_EVENTS and content:
             logprobs = () if event is CallbackEvent.THINKING else self._fresh_logprobs(index)
             self._queue.put_nowait(ChoicePiece(index, event, content, logprobs))
+            self._begun.set()
         return log_warnings(event, content, name)
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
@@ -138,6 +147,7 @@ class Choices:
 
     def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
         self._queue.put_nowait(ChoicePiece(index, None))
+        self._begun.set()
 
 
 def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:

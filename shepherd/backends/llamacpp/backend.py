@@ -110,9 +110,14 @@ class LlamaCppBackend(Backend):
     @property
     def info(self) -> ModelInfo:
         tools = BUILTIN_TOOLS if self._name == BUILTIN_NAME else None
-        size = self._context_size
         return ModelInfo(
-            self._name, "llamacpp", size, trained_tools=tools, vision=False, raw_prompts=True
+            self._name,
+            "llamacpp",
+            self._context_size,
+            trained_tools=tools,
+            vision=False,
+            raw_prompts=True,
+            checks_calls=self._constrainer.checks_calls,
         )
 
     @property

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.json_text import frame
-from shepherd.logprobs import TokenLogprob, TokenProbability
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.responses import Frames
+from shepherd.server.wire.openai_logprobs import token_logprobs
 from shepherd.session import Session
-
-_IMPOSSIBLE = -9999.0
-"""OpenAI's word for what has no probability, since JSON has no infinity."""
 
 _FINISH_REASONS = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}
 
@@ -192,16 +190,4 @@ def _wire_call(call: ToolCall) -> JsonObject:
 
 def wire_logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
     """The `logprobs` object of a choice."""
-    return {"content": [_token(token) for token in tokens], "refusal": None}
-
-
-def _token(token: TokenLogprob) -> JsonObject:
-    return _chance(token) | {"top_logprobs": [_chance(chance) for chance in token.top]}
-
-
-def _chance(chance: TokenProbability) -> JsonObject:
-    return {
-        "token": chance.text,
-        "logprob": max(chance.logprob, _IMPOSSIBLE),
-        "bytes": list(chance.piece),
-    }
+    return {"content": token_logprobs(tokens), "refusal": None}

@@ -67,6 +67,11 @@ class Constrainer:
         self._free_calls = free_calls and syntax is not None and bool(syntax.marker)
         self._known: dict[str, str] = {}
 
+    @property
+    def checks_calls(self) -> bool:
+        """Whether calls that the model makes by itself are held to the schemas."""
+        return self._free_calls
+
     def constraint(self, session: Session, prompt_tail: str) -> Constraint | None:
         """What the answer is held to, None if to nothing.
 

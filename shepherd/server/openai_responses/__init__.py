@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: items, typed events, stored and background responses."""

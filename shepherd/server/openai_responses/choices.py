@@ -1,0 +1,117 @@
+"""What the answer must be: `tool_choice` and `text.format`."""
+
+from typing import Any, cast
+
+from shepherd.messages import JsonObject
+from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.tools import OfferedTool, Toolset
+from shepherd.structure import OutputFormat, ToolChoice
+
+_CHOICE = "tool_choice"
+_FORMAT = "text.format"
+_ANY_OBJECT: JsonObject = {"type": "object"}
+_KINDS = ("function", "custom")
+MAX_ALLOWED = 1000
+
+
+def choose(request: ResponsesRequest, offered: Toolset) -> tuple[Toolset, ToolChoice | None]:
+    """The tools that the model sees, and the calls that the answer must be; raises ApiError."""
+    choice, single = request.tool_choice, request.parallel_tool_calls is False
+    if choice in (None, "auto"):
+        return offered, None
+    if choice == "none":
+        return offered.keep(lambda _: False), None
+    if choice == "required":
+        return _required(offered, single=single)
+    if not isinstance(choice, dict):
+        raise _bad_choice('must be "none", "auto", "required" or an object with a type')
+    fields = cast(JsonObject, choice)
+    kind: Any = fields.get("type")
+    if kind == "allowed_tools":
+        return _allowed(fields, offered, single=single)
+    if kind in _KINDS:
+        return offered, ToolChoice(_named(fields, offered, _CHOICE).spec.name, single=single)
+    raise unsupported(_CHOICE, f"tool_choice: tools of type {str(kind)[:40]!r} do not run here.")
+
+
+def _required(offered: Toolset, *, single: bool) -> tuple[Toolset, ToolChoice]:
+    if not offered.tools:
+        raise _bad_choice("a call is required, but no tools are offered")
+    return offered, ToolChoice(single=single)
+
+
+def _allowed(
+    fields: JsonObject, offered: Toolset, *, single: bool
+) -> tuple[Toolset, ToolChoice | None]:
+    """Only the tools that are named, of which one must be called if the mode is `required`."""
+    fields = cast(JsonObject, fields.get("allowed_tools", fields))
+    mode: Any = fields.get("mode")
+    names: Any = fields.get("tools")
+    if mode not in ("auto", "required"):
+        raise _bad_choice("the mode must be auto or required", "mode")
+    if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_ALLOWED:
+        raise _bad_choice("tools must be a list of tools", "tools")
+    allowed: set[str] = set()
+    for index, item in enumerate(cast(list[Any], names)):
+        allowed |= _allowed_names(item, offered, f"{_CHOICE}.tools.{index}")
+    kept = offered.keep(lambda tool: tool.spec.name in allowed)
+    return _required(kept, single=single) if mode == "required" else (kept, None)
+
+
+def _allowed_names(item: object, offered: Toolset, param: str) -> set[str]:
+    """The tools that one entry allows; none if it is of a type that is left out."""
+    fields = cast(JsonObject, item) if isinstance(item, dict) else {}
+    kind: Any = fields.get("type")
+    if kind == "namespace":
+        group: Any = fields.get("name")
+        return {tool.spec.name for tool in offered.tools if tool.namespace == group}
+    if isinstance(kind, str) and kind not in _KINDS:
+        return set()
+    return {_named(fields, offered, param).spec.name}
+
+
+def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:
+    """The tool that `{"type": …, "name": …}` names."""
+    inner: Any = fields.get("function", fields)
+    source = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    name, namespace = source.get("name"), source.get("namespace")
+    custom = fields.get("type") == "custom"
+    for tool in offered.tools:
+        same_group = namespace is None or tool.namespace == namespace
+        if (tool.name, tool.custom) == (name, custom) and same_group:
+            return tool
+    message = f"{param}: there is no {fields.get('type')} tool {str(name)[:256]!r}"
+    raise ApiError(400, message, "invalid_value", param)
+
+
+def _bad_choice(reason: str, field: str = "") -> ApiError:
+    param = f"{_CHOICE}.{field}" if field else _CHOICE
+    return ApiError(400, f"{param}: {reason}", "invalid_value", param)
+
+
+def output_format(request: ResponsesRequest) -> OutputFormat | None:
+    """The format of the answer, None for free text; raises ApiError."""
+    value: Any = request.text.format if request.text is not None else None
+    if value is None:
+        return None
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    match fields.get("type"):
+        case "text":
+            return None
+        case "json_object":
+            return OutputFormat(_ANY_OBJECT)
+        case "json_schema":
+            return _json_schema(fields)
+        case _:
+            message = f"{_FORMAT}: its type must be text, json_object or json_schema"
+            raise ApiError(400, message, "invalid_value", _FORMAT)
+
+
+def _json_schema(fields: JsonObject) -> OutputFormat:
+    """A schema that stands beside its name, as this API has it."""
+    schema: Any = fields.get("schema")
+    if not isinstance(schema, dict):
+        param = f"{_FORMAT}.schema"
+        raise ApiError(400, f"{param} must be an object", "invalid_value", param)
+    return OutputFormat(cast(JsonObject, schema), strict=fields.get("strict") is True)

@@ -1,0 +1,27 @@
+"""Errors in the shape of the Responses API."""
+
+from dataclasses import replace
+
+from shepherd.json_text import frame
+from shepherd.server.api import ErrorReply
+from shepherd.server.errors import ApiError
+from shepherd.server.wire.openai_errors import error_body
+
+
+class ResponsesErrors:
+    """The `ErrorShape` of the Responses API: OpenAI's, and an event of type `error`."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        return ErrorReply(error.status, error_body(_about_input(error)), error.headers)
+
+    def event(self, error: ApiError) -> str:
+        """The published fields, and the object from which OpenAI's clients raise an exception."""
+        error = _about_input(error)
+        fields = {"code": error.code, "message": error.message, "param": error.param}
+        data = {"type": "error", "sequence_number": 0, **fields, **error_body(error)}
+        return frame(data, "error")
+
+
+def _about_input(error: ApiError) -> ApiError:
+    """The error with this API's name for the messages."""
+    return replace(error, param="input") if error.param == "messages" else error

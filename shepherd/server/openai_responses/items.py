@@ -1,0 +1,233 @@
+"""The items of a conversation: checked, in the form in which they are stored and listed."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+
+from shepherd.messages import JsonObject
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import ApiError, invalid_body, unsupported
+from shepherd.server.wire.content import Content, arguments_object, content_of
+
+MAX_ITEMS = 10_000
+
+_ROLE_PARTS = {"assistant": "output_text"}
+Identifier: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def new_id(prefix: str) -> str:
+    """An identifier that nobody can guess."""
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+class MessageItem(RequestModel):
+    """A message of any role."""
+
+    id: Identifier | None = None
+    role: Literal["user", "system", "developer", "assistant"]
+    content: Annotated[Content, PlainValidator(content_of)]
+
+
+class FunctionCallItem(RequestModel):
+    """A call of a function; its arguments come as JSON text or as an object."""
+
+    id: Identifier | None = None
+    call_id: Identifier
+    name: Identifier
+    namespace: str | None = None
+    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)]
+
+
+class CustomCallItem(RequestModel):
+    """A call of a custom tool."""
+
+    id: Identifier | None = None
+    call_id: Identifier
+    name: Identifier
+    namespace: str | None = None
+    input: str
+
+
+class CallOutputItem(RequestModel):
+    """The result of a call of either kind."""
+
+    id: Identifier | None = None
+    call_id: Identifier
+    output: Annotated[Content, PlainValidator(content_of)]
+
+
+class ReasoningPart(RequestModel):
+    """A piece of reasoning."""
+
+    text: str
+
+
+class ReasoningItem(RequestModel):
+    """Reasoning before an answer."""
+
+    id: Identifier | None = None
+    summary: list[ReasoningPart] = Field(default_factory=list[ReasoningPart])
+    content: list[ReasoningPart] | None = None
+    encrypted_content: str | None = None
+
+
+class ReferenceItem(RequestModel):
+    """An item of a stored response, by its id."""
+
+    id: Identifier
+
+
+ItemModel: TypeAlias = (
+    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem
+)
+_MODELS: Mapping[str, type[ItemModel]] = {
+    "message": MessageItem,
+    "function_call": FunctionCallItem,
+    "custom_tool_call": CustomCallItem,
+    "function_call_output": CallOutputItem,
+    "custom_tool_call_output": CallOutputItem,
+    "reasoning": ReasoningItem,
+    "item_reference": ReferenceItem,
+}
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "function_call_output": "fco",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item at the place `param` of the request: its stored form, and its content."""
+
+    data: JsonObject
+    model: ItemModel
+    param: str
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def is_reference(self) -> bool:
+        return isinstance(self.model, ReferenceItem)
+
+
+def input_items(value: object) -> list[Item]:
+    """The items of a request's `input`; raises ApiError that names the place of a mistake."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [to_item({"role": "user", "content": value}, "input")]
+    if not isinstance(value, list):
+        raise ApiError(400, "input must be a string or a list of items", "invalid_value", "input")
+    values = cast(list[object], value)
+    if len(values) > MAX_ITEMS:
+        message = f"input: must be at most {MAX_ITEMS:,} items"
+        raise ApiError(400, message, "invalid_value", "input")
+    return [to_item(item, f"input.{index}") for index, item in enumerate(values)]
+
+
+def to_item(value: object, param: str) -> Item:
+    """The item in a JSON value at `param`; raises ApiError."""
+    if not isinstance(value, dict):
+        raise ApiError(400, f"{param} must be an object", "invalid_value", param)
+    fields = cast(JsonObject, value)
+    kind = _kind(fields)
+    model = _MODELS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        message = f"{param}: items of type {str(kind)[:40]!r} are not supported"
+        raise unsupported(f"{param}.type", message)
+    try:
+        parsed = model.model_validate(fields)
+    except ValidationError as error:
+        raise at_param(invalid_body(error), param) from error
+    return Item(_stored(str(kind), fields, parsed), parsed, param)
+
+
+def _kind(fields: JsonObject) -> object:
+    kind: object = fields.get("type")
+    if kind is None:
+        return "message" if "role" in fields or "id" not in fields else "item_reference"
+    return kind
+
+
+def at_param(error: ApiError, param: str) -> ApiError:
+    """An error of a part of the request, with the place of that part."""
+    where = f"{param}.{error.param}" if error.param else param
+    message = error.message
+    if error.param and message.startswith(error.param):
+        message = message.removeprefix(error.param)
+        return ApiError(400, f"{where}{message}", error.code, where)
+    return ApiError(400, f"{where}: {message}", error.code, where)
+
+
+def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
+    """The item as OpenAI lists it."""
+    if isinstance(model, ReferenceItem):
+        return {"id": model.id, "type": kind}
+    data: JsonObject = {"id": model.id or new_id(_PREFIXES[kind]), "type": kind}
+    match model:
+        case MessageItem(role=role):
+            parts = _parts(fields["content"], _ROLE_PARTS.get(role, "input_text"))
+            return data | {"role": role, "status": "completed", "content": parts}
+        case FunctionCallItem():
+            raw = fields.get("arguments")
+            text = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+            data |= {"call_id": model.call_id, "name": model.name, "arguments": text}
+            return data | _namespace(model.namespace) | {"status": "completed"}
+        case CustomCallItem():
+            data |= {"call_id": model.call_id, "name": model.name, "input": model.input}
+            return data | _namespace(model.namespace)
+        case CallOutputItem():
+            raw = fields["output"]
+            output = raw if isinstance(raw, str) else _parts(raw, "input_text")
+            return data | {"call_id": model.call_id, "output": output, "status": "completed"}
+        case ReasoningItem():
+            return data | _stored_reasoning(model)
+
+
+def _namespace(name: str | None) -> JsonObject:
+    return {"namespace": name} if name else {}
+
+
+def _stored_reasoning(model: ReasoningItem) -> JsonObject:
+    summary = [{"type": "summary_text", "text": part.text} for part in model.summary]
+    data: JsonObject = {"summary": summary}
+    if model.content is not None:
+        data["content"] = [{"type": "reasoning_text", "text": p.text} for p in model.content]
+    if model.encrypted_content is not None:
+        data["encrypted_content"] = model.encrypted_content
+    return data
+
+
+def _parts(content: object, text_type: str) -> list[JsonObject]:
+    """The parts of content that `content_of` has taken, with the types of this API."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [_text_part(content, text_type)]
+    return [_part(part, text_type) for part in cast(Sequence[Any], content)]
+
+
+def _part(part: Any, text_type: str) -> JsonObject:
+    if isinstance(part, str):
+        return _text_part(part, text_type)
+    fields = cast(JsonObject, part)
+    if "image_url" in fields:
+        url = fields["image_url"]
+        link = cast(JsonObject, url)["url"] if isinstance(url, dict) else url
+        return {"type": "input_image", "image_url": link, "detail": "auto"}
+    return _text_part(str(fields.get("text", fields.get("refusal", ""))), text_type)
+
+
+def _text_part(text: str, text_type: str) -> JsonObject:
+    part: JsonObject = {"type": text_type, "text": text}
+    return part | ({"annotations": []} if text_type == "output_text" else {})

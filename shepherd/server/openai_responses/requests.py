@@ -1,0 +1,178 @@
+"""Requests of the Responses API: lenient, unknown fields are ignored."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from shepherd.messages import JsonObject
+from shepherd.sampling import Sampling
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import unsupported
+from shepherd.server.wire.sampling import SamplingFields
+
+MAX_TOOLS = 1000
+MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+INCLUDABLE = (
+    LOGPROBS,
+    ENCRYPTED_REASONING,
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+)
+"""What `include` may name; what is of tools that only OpenAI runs never occurs here."""
+
+_UNSUPPORTED = {
+    "conversation": "Conversations are not stored here; use previous_response_id.",
+    "prompt": "Prompt templates are not stored here; send the text as instructions or input.",
+    "moderation": "Nothing is moderated here.",
+    "context_management": "Conversations are not compacted here; truncation `auto` shortens them.",
+}
+
+
+def _list_or_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+def _short_metadata(value: dict[str, str] | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if len(value) > MAX_METADATA:
+        raise ValueError(f"takes at most {MAX_METADATA} pairs")
+    if any(len(k) > MAX_METADATA_KEY or len(v) > MAX_METADATA_VALUE for k, v in value.items()):
+        raise ValueError(
+            f"takes keys of at most {MAX_METADATA_KEY} characters and values of at most "
+            f"{MAX_METADATA_VALUE}"
+        )
+    return value
+
+
+def _known_includes(value: list[str]) -> list[str]:
+    for name in value:
+        if name not in INCLUDABLE:
+            raise ValueError(f"{name!r} is not one of {', '.join(INCLUDABLE)}")
+    return value
+
+
+class Reasoning(RequestModel):
+    """Whether the model reasons, and how the reasoning is shown."""
+
+    effort: str | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+    @property
+    def summary_style(self) -> str | None:
+        """The style of the summary under either of its names, None for no summary."""
+        return self.summary or self.generate_summary
+
+
+class TextOptions(RequestModel):
+    """The form of the answer."""
+
+    format: Any = None
+    verbosity: str | None = None
+
+
+class ResponsesRequest(SamplingFields):
+    """The body of `POST /v1/responses`."""
+
+    model: Annotated[str | None, Field(description="The model's name.")] = None
+    input: Annotated[
+        Any, Field(description="A text, or a list of items: messages, calls, results, reasoning.")
+    ] = None
+    instructions: Annotated[
+        str | None, Field(description="System message before all others; not kept for later.")
+    ] = None
+    previous_response_id: Annotated[
+        str | None, Field(description="A stored response, whose conversation is continued.")
+    ] = None
+    tools: Annotated[
+        list[JsonObject],
+        Field(
+            max_length=MAX_TOOLS,
+            fail_fast=True,
+            description="`function`, `custom`, and `namespace` with some of both; tools that only "
+            "OpenAI runs are left out.",
+        ),
+        BeforeValidator(_list_or_empty),
+    ] = Field(default_factory=list[JsonObject])
+    tool_choice: Annotated[
+        Any,
+        Field(
+            description="`auto`, `none`, `required`, one function or custom tool, or "
+            "`allowed_tools`."
+        ),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Field(description="false: at most one call in an answer.")
+    ] = None
+    text: Annotated[
+        TextOptions | None,
+        Field(description="`format`: `text`, `json_object` or `json_schema`."),
+    ] = None
+    reasoning: Annotated[
+        Reasoning | None,
+        Field(
+            description="`effort`: `none`, the model does not reason; anything else: it does. "
+            "`summary`: the reasoning comes as a summary, in full."
+        ),
+    ] = None
+    truncation: Annotated[
+        Literal["auto", "disabled"] | None,
+        Field(description="`auto`: the oldest turns leave when the conversation does not fit."),
+    ] = None
+    conversation: Annotated[Any, Field(description="Not served.")] = None
+    prompt: Annotated[Any, Field(description="Not served.")] = None
+    moderation: Annotated[Any, Field(description="Not served.")] = None
+    context_management: Annotated[Any, Field(description="Not served.")] = None
+
+    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    max_output_tokens: Annotated[
+        int | None, Field(ge=1, description="Tokens to generate at most; none: as many as fit.")
+    ] = None
+    max_tool_calls: Annotated[
+        int | None, Field(ge=1, description="Accepted: no tool runs on the server.")
+    ] = None
+    store: Annotated[
+        bool | None,
+        Field(description="false: the response can't be used later."),
+    ] = None
+    background: Annotated[
+        bool | None, Field(description="Answer at once, and generate while no client waits.")
+    ] = None
+    include: Annotated[
+        list[str],
+        AfterValidator(_known_includes),
+        BeforeValidator(_list_or_empty),
+        Field(
+            max_length=100,
+            description=f"More in the answer: `{LOGPROBS}` with log "
+            f"probabilities; `{ENCRYPTED_REASONING}` always comes.",
+        ),
+    ] = Field(default_factory=list[str])
+    metadata: Annotated[
+        dict[str, str] | None,
+        AfterValidator(_short_metadata),
+        Field(description="Up to 16 texts, which come back with the response."),
+    ] = None
+    prompt_cache_key: Annotated[str | None, Field(description="Comes back; has no effect.")] = None
+    safety_identifier: Annotated[str | None, Field(description="Comes back.")] = None
+    service_tier: Annotated[str | None, Field(description="Comes back as `default`.")] = None
+    user: Annotated[str | None, Field(description="Comes back.")] = None
+
+    def check_supported(self) -> None:
+        """Raise ApiError for parameters that would change the answer and are not supported."""
+        for name, message in _UNSUPPORTED.items():
+            if getattr(self, name) not in (None, []):
+                raise unsupported(name, message)
+
+    def to_sampling(self) -> Sampling:
+        """The parameters that the request sets; `include` says whether log probabilities come."""
+        wanted = LOGPROBS in self.include
+        fields = {"logprobs": wanted, "top_logprobs": self.top_logprobs if wanted else None}
+        return super(ResponsesRequest, self.model_copy(update=fields)).to_sampling()

@@ -1,0 +1,200 @@
+"""Items as a `Session`."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TypeAlias
+
+from shepherd.backends.base import ModelInfo
+from shepherd.messages import Message, ToolCall
+from shepherd.server.errors import ApiError
+from shepherd.server.openai_responses.choices import choose, output_format
+from shepherd.server.openai_responses.items import (
+    CallOutputItem,
+    CustomCallItem,
+    FunctionCallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+)
+from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.tools import Toolset, toolset
+from shepherd.server.seal import Seal, SealError
+from shepherd.server.wire.content import Content
+from shepherd.server.wire.custom_tools import custom_arguments
+from shepherd.session import Session
+
+REASONING = "responses.reasoning"
+"""The purpose of the signature of reasoning."""
+
+MAX_LOGGED = 100
+logger = logging.getLogger(__name__)
+
+
+Source: TypeAlias = tuple[Message, Sequence[str]]
+"""A message, and the ids of the items that it was made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A session, the tools of the request, and where each message of the session came from."""
+
+    session: Session
+    tools: Toolset
+    sources: Sequence[Source]
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """Makes sessions of requests; `thinking` is the default."""
+
+    seal: Seal
+    thinking: bool = False
+    _logged: set[str] = field(default_factory=set[str])
+
+    def conversation(
+        self, request: ResponsesRequest, items: Sequence[Item], model: ModelInfo
+    ) -> Conversation:
+        """The conversation of a request, whose `input` is the end of `items`.
+
+        Raises ApiError for what the model or the server can't do.
+        """
+        request.check_supported()
+        offered = toolset(request.tools, model)
+        self._log_left_out(offered)
+        tools, tool_choice = choose(request, offered)
+        _check_images(items, model)
+        messages = _Messages(self.seal, offered)
+        messages.add(items)
+        session = Session(
+            system_message=_system_message(request.instructions, items),
+            messages=[message for message, _ in messages.messages],
+            tools=tools.specs,
+            sampling=request.to_sampling(),
+            thinking=self._thinks(request),
+            tool_choice=tool_choice,
+            output_format=output_format(request),
+        )
+        return Conversation(session, offered, messages.messages)
+
+    def _log_left_out(self, tools: Toolset) -> None:
+        """Log the types of tools that are not offered, each once."""
+        types = sorted(set(tools.left_out) - self._logged)
+        if types and len(self._logged) < MAX_LOGGED:
+            self._logged.update(types)
+            logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(types))
+
+    def _thinks(self, request: ResponsesRequest) -> bool:
+        effort = request.reasoning.effort if request.reasoning is not None else None
+        return self.thinking if effort is None else effort != "none"
+
+
+def _system_message(instructions: str | None, items: Sequence[Item]) -> str:
+    texts = (content.text for item in items if (content := _instruction(item)) is not None)
+    return "\n\n".join(filter(None, [instructions, *texts]))
+
+
+def _instruction(item: Item) -> Content | None:
+    """The content of a system or developer message, None for any other item."""
+    match item.model:
+        case MessageItem(role="system" | "developer", content=content):
+            return content
+        case _:
+            return None
+
+
+def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
+    """Raise ApiError for an image that the model can't see, or in a message of a wrong role."""
+    for item in items:
+        if not _content(item).images:
+            continue
+        if model.vision is False:
+            reason = f"images are not supported: {model.id} reads text only; leave them out"
+        elif isinstance(item.model, MessageItem) and item.model.role != "user":
+            reason = "images go with messages of the user and with the outputs of calls"
+        else:
+            continue
+        raise ApiError(400, f"{item.param}: {reason}", "invalid_value", item.param)
+
+
+def _content(item: Item) -> Content:
+    match item.model:
+        case MessageItem(content=content):
+            return content
+        case CallOutputItem(output=output):
+            return output
+        case _:
+            return Content()
+
+
+class _Messages:
+    """The messages of a conversation; the items of one answer become one message."""
+
+    def __init__(self, seal: Seal, tools: Toolset) -> None:
+        self.messages: list[Source] = []
+        self._seal = seal
+        self._tools = tools
+        self._calls: dict[str, ToolCall] = {}
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Append the messages of `items`; raises ApiError."""
+        spoken = [item for item in items if _instruction(item) is None]
+        for is_answer, group in groupby(spoken, key=_is_answer):
+            members = [*group]
+            if is_answer:
+                self.messages.append((self._answer(members), [item.id for item in members]))
+            else:
+                self.messages += [(self._input(item), [item.id]) for item in members]
+
+    def _input(self, item: Item) -> Message:
+        content = _content(item)
+        if not isinstance(item.model, CallOutputItem):
+            return Message.user(content.text, content.images)
+        call = self._calls.get(item.model.call_id)
+        if call is None:
+            param = f"{item.param}.call_id"
+            message = f"{param}: no call has the id {item.model.call_id!r}"
+            raise ApiError(400, message, "invalid_value", param)
+        return replace(Message.tool(call, content.text), images=content.images)
+
+    def _answer(self, items: Sequence[Item]) -> Message:
+        """The message of an answer: its texts, its reasoning and its calls."""
+        text, reasoning, calls = "", "", list[ToolCall]()
+        for item in items:
+            match item.model:
+                case MessageItem(content=content):
+                    text += content.text
+                case ReasoningItem():
+                    reasoning += self._reasoning(item.model, item.param)
+                case FunctionCallItem() | CustomCallItem():
+                    calls.append(self._call(item.model))
+                case _:
+                    pass
+        self._calls.update((call.id, call) for call in calls)
+        return Message.assistant(text, reasoning, tuple(calls))
+
+    def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
+        name = self._tools.offered_name(model.name, model.namespace)
+        if isinstance(model, CustomCallItem):
+            return ToolCall(model.call_id, name, custom_arguments(model.input))
+        return ToolCall(model.call_id, name, model.arguments)
+
+    def _reasoning(self, model: ReasoningItem, param: str) -> str:
+        """The text that was signed, else the text that can be read."""
+        if model.encrypted_content is not None:
+            try:
+                return self._seal.unwrap(REASONING, model.encrypted_content)
+            except SealError as error:
+                param = f"{param}.encrypted_content"
+                message = f"{param}: {error}; leave the reasoning out"
+                raise ApiError(400, message, "invalid_encrypted_content", param) from error
+        parts = model.summary if model.content is None else model.content
+        return "\n\n".join(part.text for part in parts)
+
+
+def _is_answer(item: Item) -> bool:
+    """Whether the model has written the item."""
+    if isinstance(item.model, MessageItem):
+        return item.model.role == "assistant"
+    return not isinstance(item.model, CallOutputItem)

@@ -1,0 +1,161 @@
+"""The tools of a request: which the model is offered, and how its calls are named."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, ValidationError
+
+from shepherd.backends.base import ModelInfo
+from shepherd.messages import JsonObject, ToolCall, ToolSpec
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import ApiError, invalid_body
+from shepherd.server.openai_responses.items import at_param
+from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
+
+_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+ToolName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class FunctionTool(RequestModel):
+    """A function; `parameters` is a JSON schema."""
+
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: JsonObject | None = None
+
+
+class CustomTool(RequestModel):
+    """A tool whose input is text."""
+
+    type: Literal["custom"]
+    name: ToolName
+    description: str | None = None
+    format: CustomFormat | None = None
+
+
+class NamespaceTool(RequestModel):
+    """A group of functions and custom tools."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: list[JsonObject] = Field(default_factory=list[JsonObject])
+
+
+_MODELS: dict[str, type[FunctionTool | CustomTool | NamespaceTool]] = {
+    "function": FunctionTool,
+    "custom": CustomTool,
+    "namespace": NamespaceTool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as the model sees it (`spec`), and its name, namespace and kind in the API."""
+
+    spec: ToolSpec
+    name: str
+    namespace: str = ""
+    custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """The tools that can be offered; `left_out` are the types of those that only OpenAI runs."""
+
+    tools: tuple[OfferedTool, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        return [tool.spec for tool in self.tools]
+
+    def of_call(self, call: ToolCall) -> OfferedTool:
+        """The tool that the model has called; one that is not offered is a function."""
+        offered = (tool for tool in self.tools if tool.spec.name == call.name)
+        return next(offered, OfferedTool(ToolSpec(call.name, ""), call.name))
+
+    def offered_name(self, name: str, namespace: str | None) -> str:
+        """The name by which the model knows a tool of an earlier call."""
+        same = [tool for tool in self.tools if tool.name == name]
+        exact = [tool for tool in same if tool.namespace == (namespace or "")]
+        return (exact or same)[0].spec.name if same else name
+
+    def keep(self, is_kept: Callable[[OfferedTool], bool]) -> "Toolset":
+        """The tools for which `is_kept` holds."""
+        return replace(self, tools=tuple(filter(is_kept, self.tools)))
+
+
+def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
+    """The tools of a request; raises ApiError that names the place of a mistake."""
+    offered: list[OfferedTool] = []
+    left_out: list[str] = []
+    for index, value in enumerate(values):
+        tool = _parsed(value, f"tools.{index}")
+        if tool is None:
+            left_out.append(str(value["type"])[:64])
+        elif isinstance(tool, NamespaceTool):
+            offered += _nested(tool, f"tools.{index}", model, left_out)
+        else:
+            offered.append(_offered(tool, f"tools.{index}", model))
+    return Toolset(_unambiguous(offered), tuple(left_out))
+
+
+def _nested(
+    group: NamespaceTool, param: str, model: ModelInfo, left_out: list[str]
+) -> Iterator[OfferedTool]:
+    for index, value in enumerate(group.tools):
+        tool = _parsed(value, f"{param}.tools.{index}")
+        if tool is None or isinstance(tool, NamespaceTool):
+            left_out.append(str(value["type"])[:64])
+            continue
+        offered = _offered(tool, f"{param}.tools.{index}", model)
+        about = f"Part of {group.name}: {group.description}" if group.description else ""
+        lines = filter(None, (offered.spec.description, about))
+        spec = replace(offered.spec, description="\n".join(lines))
+        yield replace(offered, spec=spec, namespace=group.name)
+
+
+def _parsed(value: JsonObject, param: str) -> FunctionTool | CustomTool | NamespaceTool | None:
+    """The tool, None for one of another type."""
+    kind: Any = value.get("type")
+    if not isinstance(kind, str):
+        message = f"{param}.type must be a string"
+        raise ApiError(400, message, "invalid_value", f"{param}.type")
+    model = _MODELS.get(kind)
+    if model is None:
+        return None
+    fields = cast(JsonObject, value["function"]) if _is_chat_tool(value) else value
+    try:
+        return model.model_validate({**fields, "type": kind})
+    except ValidationError as error:
+        raise at_param(invalid_body(error), param) from error
+
+
+def _is_chat_tool(value: JsonObject) -> bool:
+    """Whether the tool is in the form of the chat API, where a function is an object of its own."""
+    return "name" not in value and isinstance(value.get("function"), dict)
+
+
+def _offered(tool: FunctionTool | CustomTool, param: str, model: ModelInfo) -> OfferedTool:
+    description = tool.description or ""
+    if isinstance(tool, CustomTool):
+        check_custom_format(tool.format, model, f"{param}.format")
+        return OfferedTool(custom_spec(tool.name, description, tool.format), tool.name, custom=True)
+    return OfferedTool(
+        ToolSpec(tool.name, description, tool.parameters or _NO_ARGUMENTS), tool.name
+    )
+
+
+def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:
+    """The tools; where names occur twice, those in namespaces are offered with both names."""
+    uses = Counter(tool.name for tool in tools)
+    return tuple(
+        replace(tool, spec=replace(tool.spec, name=f"{tool.namespace}__{tool.name}"))
+        if tool.namespace and uses[tool.name] > 1
+        else tool
+        for tool in tools
+    )

@@ -1,0 +1,80 @@
+"""OpenAI's custom tools, whose input is text: offered as functions with one string argument."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shepherd.backends.base import ModelInfo
+from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject, ToolCall, ToolSpec
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import ApiError, unsupported
+
+INPUT = "input"
+"""The argument that holds the text."""
+
+MAX_PATTERN = 16_384
+"""Characters of the longest regular expression."""
+
+
+class TextFormat(RequestModel):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class GrammarFormat(RequestModel):
+    """Text that fits a grammar."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN)]
+
+
+CustomFormat = Annotated[TextFormat | GrammarFormat, Field(discriminator="type")]
+
+
+def custom_spec(name: str, description: str, custom_format: CustomFormat | None) -> ToolSpec:
+    """The function that stands for a custom tool."""
+    text: JsonObject = {"type": "string"}
+    if isinstance(custom_format, GrammarFormat):
+        text["pattern"] = f"^(?:{custom_format.definition})$"
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {INPUT: text},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+    return ToolSpec(name, description, parameters)
+
+
+def check_custom_format(custom_format: CustomFormat | None, model: ModelInfo, param: str) -> None:
+    """Raise ApiError for a format that can't be enforced with this model."""
+    if not isinstance(custom_format, GrammarFormat):
+        return
+    if custom_format.syntax == "lark":
+        message = "lark grammars can't be enforced; use the syntax regex, or the format text."
+        raise unsupported(f"{param}.syntax", f"{param}.syntax: {message}")
+    if not model.checks_calls:
+        message = f"{model.id} can't be held to a grammar in its calls; use the format text."
+        raise unsupported(param, f"{param}: {message}")
+    try:
+        unenforced = prepare(custom_spec("custom", "", custom_format).parameters).unenforced
+    except InvalidRequestError as error:
+        raise ApiError(400, f"{param}: {error}", "invalid_value", param) from error
+    if unenforced:
+        message = "the regular expression looks around or back, which can't be enforced."
+        raise unsupported(f"{param}.definition", f"{param}.definition: {message}")
+
+
+def custom_arguments(text: str) -> JsonObject:
+    """The arguments of a call with this input."""
+    return {INPUT: text}
+
+
+def custom_input(call: ToolCall) -> str:
+    """The input of a call, also if the model named its argument otherwise."""
+    values = [call.arguments.get(INPUT), *call.arguments.values()]
+    texts = [value for value in values if isinstance(value, str)]
+    return texts[0] if texts else call.arguments_json
