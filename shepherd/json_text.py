@@ -1,6 +1,8 @@
 """JSON as it leaves Shepherd: compact, valid UTF-8, one line however it is split; events of it."""
 
 import json
+import math
+from typing import Any, cast
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -12,6 +14,20 @@ def to_json(data: object) -> str:
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value can be JSON: no number in it is infinite, or none at all (NaN)."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += cast(dict[str, Any], item).values()
+        elif isinstance(item, list):
+            pending += cast(list[Any], item)
+        elif isinstance(item, float) and not math.isfinite(item):
+            return False
+    return True
 
 
 def frame(data: object, event: str = "", id: str = "") -> str:

@@ -1,16 +1,16 @@
 """Reads a request's body into a model, with limits on its size and on the work that it is."""
 
 import asyncio
-import math
 import re
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
 from shepherd.errors import BusyError
+from shepherd.json_text import is_finite
 from shepherd.server.errors import ApiError, invalid_body
 
 MAX_VALUES = 50_000
@@ -41,7 +41,9 @@ _BOM = b"\xef\xbb\xbf"
 class RequestModel(BaseModel):
     """The base of request bodies: immutable, fields that it does not know are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, populate_by_name=True, allow_inf_nan=False
+    )
 
 
 class BodyReader:
@@ -165,15 +167,8 @@ def check_shape(body: bytes) -> None:
 
 def check_finite(value: object) -> None:
     """Raise ApiError for a number that is too large for a float, which JSON reads as infinite."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            pending += cast(dict[str, Any], item).values()
-        elif isinstance(item, list):
-            pending += cast(list[Any], item)
-        elif isinstance(item, float) and not math.isfinite(item):
-            raise ApiError(400, "The body has a number that is too large.", "invalid_json")
+    if not is_finite(value):
+        raise ApiError(400, "The body has a number that is too large.", "invalid_json")
 
 
 def _too_much(what: str) -> ApiError:

@@ -1,6 +1,5 @@
 """`GET /v1/tools` and `POST /v1/tools/execute`: the server's own tools, when switched on."""
 
-import json
 import secrets
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ from fastapi import APIRouter
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 
+from shepherd.backends.output.calls.repair import loads
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.responses import JsonResponse, while_connected
@@ -18,7 +18,7 @@ from shepherd.tools.runner import ToolRunner
 def _object(value: object) -> object:
     """JSON text is parsed; null means no arguments."""
     if isinstance(value, str):
-        value = json.loads(value or "{}")
+        value = loads(value or "{}")
     return {} if value is None else value
 
 

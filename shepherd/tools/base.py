@@ -25,7 +25,9 @@ class Arguments(BaseModel):
     Small models send null for omitted arguments, and numbers where text is expected.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

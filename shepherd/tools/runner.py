@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from shepherd.config.choices import SandboxMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools.base import (
     Access,
@@ -305,6 +306,10 @@ class _PreparedCall:
 
 def _parse(tool: AnyTool, call: ToolCall) -> Arguments:
     try:
+        infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
+        if infinite:
+            problem = f"{infinite[0]} has a number that is infinite, or too large"
+            raise ToolError(f"bad arguments for {call.name}: {problem}")
         model: type[Arguments] = tool.arguments
         return model.model_validate(valid_json(call.arguments))
     except ValidationError as error:

@@ -1,5 +1,6 @@
 """The server's own tools over HTTP, under the permission rules."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,24 @@ def test_tools_are_listed_with_their_schemas(server: Scripted) -> None:
     assert {"read_file", "execute_command", "get_time"} <= set(by_name)
     assert by_name["read_file"]["description"]
     assert "path" in by_name["read_file"]["parameters"]["properties"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("as_text", [True, False])
+def test_no_number_of_a_call_is_too_large(server: Scripted, number: str, *, as_text: bool) -> None:
+    arguments = f'{{"command": "true", "timeout": {number}}}'
+    written = json.dumps(arguments) if as_text else arguments
+    body = f'{{"name": "execute_command", "arguments": {written}}}'
+    headers = {"Content-Type": "application/json"}
+    url = f"{server.url}/v1/tools/execute"
+    response = httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (400, "invalid_request_error")
+    assert (
+        "large" in error["message"]
+        or "not valid JSON" in error["message"]
+        or number in error["message"]
+    )
 
 
 def test_an_allowed_call_runs(server: Scripted) -> None:

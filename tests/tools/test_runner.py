@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
@@ -30,6 +31,25 @@ from tests.tools.workshop import Workshop, open_workshop
 
 class Text(Arguments):
     text: str = ""
+
+
+class Numbers(Arguments):
+    one: float = 0.0
+    many: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+
+
+class Count(Tool[Numbers]):
+    """Takes numbers, alone and deep inside."""
+
+    name = "count"
+    description = "For tests."
+    arguments = Numbers
+
+    def accesses(self, arguments: Numbers, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: Numbers, context: ToolContext) -> ToolResult:
+        return ToolResult("counted")
 
 
 class Odd(Tool[Text]):
@@ -275,3 +295,23 @@ async def test_keys_of_providers_are_in_no_result(tmp_path: Path) -> None:
     read = await shop.call("read_file", path="notes.txt")
     assert key not in f"{printed} {read} {changed.content} {changed.display}"
     assert "the old key was [OPENAI_API_KEY]." in read
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "1e999"])
+@pytest.mark.parametrize("inside", ["one", "many", "word"])
+async def test_a_number_that_json_has_not_is_refused(
+    tmp_path: Path, text: str, inside: str
+) -> None:
+    workshop = open_workshop(tmp_path, registry=ToolRegistry([Count()]))
+    number = float(text)
+    arguments = {
+        "one": {"one": number},
+        "many": {"many": [{"a": [number]}]},
+        "word": {"one": text},
+    }[inside]
+    result = await workshop.result("count", **arguments)
+    assert (result.ok, result.content.startswith("Error: bad arguments for count: ")) == (
+        False,
+        True,
+    )
+    assert (await workshop.result("count", one=1e300)).content == "counted"

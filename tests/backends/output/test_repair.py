@@ -70,6 +70,9 @@ def test_usual_mistakes_are_repaired(text: str, value: Any) -> None:
         '{"a": 1} and more',
         "[" * 5000,
         "NaN",
+        "{'a': 1e999}",
+        "{'a': -1e400,}",
+        "{'a': Infinity}",
     ],
 )
 def test_text_that_can_not_be_repaired_is_refused(text: str) -> None:
@@ -110,7 +113,9 @@ def test_a_string_that_was_cut_off_ends_with_the_text(text: str, value: Any) -> 
     assert repair_json(text, close_string=True) == value
 
 
-@pytest.mark.parametrize("text", ['{"a": NaN}', "[Infinity]", "[" * 100_000, DEEP])
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', "[Infinity]", "1e999", '{"a": [-1e400]}', "[" * 100_000, DEEP]
+)
 def test_text_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         loads(text)

@@ -1,6 +1,7 @@
 """JSON as models write it: a strict parser, and one that repairs the usual mistakes."""
 
 import json
+import math
 import re
 from typing import Any, NoReturn, cast
 
@@ -24,7 +25,8 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def loads(text: str) -> Any:
     """Parse strict JSON, except that strings may contain raw control characters.
 
-    Raises ValueError, also for NaN and for values that are nested too deeply.
+    Raises ValueError, also for NaN, for numbers too large for a float and for values that are
+    nested too deeply.
     """
     try:
         value = _DECODER.decode(text)
@@ -52,7 +54,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_refuse)
 
 
 def _is_unicode(text: str) -> bool:
