@@ -2,10 +2,7 @@
 
 import sqlite3
 
-VERSION = 1
-"""Stored in `PRAGMA user_version`; a file with a higher version is not opened."""
-
-_MIGRATIONS = (
+MIGRATIONS = (
     """
     CREATE TABLE messages (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -36,18 +33,6 @@ CREATE VIRTUAL TABLE messages_fts USING fts5 (
     tokenize = 'porter unicode61 remove_diacritics 2'
 )
 """
-
-
-def prepare(connection: sqlite3.Connection) -> None:
-    """Bring the tables to this version; one process at a time, outside of a transaction."""
-    for number in range(version(connection), VERSION):
-        script = f"BEGIN;{_MIGRATIONS[number]}PRAGMA user_version = {number + 1};COMMIT;"
-        connection.executescript(script)
-
-
-def version(connection: sqlite3.Connection) -> int:
-    """The version of the existing tables; 0 in a new file."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def has_full_text(connection: sqlite3.Connection) -> bool:

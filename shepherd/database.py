@@ -1,0 +1,147 @@
+"""SQLite files of this user: opened at the first use, renamed if they are damaged."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from shepherd.config.files import exclusive, make_private_directory
+from shepherd.errors import ShepherdError
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 30.0
+"""How long a write waits for other processes; SQLite does not serve them in order."""
+
+
+def _nothing(_connection: sqlite3.Connection) -> None:
+    """Leave a new connection as it is."""
+
+
+class DatabaseFile:
+    """One process's connection to the file at `path`; all calls from one thread.
+
+    `migrations` are the statements that lead from each version to the next; a file of a higher
+    version is not opened. `on_damage` gets the damage and the new path of a file that was renamed.
+    `failure` is the error for a file that can't be used. `on_open` gets each new connection.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        migrations: Sequence[str],
+        on_damage: Callable[[Exception, Path], None],
+        failure: type[ShepherdError],
+        *,
+        on_open: Callable[[sqlite3.Connection], None] = _nothing,
+    ) -> None:
+        self.path = path
+        self._on_open = on_open
+        self._migrations = migrations
+        self._on_damage = on_damage
+        self._failure = failure
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
+        """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
+
+        Raises `failure`; the transaction is then rolled back.
+        """
+        try:
+            try:
+                return self._attempt(work, write=write)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._set_aside(error)
+                return self._attempt(work, write=write)
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            raise self._failure(f"{self.path}: {error}") from error
+
+    def close(self) -> None:
+        """Close the file; the next `run` opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):  # a damaged file; there is nothing left to lose
+                connection.close()
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
+        connection = self._opened()
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and self._identity != _identity(self.path):
+            self.close()  # the file was deleted, or another process has moved it aside
+        if self._connection is None:
+            with exclusive(self.path):
+                self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        make_private_directory(self.path.parent)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's own would be 0644
+        self._identity = _identity(self.path)
+        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        version = _version(connection)
+        if version > len(self._migrations):
+            raise self._failure(f"{self.path}: written by a newer Shepherd (format {version})")
+        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
+            connection.execute(f"PRAGMA {setting}")
+        for number in range(version, len(self._migrations)):
+            update = f"PRAGMA user_version = {number + 1}"
+            connection.executescript(f"BEGIN;{self._migrations[number]};{update};COMMIT;")
+        self._on_open(connection)
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        """Rename the file, unless another process already did."""
+        self.close()
+        with exclusive(self.path):
+            if self._identity != _identity(self.path):
+                return
+            stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+            aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
+            self.path.rename(aside)
+            for suffix in ("-wal", "-shm"):
+                extra = self.path.with_name(self.path.name + suffix)
+                if extra.exists():
+                    extra.rename(aside.with_name(aside.name + suffix))
+        self._on_damage(error, aside)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the existing tables; 0 in a new file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        result = path.stat()
+    except FileNotFoundError:
+        return None
+    return result.st_dev, result.st_ino
