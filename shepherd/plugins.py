@@ -3,11 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,19 +105,32 @@ def installed_plugins() -> list[Plugin]:
 
     Nothing in the working directory counts: a cloned repository could bring a package.
     """
+    folders = tuple((folder, _changed(folder)) for folder in dict.fromkeys(sys.path))
+    return list(_plugins_in(folders, os.path.realpath(".")))
+
+
+def _changed(folder: str) -> int:
+    """When an entry of a folder was added or removed, as the installation of a package does."""
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - quick
+    except OSError:
+        return 0
+
+
+@lru_cache(1)
+def _plugins_in(folders: tuple[tuple[str, int], ...], cwd: str) -> tuple[Plugin, ...]:
     by_package: dict[str, list[Plugin]] = {}
-    for path in _metadata_directories():
+    for path in _metadata_directories((folder for folder, _changed in folders), cwd):
         plugins = _plugins_at(path)
         if plugins:
             by_package.setdefault(_normalized(plugins[0].package), plugins)
     plugins = (plugin for plugins in by_package.values() for plugin in plugins)
-    return sorted(plugins, key=lambda p: (p.package, p.group, p.name))
+    return tuple(sorted(plugins, key=lambda p: (p.package, p.group, p.name)))
 
 
-def _metadata_directories() -> Iterator[str]:
+def _metadata_directories(folders: Iterable[str], cwd: str) -> Iterator[str]:
     """The metadata of packages with entry points for Shepherd; reads a small file of each."""
-    cwd = os.path.realpath(".")
-    for folder in dict.fromkeys(sys.path):
+    for folder in folders:
         if not os.path.isabs(folder) or os.path.realpath(folder) == cwd:  # noqa: PTH117 - quick
             continue
         try:
