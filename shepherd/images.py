@@ -59,15 +59,15 @@ class Image:
 
 def read_image(data: bytes, name: str = "") -> Image:
     """The image in `data`; raises ImageError saying what to do if models can't take it."""
-    shown = name or "The image"
+    label = name or "The image"
     if len(data) > MAX_IMAGE_BYTES:
         limit = MAX_IMAGE_BYTES // 1024**2
-        raise ImageError(f"{shown} is larger than {limit} MiB; make it smaller first.")
+        raise ImageError(f"{label} is larger than {limit} MiB; make it smaller first.")
     image = Image(_sniffed(data), data, name)
     if not image.media_type:
-        raise ImageError(f"{shown} is no PNG, JPEG, GIF or WebP; convert it to one of these first.")
+        raise ImageError(f"{label} is no PNG, JPEG, GIF or WebP; convert it to one of these first.")
     if not all(image.size):
-        raise ImageError(f"{shown} is damaged: its size in pixels can't be read; save it anew.")
+        raise ImageError(f"{label} is damaged: its size in pixels can't be read; save it anew.")
     return image
 
 
@@ -89,8 +89,8 @@ def decode_image(text: str, name: str = "") -> Image:
     try:
         data = _decoded(tail if comma else text)
     except ValueError as error:
-        shown = name or "An image"
-        raise ImageError(f"{shown} is no valid base64 ({error}); encode it anew.") from error
+        label = name or "An image"
+        raise ImageError(f"{label} is no valid base64 ({error}); encode it anew.") from error
     return read_image(data, name)
 
 

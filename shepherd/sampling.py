@@ -61,10 +61,10 @@ class Sampling:
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""
-        given = {
+        parameters = {
             f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
         }
-        return replace(defaults, **given)
+        return replace(defaults, **parameters)
 
 
 DEFAULT_SAMPLING = Sampling(

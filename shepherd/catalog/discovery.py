@@ -30,10 +30,10 @@ _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovery:
     """Something that could answer; `command` connects it."""
 
-    what: str
+    description: str
     command: str
 
 
@@ -42,24 +42,24 @@ async def discover(
     models_dir: Path,
     *,
     llama_port: int = LLAMA_PORT,
-    patience: float = PROBE_SECONDS,
-) -> list[Found]:
+    probe_seconds: float = PROBE_SECONDS,
+) -> list[Discovery]:
     """Everything that is found; Ollama where OLLAMA_HOST says.
 
-    Servers have `patience` seconds; directories are read in a thread meanwhile. Never raises for
-    what it meets.
+    Each server has `probe_seconds` to answer; a thread reads the directories meanwhile. Never
+    raises.
     """
     ollama, llama, files = await asyncio.gather(
-        _ollama(ollama_url(env), patience),
-        _llama_server(llama_port, patience),
+        _ollama(ollama_url(env), probe_seconds),
+        _llama_server(llama_port, probe_seconds),
         asyncio.to_thread(lambda: list(islice(model_files(env, models_dir), MAX_FILES))),
     )
     return [*_keys(env), *ollama, *llama, *_files(files)]
 
 
-def _keys(env: Mapping[str, str]) -> list[Found]:
+def _keys(env: Mapping[str, str]) -> list[Discovery]:
     return [
-        Found(
+        Discovery(
             f"a key in {variable}",
             f"shepherd provider add {vendor.name} --use --type {vendor.type} --model {vendor.model}"
             + (f" --base-url {vendor.base_url}" if vendor.base_url else ""),
@@ -68,36 +68,36 @@ def _keys(env: Mapping[str, str]) -> list[Found]:
     ]
 
 
-async def _ollama(url: str, patience: float) -> list[Found]:
-    reply = await _get(url, "/api/tags", patience)
+async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
+    reply = await _get(url, "/api/tags", probe_seconds)
     models = reply.get("models")
     if not isinstance(models, list):
         return []
     tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
     names = [str(table["name"]) for table in tables if table.get("name")]
-    what = "Ollama" if url == HERE else f"Ollama at {urlsplit(url).netloc}"
+    label = "Ollama" if url == HERE else f"Ollama at {urlsplit(url).netloc}"
     if not names:
         command = "shepherd model pull qwen3:4b --provider ollama"
-        return [Found(f"{what}, without models yet", command)]
+        return [Discovery(f"{label}, without models yet", command)]
     name = next((n for n in names if n.isprintable() and " " not in n), names[0])
-    return [Found(f"{what} with {_counted(len(names))}", adding_command(url, name))]
+    return [Discovery(f"{label} with {_counted(len(names))}", adding_command(url, name))]
 
 
-async def _llama_server(port: int, patience: float) -> list[Found]:
+async def _llama_server(port: int, probe_seconds: float) -> list[Discovery]:
     server = f"http://127.0.0.1:{port}"
-    reply = await _get(server, "/props", patience)
+    reply = await _get(server, "/props", probe_seconds)
     if "default_generation_settings" not in reply:
         return []
     command = f"shepherd provider add llama --use --type openai --base-url {server}/v1"
-    return [Found(f"a llama.cpp server at port {port}", command)]
+    return [Discovery(f"a llama.cpp server at port {port}", command)]
 
 
-def _files(files: list[ModelFile]) -> list[Found]:
+def _files(files: list[ModelFile]) -> list[Discovery]:
     if not files:
         return []
-    largest = max(files, key=lambda file: file.size)
-    command = f"shepherd --model {quote(str(largest.path))}"
-    return [Found(_counted(len(files), "model file"), command)]
+    model = max(files, key=lambda file: file.size)
+    command = f"shepherd --model {quote(str(model.path))}"
+    return [Discovery(_counted(len(files), "model file"), command)]
 
 
 def _counted(number: int, unit: str = "model") -> str:
@@ -105,12 +105,12 @@ def _counted(number: int, unit: str = "model") -> str:
     return f"{many} {unit}{'' if number == 1 else 's'}"
 
 
-async def _get(server: str, path: str, patience: float) -> Json:
+async def _get(server: str, path: str, probe_seconds: float) -> Json:
     """The JSON object that a server has there; {} where nothing of the kind answers in time."""
     try:
         at = urlsplit(server)
         away = at.hostname not in _THIS_MACHINE
-        async with asyncio.timeout(max(patience, AWAY_SECONDS) if away else patience):
+        async with asyncio.timeout(max(probe_seconds, AWAY_SECONDS) if away else probe_seconds):
             reader, writer = await asyncio.open_connection(
                 at.hostname, at.port, ssl=at.scheme == "https" or None
             )

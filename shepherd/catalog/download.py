@@ -54,15 +54,15 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
     names = (target.name, source.version[:12], "part")
     part = target.with_name(".".join(name for name in names if name))
     with _alone(part) as file, httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
-        tries, told = 0, 0
+        tries, reported = 0, 0
         while not source.size or file.seek(0, 2) < source.size:
             before = file.tell()
-            advance(before - told)
-            told = before
+            advance(before - reported)
+            reported = before
             try:
                 for count in _more(client, source, file):
                     advance(count)
-                    told += count
+                    reported += count
             except httpx.TransportError as error:
                 problem = str(error) or type(error).__name__
             else:

@@ -17,7 +17,7 @@ from shepherd.errors import ModelLoadError
 PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
 """Which quantisation is taken where nobody says: small, and hardly worse than the original."""
 
-NAMES_SHOWN = 30
+MAX_NAMES = 30
 
 _GATED = (
     "{repo} is only for those who have accepted its terms: do that on the hub's page and set "
@@ -28,7 +28,7 @@ _UNREACHABLE = (
     "command goes on from there."
 )
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def parse_selection(text: str) -> ModelSelection:
     return ModelSelection(f"{owner}/{name}", file, quant)
 
 
-def choose_files(files: Sequence[HubFile], wanted: ModelSelection) -> list[HubFile]:
+def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[HubFile]:
     """The files of one model, all parts of a split one; raises ModelLoadError naming the choice."""
     models: dict[str, list[HubFile]] = {}
     for file in sorted(files, key=lambda f: f.name):
@@ -72,43 +72,44 @@ def choose_files(files: Sequence[HubFile], wanted: ModelSelection) -> list[HubFi
             models.setdefault(model_name(file.name), []).append(file)
     if not models:
         raise ModelLoadError(
-            f"{wanted.repo} has no GGUF files; look for a repository of the same model with GGUF "
-            "in its name."
+            f"{selection.repo} has no GGUF files; look for a repository of the same model with "
+            "GGUF in its name."
         )
-    result = _matching(list(models), wanted)
+    result = _matching(list(models), selection)
     if len(result) == 1:
         return models[result[0]]
-    names = ", ".join(sorted(models)[:NAMES_SHOWN])
-    asked = wanted.file or wanted.quant
-    reason = f"nothing there is {asked}" if asked and not result else "several models are there"
+    names = ", ".join(sorted(models)[:MAX_NAMES])
+    query = selection.file or selection.quant
+    reason = f"nothing there is {query}" if query and not result else "several models are there"
     raise ModelLoadError(
-        f"{wanted.repo}: {reason}; choose with OWNER/NAME:QUANT or OWNER/NAME/FILE: {names}"
+        f"{selection.repo}: {reason}; choose with OWNER/NAME:QUANT or OWNER/NAME/FILE: {names}"
     )
 
 
-def pull(text: str, models_dir: Path, tell: Tell) -> Path:
+def pull(text: str, models_dir: Path, notify: Notify) -> Path:
     """Download what `text` names into `models_dir` and return its first file, checked.
 
     Goes on where an earlier one was stopped. Raises ModelLoadError, also for a hub that can't be
     reached.
     """
-    wanted = parse_selection(text)
-    with _hub_errors(wanted.repo):
-        files = choose_files(_listed(wanted.repo), wanted)
-    directory = models_dir / wanted.repo.rpartition("/")[2]
+    selection = parse_selection(text)
+    with _hub_errors(selection.repo):
+        files = choose_files(_listed(selection.repo), selection)
+    directory = models_dir / selection.repo.rpartition("/")[2]
     total = sum(file.size for file in files)
     _check_room(models_dir, total)
-    tell(f"{wanted.repo}: {', '.join(f.name for f in files)} ({total / 2**30:.1f} GiB)")
-    paths = [_fetch(wanted.repo, file, directory, tell) for file in files]
+    notify(f"{selection.repo}: {', '.join(f.name for f in files)} ({total / 2**30:.1f} GiB)")
+    paths = [_fetch(selection.repo, file, directory, notify) for file in files]
     return paths[0]
 
 
-def _matching(names: Sequence[str], wanted: ModelSelection) -> list[str]:
-    if wanted.file:
-        asked = model_name(wanted.file if wanted.file.endswith(".gguf") else f"{wanted.file}.gguf")
-        return [name for name in names if asked in (name, PurePosixPath(name).name)]
-    if wanted.quant:
-        return [name for name in names if _is_quant(name, wanted.quant)]
+def _matching(names: Sequence[str], selection: ModelSelection) -> list[str]:
+    if selection.file:
+        file = selection.file if selection.file.endswith(".gguf") else f"{selection.file}.gguf"
+        query = model_name(file)
+        return [name for name in names if query in (name, PurePosixPath(name).name)]
+    if selection.quant:
+        return [name for name in names if _is_quant(name, selection.quant)]
     if len(names) == 1:
         return list(names)
     for quant in PREFERRED:
@@ -125,10 +126,10 @@ def _is_quant(name: str, quant: str) -> bool:
     )
 
 
-def _fetch(repo: str, file: HubFile, directory: Path, tell: Tell) -> Path:
+def _fetch(repo: str, file: HubFile, directory: Path, notify: Notify) -> Path:
     target = directory / PurePosixPath(file.name).name
     if target.is_file() and _is_whole(target, file):
-        tell(f"{target.name} is there already.")
+        notify(f"{target.name} is there already.")
         return target
     loaded = _downloaded(repo, file, target)
     if not _is_whole(loaded, file):

@@ -83,9 +83,10 @@ def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:
     """Directories where models may be, the user's own first; they need not exist."""
     home = Path(env.get("HOME") or Path.home())
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
-    hugging_face = _given(env, home, "HF_HOME") or cache / "huggingface"
-    hub = _given(env, home, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") or hugging_face / "hub"
-    llama = _given(env, home, "LLAMA_CACHE")
+    hugging_face = _directory_from(env, home, "HF_HOME") or cache / "huggingface"
+    hub = _directory_from(env, home, "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    hub = hub or hugging_face / "hub"
+    llama = _directory_from(env, home, "LLAMA_CACHE")
     return [
         models_dir,
         home / "models",
@@ -96,7 +97,7 @@ def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:
     ]
 
 
-def _given(env: Mapping[str, str], home: Path, *variables: str) -> Path | None:
+def _directory_from(env: Mapping[str, str], home: Path, *variables: str) -> Path | None:
     """The directory that the first of the variables names; `~` is `home`."""
     text = next((env[name] for name in variables if env.get(name)), "")
     if text == "~" or text.startswith("~/"):
@@ -117,9 +118,9 @@ def _walk(root: Path, max_depth: int) -> Iterator[list[os.DirEntry[str]]]:
             waiting += [(entry.path, depth + 1) for entry in entries if _is_place(entry)]
 
 
-def _listed(directory: str, most: int) -> list[os.DirEntry[str]]:
+def _listed(directory: str, limit: int) -> list[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(directory) as entries:
-        return sorted(islice(entries, most), key=lambda entry: entry.name)
+        return sorted(islice(entries, limit), key=lambda entry: entry.name)
     return []
 
 

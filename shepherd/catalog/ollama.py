@@ -28,8 +28,8 @@ def ollama_url(env: Mapping[str, str]) -> str:
     number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else -1
     if not 0 < number < 65_536:
         number = _PORTS.get(scheme, PORT) if is_url else PORT
-    shown = "https" if scheme == "https" else "http"
-    return f"{shown}://{_reachable(host)}:{number}/{path}".rstrip("/")
+    scheme = "https" if scheme == "https" else "http"
+    return f"{scheme}://{_reachable(host)}:{number}/{path}".rstrip("/")
 
 
 def adding_command(url: str, model: str) -> str:

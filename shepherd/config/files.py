@@ -141,8 +141,8 @@ def read_text(path: Path, limit: int) -> str:
         raise ConfigError(f"{path}: can't be read: {error}") from error
 
 
-def _check_kind(path: Path, found: os.stat_result) -> None:
-    if stat.S_ISREG(found.st_mode) or os.path.samestat(found, Path(os.devnull).stat()):
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode) or os.path.samestat(status, Path(os.devnull).stat()):
         return
     raise ConfigError(f"{path}: is not a regular file; put one there, or remove it")
 

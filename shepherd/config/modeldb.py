@@ -84,9 +84,9 @@ class ModelDatabase:
         names = _names(model)
         for source, entries in self.layers:
             for entry in _matching(entries, names):
-                given = entry.model_dump(exclude_unset=True, exclude={"match"})
-                values |= given
-                if "context" in given:
+                entry_values = entry.model_dump(exclude_unset=True, exclude={"match"})
+                values |= entry_values
+                if "context" in entry_values:
                     values["context_source"] = source
         return ModelFacts(model, **values)
 

@@ -22,8 +22,8 @@ class Paths:
         home = Path(env.get("HOME") or Path.home())
 
         def base(variable: str, default: str) -> Path:
-            given = Path(env.get(variable, ""))
-            return (given if given.is_absolute() else home / default) / "shepherd"
+            directory = Path(env.get(variable, ""))
+            return (directory if directory.is_absolute() else home / default) / "shepherd"
 
         return cls(
             config=base("XDG_CONFIG_HOME", ".config"),

@@ -204,14 +204,14 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     field = Provider.model_fields.get(first)
     types = (*PROVIDER_TYPES, *plugin_types()) if first == "type" else ()
     if types:
-        wanted = "one of " + ", ".join(f'"{word}"' for word in types)
+        expectation = "one of " + ", ".join(f'"{word}"' for word in types)
     else:
-        wanted = "a table of texts" if first == "headers" else expected(field) if field else ""
+        expectation = "a table of texts" if first == "headers" else expected(field) if field else ""
     text = describe_problem(
         problem,
         f"{name}.{key}",
         unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
-        expected=wanted,
+        expected=expectation,
     )
     if first != "type":
         return text

@@ -47,16 +47,16 @@ def search_messages(handle: Handle, query: str, project: str, limit: int) -> lis
 
 
 def search_facts(facts: Sequence[Fact], query: str, limit: int) -> list[Fact]:
-    """The facts with most of the words in key or value, the best first."""
+    """The facts that contain the most query words in key or value, the best first."""
     terms = [term.casefold() for term in search_terms(query)]
     scored = [(_matches(f"{fact.key} {fact.value}".casefold(), terms), fact) for fact in facts]
-    most = max((score for score, _ in scored), default=0)
-    return [fact for score, fact in scored if score == most and score > 0][:limit]
+    best = max((score for score, _ in scored), default=0)
+    return [fact for score, fact in scored if score == best and score > 0][:limit]
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    found: MemoryMatch
+    match: MemoryMatch
     here: bool
     score: float
 
@@ -113,7 +113,7 @@ def _best(hits: Sequence[_Hit], limit: int) -> list[MemoryMatch]:
     ranked = sorted(hits, key=lambda hit: (not hit.here, -hit.score))
     different: dict[tuple[Role, str], MemoryMatch] = {}
     for hit in ranked:
-        different.setdefault((hit.found.role, hit.found.text), hit.found)
+        different.setdefault((hit.match.role, hit.match.text), hit.match)
     return list(different.values())[:limit]
 
 

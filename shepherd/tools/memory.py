@@ -69,11 +69,11 @@ def fact_line(fact: Fact) -> str:
     return f"[fact] {fact.key}: {fact.value[:WHOLE_CHARACTERS]}{'…' if long else ''}"
 
 
-def message_line(found: MemoryMatch) -> str:
+def message_line(match: MemoryMatch) -> str:
     """`[2026-11-21 08:03 user] text`, in local time; names the directory of another project."""
-    origin = found.tool or found.role.value
-    where = f" in {found.directory}" if found.directory else ""
-    return f"[{found.said.astimezone():%Y-%m-%d %H:%M} {origin}{where}] {found.text}"
+    origin = match.tool or match.role.value
+    where = f" in {match.directory}" if match.directory else ""
+    return f"[{match.said.astimezone():%Y-%m-%d %H:%M} {origin}{where}] {match.text}"
 
 
 class SetArguments(Arguments):

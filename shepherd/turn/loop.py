@@ -18,7 +18,7 @@ from shepherd.turn.fitting import (
     result_bytes,
     room_for_answer,
 )
-from shepherd.turn.repetition import GIVEN_UP, RETRIED, HintGuard, RepetitionGuard, hint
+from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, RepetitionGuard, hint
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
 
@@ -218,7 +218,7 @@ class _Turn:
     def _hint(self, generation: Generation) -> FinishReason | None:
         """Report the problem to user and model; the reason to end the turn, None to go on."""
         again = self.hints.take()
-        text = (RETRIED if again else GIVEN_UP).format(problems=" ".join(generation.problems))
+        text = (RETRIED if again else ABANDONED).format(problems=" ".join(generation.problems))
         if not self.stream.send(CallbackEvent.SYSTEM, text, Topic.HINT):
             return FinishReason.CANCELLED
         if not again:

@@ -50,7 +50,7 @@ HINT = (
     "or answer in plain words if no call was meant.]"
 )
 RETRIED = "A tool call could not be understood, so the model tries again: {problems}"
-GIVEN_UP = "A tool call could not be understood and was not run: {problems}"
+ABANDONED = "A tool call could not be understood and was not run: {problems}"
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
     llama = Upstream(lambda r: Reply({"default_generation_settings": {"n_ctx": 4096}}))
     async with ollama, llama:
         env["OLLAMA_HOST"] = ollama.url
-        found = await discover(env, tmp_path / "models", llama_port=port(llama), patience=30)
+        found = await discover(env, tmp_path / "models", llama_port=port(llama), probe_seconds=30)
     commands = [item.command for item in found]
     assert commands[0].startswith("shepherd provider add anthropic --use --type anthropic --model")
     assert commands[1].endswith("--base-url https://api.x.ai/v1")
@@ -37,7 +37,7 @@ async def test_keys_servers_and_files_are_found(tmp_path: Path) -> None:
     assert commands[3].endswith(f"--base-url http://127.0.0.1:{port(llama)}/v1")
     assert commands[4].endswith("/big.gguf")
     assert len(commands) == 5
-    assert all("sk-x" not in item.what + item.command for item in found)
+    assert all("sk-x" not in item.description + item.command for item in found)
 
 
 async def test_what_is_something_else_or_silent_is_passed_over(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_what_is_something_else_or_silent_is_passed_over(tmp_path: Path) -
 async def test_an_ollama_without_models_is_told_how_to_get_one(tmp_path: Path) -> None:
     async with Upstream(lambda r: Reply({"models": []})) as empty, Upstream() as other:
         env = {"HOME": str(tmp_path), "OLLAMA_HOST": f"0.0.0.0:{port(empty)}"}
-        [found] = await discover(env, tmp_path, llama_port=port(other), patience=30)
+        [found] = await discover(env, tmp_path, llama_port=port(other), probe_seconds=30)
     assert found.command == "shepherd model pull qwen3:4b --provider ollama"
 
 
@@ -61,7 +61,7 @@ async def test_addresses_that_are_none_are_passed_over(tmp_path: Path) -> None:
     async with Upstream() as other:
         for host in ("http://[", "https://127.0.0.1:1", "\x00", "x" * 300):
             env = {"HOME": str(tmp_path), "OLLAMA_HOST": host}
-            assert await discover(env, tmp_path, llama_port=port(other), patience=30) == []
+            assert await discover(env, tmp_path, llama_port=port(other), probe_seconds=30) == []
 
 
 async def test_each_is_suggested_once_and_only_at_first(tmp_path: Path) -> None:

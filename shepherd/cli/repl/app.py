@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from shepherd.backends.base import Backend
-from shepherd.catalog.discovery import Found, discover
+from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
@@ -163,7 +163,7 @@ async def suggestions(
         return []
     return [
         "Pup, a small model, answers until you connect another one. Found here:",
-        *(f"  {item.what}: {item.command}" for item in new),
+        *(f"  {item.description}: {item.command}" for item in new),
     ]
 
 
@@ -171,7 +171,7 @@ def _models_dir(config: Config) -> Path:
     return Path(config.llamacpp.models_dir).expanduser()
 
 
-def _new_suggestions(available: list[Found], suggestions_file: Path) -> list[Found]:
+def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list[Discovery]:
     """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
     try:
         make_private_directory(suggestions_file.parent)

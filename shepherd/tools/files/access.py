@@ -1,4 +1,4 @@
-"""The one way in which tools reach files: only as it was decided, only at the resolved path."""
+"""File access for tools: only as the permission check decided, only at the resolved path."""
 
 import errno
 import os

@@ -26,8 +26,8 @@ def unified_diff(before: str, after: str, name: str) -> str:
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     old, new = _lines(before), _lines(after)
     hunks = _hunks(common_blocks(old, new), len(old), len(new))
-    shown = [line for hunk in hunks for line in _hunk_lines(hunk, old, new)]
-    return "\n".join([*head, *shown])
+    changes = [line for hunk in hunks for line in _hunk_lines(hunk, old, new)]
+    return "\n".join([*head, *changes])
 
 
 def _all_crlf(text: str) -> bool:

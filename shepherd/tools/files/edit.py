@@ -76,9 +76,9 @@ def _indented(text: str, start: int, old: str, new: str) -> str:
     body = new.strip("\r\n")
     if before.strip():
         return body.strip()
-    given = _indentation(old.lstrip("\r\n"))
+    old_indent = _indentation(old.lstrip("\r\n"))
     lines = body.split("\n")
-    moved = [_move(line, given, before) for line in lines]
+    moved = [_move(line, old_indent, before) for line in lines]
     return "\n".join(moved).removeprefix(before).rstrip()
 
 
@@ -86,12 +86,12 @@ def _indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _move(line: str, given: str, wanted: str) -> str:
+def _move(line: str, old_indent: str, new_indent: str) -> str:
     if not line.strip():
         return line
-    if line.startswith(given):
-        return wanted + line[len(given) :]
-    return wanted + line.lstrip(" \t")
+    if line.startswith(old_indent):
+        return new_indent + line[len(old_indent) :]
+    return new_indent + line.lstrip(" \t")
 
 
 class EditArguments(Arguments):
@@ -141,26 +141,26 @@ def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
 
 
 def _edit(arguments: EditArguments, context: ToolContext) -> _Edit:
-    shown, old, new = arguments.path, arguments.old_string, arguments.new_string
-    path = resolve_path(shown, context.cwd)
-    file = load_text(FileAccess(context), path, shown)
+    path_text, old, new = arguments.path, arguments.old_string, arguments.new_string
+    path = resolve_path(path_text, context.cwd)
+    file = load_text(FileAccess(context), path, path_text)
     if not old:
         raise ToolError("old_string is empty; use write_file to create a file")
     if old == new:
         raise ToolError("old_string and new_string are the same")
     result = replace_text(file.text, old, new, file.newline, every=arguments.replace_all)
     if result.count == 0:
-        raise ToolError(f"old_string not found in {shown}")
+        raise ToolError(f"old_string not found in {path_text}")
     if result.count > 1 and not arguments.replace_all:
         raise ToolError(
-            f"old_string occurs {result.count} times in {shown}; "
+            f"old_string occurs {result.count} times in {path_text}; "
             "give more context or set replace_all"
         )
     try:
         data = file.encoding.encode(result.text)
     except UnicodeEncodeError as error:
         raise ToolError(
-            f"{shown} is {file.encoding.codec}, which has no {error.object[error.start]!r}"
+            f"{path_text} is {file.encoding.codec}, which has no {error.object[error.start]!r}"
         ) from error
     return _Edit(path, file.text, result, data)
 

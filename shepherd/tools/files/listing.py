@@ -38,15 +38,15 @@ class ListDirectory(Tool[ListArguments]):
     async def run(self, arguments: ListArguments, context: ToolContext) -> ToolResult:
         path = resolve_path(arguments.path or ".", context.cwd)
         names = await in_thread(lambda _: _names(FileAccess(context), path, arguments.path))
-        shown = names[:MAX_ENTRIES]
+        lines = names[:MAX_ENTRIES]
         if len(names) > MAX_ENTRIES:
             rest = len(names) - MAX_ENTRIES
-            shown.append(f"[{rest} more {'entry' if rest == 1 else 'entries'}]")
-        return ToolResult("\n".join(shown) or "(empty)")
+            lines.append(f"[{rest} more {'entry' if rest == 1 else 'entries'}]")
+        return ToolResult("\n".join(lines) or "(empty)")
 
 
-def _names(files: FileAccess, path: Path, shown: str) -> list[str]:
-    with directory_errors(shown):
+def _names(files: FileAccess, path: Path, path_text: str) -> list[str]:
+    with directory_errors(path_text):
         directory = files.open_directory(path)
         try:
             with os.scandir(directory) as entries:

@@ -60,8 +60,8 @@ class _Matcher:
         start = 0
         while i + start < i_end and j + start < j_end and a[i + start] == b[j + start]:
             start += 1
-        end, most = 0, min(i_end - i, j_end - j) - start
-        while end < most and a[i_end - 1 - end] == b[j_end - 1 - end]:
+        end, limit = 0, min(i_end - i, j_end - j) - start
+        while end < limit and a[i_end - 1 - end] == b[j_end - 1 - end]:
             end += 1
         rest = (i + start, i_end - end, j + start, j_end - end)
         return rest, (i, j, start), (i_end - end, j_end - end, end)

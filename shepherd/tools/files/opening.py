@@ -19,27 +19,27 @@ LINK = "a link was put into the path after it was checked; try again"
 
 
 @contextmanager
-def file_errors(shown: str) -> Generator[None]:
+def file_errors(path_text: str) -> Generator[None]:
     """Turn OSError into a PlaceError that names the path as the model gave it."""
     try:
         yield
     except FileNotFoundError as error:
-        raise PlaceError(f"no such file: {shown}") from error
+        raise PlaceError(f"no such file: {path_text}") from error
     except IsADirectoryError as error:
-        raise PlaceError(f"is a directory: {shown}") from error
+        raise PlaceError(f"is a directory: {path_text}") from error
     except OSError as error:
         kind = ToolError if error.errno == errno.ELOOP else PlaceError
-        raise kind(f"{reason(error)}: {shown}") from error
+        raise kind(f"{reason(error)}: {path_text}") from error
 
 
 @contextmanager
-def directory_errors(shown: str) -> Generator[None]:
+def directory_errors(path_text: str) -> Generator[None]:
     """The same for a path that is to be a directory."""
-    with file_errors(shown):
+    with file_errors(path_text):
         try:
             yield
         except FileNotFoundError as error:
-            raise PlaceError(f"no such directory: {shown}") from error
+            raise PlaceError(f"no such directory: {path_text}") from error
 
 
 def open_directory(path: Path, *, create: bool = False) -> int:

@@ -82,10 +82,10 @@ def _slice_text(
         raise ToolError(
             f"offset {first} is past the end: {arguments.path} has {pluralize(part.total, 'line')}"
         )
-    shown = part.data.decode(encoding.codec, "replace").removeprefix("\ufeff")
-    shown = shown.replace("\r\n", "\n").removesuffix("\n")
+    text = part.data.decode(encoding.codec, "replace").removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n").removesuffix("\n")
     note = "" if part.complete else _note(part)
-    return f"{shown}\n{note}" if note else shown
+    return f"{text}\n{note}" if note else text
 
 
 def _note(part: Slice) -> str:
@@ -106,10 +106,10 @@ class ReadImage(ReadFile):
         return ToolResult(image.label, images=(image,))
 
 
-def _image_read(files: FileAccess, path: Path, shown: str) -> Image:
-    with file_errors(shown), files.open(path) as file:
+def _image_read(files: FileAccess, path: Path, path_text: str) -> Image:
+    with file_errors(path_text), files.open(path) as file:
         data = file.read(MAX_IMAGE_BYTES + 1)
     try:
-        return read_image(data, shown)
+        return read_image(data, path_text)
     except ImageError as error:
         raise ToolError(str(error)) from error

@@ -83,21 +83,21 @@ class TextFile:
 
 
 def load_text(
-    files: FileAccess, path: Path, shown: str, kind: AccessKind = AccessKind.READ
+    files: FileAccess, path: Path, path_text: str, kind: AccessKind = AccessKind.READ
 ) -> TextFile:
-    """The file at the resolved `path`; raises ToolError naming it as `shown`."""
-    with file_errors(shown), files.open(path, kind) as file:
+    """The file at the resolved `path`; raises ToolError naming it as `path_text`."""
+    with file_errors(path_text), files.open(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
-            raise ToolError(f"too large to edit: {shown} ({size} bytes)")
+            raise ToolError(f"too large to edit: {path_text} ({size} bytes)")
         data = file.read(MAX_BYTES + 1)
     encoding = detect(data)
     if encoding is None:
-        raise ToolError(f"binary file: {shown} ({pluralize(size, 'byte')})")
+        raise ToolError(f"binary file: {path_text} ({pluralize(size, 'byte')})")
     try:
         return TextFile(encoding.decode(data), encoding)
     except UnicodeDecodeError as error:
-        raise ToolError(f"not valid {encoding.codec}: {shown}") from error
+        raise ToolError(f"not valid {encoding.codec}: {path_text}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,6 @@ def _delete_target(arguments: DeleteArguments, context: ToolContext) -> Path:
     return resolve_path(head or ".", context.cwd) / name
 
 
-def _delete(path: Path, shown: str, context: ToolContext) -> None:
-    with file_errors(shown):
+def _delete(path: Path, path_text: str, context: ToolContext) -> None:
+    with file_errors(path_text):
         FileAccess(context).delete(path)

@@ -87,11 +87,11 @@ def host_matches(pattern: str, url: str) -> bool:
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return False
-    wanted, wanted_port = _split_port(pattern.lower())
+    pattern_host, pattern_port = _split_port(pattern.lower())
     default = {"http": 80, "https": 443}.get(parts.scheme)
-    if wanted_port and int(wanted_port) != (port or default):
+    if pattern_port and int(pattern_port) != (port or default):
         return False
-    return fnmatchcase(host, wanted.strip("[]"))
+    return fnmatchcase(host, pattern_host.strip("[]"))
 
 
 def _split_port(pattern: str) -> tuple[str, str]:

@@ -42,10 +42,10 @@ class Glob(Tool[GlobArguments]):
         files = FileAccess(context)
         with directory_errors(prefix or arguments.path):
             result = await in_thread(lambda stopped: _find(root, pattern, context, files, stopped))
-        shown = [one_line(prefix + path) for path in result[:MAX_MATCHES]]
+        lines = [one_line(prefix + path) for path in result[:MAX_MATCHES]]
         if len(result) > MAX_MATCHES:
-            shown.append(f"[{len(result) - MAX_MATCHES} more]")
-        return ToolResult("\n".join(shown) or "(no matches)")
+            lines.append(f"[{len(result) - MAX_MATCHES} more]")
+        return ToolResult("\n".join(lines) or "(no matches)")
 
 
 def name_matcher(pattern: str) -> re.Pattern[str]:

@@ -47,7 +47,8 @@ class Grep(Tool[GrepArguments]):
             collector.end()
             files = FileAccess(context)
             await in_thread(lambda stopped: collector.confirm(files, stopped))
-        return ToolResult(collector.text(partial(_shown, arguments, query)) or "(no matches)")
+        text = collector.text(partial(_display_path, arguments, query))
+        return ToolResult(text or "(no matches)")
 
 
 async def _search(
@@ -74,9 +75,9 @@ def _query(arguments: GrepArguments, context: ToolContext) -> Query:
     return Query(arguments.pattern, path, glob=arguments.glob)
 
 
-def _shown(arguments: GrepArguments, query: Query, path: str) -> str:
+def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:
     """A path relative to the root as one that the model can hand to other tools."""
     if query.single:
         return arguments.path
-    given = os.path.normpath(arguments.path or ".")
-    return path if given == "." else f"{given.rstrip('/')}/{path}"
+    directory = os.path.normpath(arguments.path or ".")
+    return path if directory == "." else f"{directory.rstrip('/')}/{path}"

@@ -129,9 +129,14 @@ class MatchCollector:
                 os.close(root)
         self._matches = confirmed
 
-    def text(self, shown: Callable[[str], str]) -> str:
-        """All matches, one a line; `shown` gives a path below the root as the model may use it."""
-        lines = [f"{one_line(shown(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches]
+    def text(self, display_path: Callable[[str], str]) -> str:
+        """All matches, one per line.
+
+        `display_path` turns a path below the root into one that the model can use.
+        """
+        lines = [
+            f"{one_line(display_path(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches
+        ]
         more = ["[more matches; narrow the search]"] if self._full else []
         return "\n".join(lines + more)
 

@@ -18,7 +18,7 @@ Sink: TypeAlias = Callable[[bytes], bool]
 
 _PIPE_GRACE = 0.3  # for output that is still in the pipe, or in the hands of background children
 _TERM_GRACE = 1.5
-_LONGEST_NAP = 0.02
+_MAX_NAP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class _Running:
             if self._stopped or loop.time() >= deadline:
                 return False
             await asyncio.sleep(nap)
-            nap = min(nap * 1.5, _LONGEST_NAP)
+            nap = min(nap * 1.5, _MAX_NAP)
         return True
 
     async def _pipes_closed(self) -> None:
@@ -129,7 +129,7 @@ class _Running:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _TERM_GRACE
         while self._group_alive() and loop.time() < deadline:  # noqa: ASYNC110 - nothing tells us
-            await asyncio.sleep(_LONGEST_NAP)
+            await asyncio.sleep(_MAX_NAP)
         self._kill()
 
     async def _abandon(self) -> None:

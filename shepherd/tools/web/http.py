@@ -135,8 +135,8 @@ def _result(reply: Reply) -> ToolResult:
 
 def _header(value: str) -> str:
     """A header of the server's on one line of ASCII."""
-    shown = one_line(value.encode("ascii", "backslashreplace").decode("ascii"))
-    return shown[:_MAX_HEADER] + "…" if len(shown) > _MAX_HEADER else shown
+    line = one_line(value.encode("ascii", "backslashreplace").decode("ascii"))
+    return line[:_MAX_HEADER] + "…" if len(line) > _MAX_HEADER else line
 
 
 def _text(reply: Reply) -> str:

@@ -38,8 +38,8 @@ def main(channel: int, *, bare: bool, network: bool) -> None:
         else:
             _run_separate(channel, network=network)
     except OSError as error:
-        what = error.filename or "a step"
-        stop(f"the sandbox can't be set up: {what}: {error.strerror}", SETUP_FAILED)
+        step = error.filename or "a step"
+        stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
 
 
 def _run_separate(channel: int, *, network: bool) -> None:

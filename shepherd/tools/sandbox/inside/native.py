@@ -43,10 +43,10 @@ USE = READ_FILE | WRITE_FILE | READ_DIRECTORY | 0x8000  # devices
 _OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | 0x4000 | 0x8000
 
 
-def _check(result: int, what: str) -> int:
+def _check(result: int, step: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)
+        raise OSError(number, os.strerror(number), step)
     return result
 
 

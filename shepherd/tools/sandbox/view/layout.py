@@ -60,8 +60,8 @@ def mounts(
     check_root(real(profile.root))
     visible = visible_mounts(profile, private, environment)
     check_cwd(profile, visible)
-    kept = [path for path in protected_paths(profile) if _is_shown(path, visible)]
-    hidden = [path for path in hidden_paths(profile) if _is_shown(path, visible)]
+    kept = [path for path in protected_paths(profile) if _is_visible(path, visible)]
+    hidden = [path for path in hidden_paths(profile) if _is_visible(path, visible)]
     pins = [Mount.write(path) for path in sorted(_pinned(writable_tops(profile), [*kept, *hidden]))]
     return (
         *visible,
@@ -83,10 +83,10 @@ def visible_mounts(
     return [*base, *_visible(profile, environment)]
 
 
-def check_cwd(profile: Profile, shown: Iterable[Mount]) -> None:
+def check_cwd(profile: Profile, visible: Iterable[Mount]) -> None:
     """Raises ToolError if the command can't start where it should."""
     cwd = real(profile.cwd)
-    if not any(is_below(cwd, mount.target) for mount in shown):
+    if not any(is_below(cwd, mount.target) for mount in visible):
         raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
 
 
@@ -137,12 +137,12 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     """Outer paths before those that lie in them, and readable before writable."""
     read = [*tool_paths(profile, environment), *map(real, profile.readable)]
     write = [real(profile.root), *map(real, profile.writable)]
-    shown = [Mount.read(path) for path in read if path.exists() and path not in write]
-    shown += [Mount.write(path) for path in write if path.exists()]
-    return sorted(shown, key=lambda mount: (len(mount.target.parts), mount.kind))
+    visible = [Mount.read(path) for path in read if path.exists() and path not in write]
+    visible += [Mount.write(path) for path in write if path.exists()]
+    return sorted(visible, key=lambda mount: (len(mount.target.parts), mount.kind))
 
 
-def _is_shown(path: Path, visible: Sequence[Mount]) -> bool:
+def _is_visible(path: Path, visible: Sequence[Mount]) -> bool:
     # later mounts cover earlier ones
     last = next((mount for mount in reversed(visible) if is_below(path, mount.target)), None)
     return last is not None and last.source == last.target

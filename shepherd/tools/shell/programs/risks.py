@@ -136,7 +136,7 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
         if inner < len(words):
             yield from trees(words[inner:], place)
     else:
-        yield from _given_trees(program, words, place)
+        yield from _argument_trees(program, words, place)
 
 
 def name_of(program: str) -> str:
@@ -144,7 +144,9 @@ def name_of(program: str) -> str:
     return os.path.basename(program)  # noqa: PTH119 - any word
 
 
-def _given_trees(program: str, words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+def _argument_trees(
+    program: str, words: Sequence[str], place: Path
+) -> Iterator[tuple[Path, Claim]]:
     folders = list(_folders(words[1:], place))
     claim = Claim.TREE
     if program in _GREPS:
@@ -231,5 +233,5 @@ def _is_one_of(word: str, options: Sequence[str]) -> bool:
         return len(head) > len("--") and any(option.startswith(head) for option in longs)
     if not word.startswith("-") or head in options:
         return head in options
-    letters = [option[1] for option in options if re.fullmatch(r"-[A-Za-z@]", option)]
-    return any(letter in word[1:] for letter in letters)
+    short_names = [option[1] for option in options if re.fullmatch(r"-[A-Za-z@]", option)]
+    return any(letter in word[1:] for letter in short_names)

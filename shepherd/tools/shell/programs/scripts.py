@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 _BRACKET = r"\[\^?\]?(?:\[:[a-z]+:\]|\\[a-zA-Z.]|[^]\[\\\n])*\]"
-_BLANKS = r"[ \t]*"
-_END = rf"{_BLANKS}(?=[;\n}}#]|\Z)"
-_LABEL = rf"{_BLANKS}[A-Za-z0-9_.-]*"
+_SPACES = r"[ \t]*"
+_END = rf"{_SPACES}(?=[;\n}}#]|\Z)"
+_LABEL = rf"{_SPACES}[A-Za-z0-9_.-]*"
 _TEXT = r"(?:\\\n)?[^\\\n]*(?:\\[^\\\n][^\\\n]*)*(?=\n|\Z)"
 _DELIMITERS = "/|,#:@!%~="
 
@@ -57,7 +57,7 @@ def _replacement(delimiter: str) -> str:
 
 _ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_regex('/')}/[IM]*|\\,{_regex(',')},[IM]*)"
 _ADDRESSES = (
-    rf"(?:{_ADDRESS}{_BLANKS}(?:,{_BLANKS}(?:[+~][0-9]+|{_ADDRESS}){_BLANKS})?)?!*{_BLANKS}"
+    rf"(?:{_ADDRESS}{_SPACES}(?:,{_SPACES}(?:[+~][0-9]+|{_ADDRESS}){_SPACES})?)?!*{_SPACES}"
 )
 _SUBSTITUTIONS = "|".join(
     rf"s{d}{_regex(d)}{d}{_replacement(d)}{d}[gpiImM0-9]*{_END}"
@@ -66,8 +66,8 @@ _SUBSTITUTIONS = "|".join(
 )
 _COMMAND = re.compile(
     rf"[\s;]+|\}}{_END}|#[^\n]*"
-    rf"|{_ADDRESSES}(?:\{{|[=dDgGhHnNpPxzF]{_END}|[lLqQ]{_BLANKS}[0-9]*{_END}"
-    rf"|:{_LABEL}{_END}|[btT]{_LABEL}{_END}|[aic]{_BLANKS}{_TEXT}|{_SUBSTITUTIONS})"
+    rf"|{_ADDRESSES}(?:\{{|[=dDgGhHnNpPxzF]{_END}|[lLqQ]{_SPACES}[0-9]*{_END}"
+    rf"|:{_LABEL}{_END}|[btT]{_LABEL}{_END}|[aic]{_SPACES}{_TEXT}|{_SUBSTITUTIONS})"
 )
 
 
