@@ -21,7 +21,7 @@ from shepherd.tools.permissions.hardlinks import HardLinks
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to the resolved `path` so that no reader ever sees a part of it.
+    """Write `data` to the resolved `path`; no reader ever sees an incomplete file.
 
     An existing file keeps its mode and owner. A new one gets 0666 without the umask's bits.
     Missing parents are created. Raises OSError for a link in the path, and also when the
@@ -53,8 +53,8 @@ def _attributes(old: os.stat_result | None) -> Attributes:
 class FileAccess:
     """The files of one call.
 
-    Every method takes a resolved path. It raises ToolError if the call was not decided on with
-    that access to that path, and OSError if a link lies on the way to it or it can't be done.
+    Every method takes a resolved path. It raises ToolError if the permission check did not cover
+    that access to that path. It raises OSError for a link in the path or another failure.
     """
 
     def __init__(self, context: ToolContext) -> None:
@@ -62,12 +62,12 @@ class FileAccess:
         self._hard_links = HardLinks(context.cwd, context.denies)
 
     def open(self, path: Path, kind: AccessKind = AccessKind.READ) -> BufferedReader:
-        """A regular file for reading; a call that may replace a file sees it as `kind` WRITE."""
+        """Open a regular file for reading; `kind` is WRITE if the call may replace it."""
         self._context.require(Access(kind, str(path)))
         return self._opened(open_regular(path), kind)
 
     def open_below(self, directory: int, root: Path, name: str) -> BufferedReader:
-        """The file `name`, a relative path, below an open directory whose path is `root`."""
+        """Open the relative path `name` below an open directory whose path is `root`."""
         if self._context.denies(Access(AccessKind.READ, str(root / name))):
             raise ToolError(f"denied by rule: {root / name}")
         file = self._opened(open_below(directory, name), AccessKind.READ)
@@ -77,7 +77,7 @@ class FileAccess:
         return file
 
     def check_read(self, path: Path) -> None:
-        """Raise what `open` would raise, as far as it can be known without opening the file."""
+        """Raise the error of `open`, as far as it can be known without opening the file."""
         self._context.require(Access(AccessKind.READ, str(path)))
         directory = open_parent(path)
         try:
@@ -86,12 +86,12 @@ class FileAccess:
             os.close(directory)
 
     def open_directory(self, path: Path) -> int:
-        """A descriptor of a directory."""
+        """Open a directory and return its descriptor."""
         self._context.require(Access(AccessKind.READ, str(path)))
         return open_directory(path)
 
     def check_directory(self, path: Path) -> None:
-        """Raise what `open_directory` would raise, as far as it can be known before."""
+        """Raise the error of `open_directory`, as far as it can be known before."""
         self._context.require(Access(AccessKind.READ, str(path)))
         directory = open_parent(path)
         try:
@@ -102,12 +102,12 @@ class FileAccess:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
     def check_write(self, path: Path) -> None:
-        """Raise what `write` would raise, as far as it can be known before."""
+        """Raise the error of `write`, as far as it can be known before."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
         try:
             directory = open_parent(path)
         except FileNotFoundError:
-            return  # it will be made
+            return  # `write` creates it
         try:
             status = regular_status(directory, path.name)
         finally:
@@ -116,12 +116,12 @@ class FileAccess:
             self._check_links(status, AccessKind.WRITE)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Replace the file, or make it with its parents."""
+        """Replace the file, or create it with its parents."""
         self.check_write(path)
         write_atomic(path, data)
 
     def check_delete(self, path: Path) -> None:
-        """Raise what `delete` would raise, as far as it can be known before."""
+        """Raise the error of `delete`, as far as it can be known before."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
         directory = open_parent(path)
         try:
@@ -130,7 +130,7 @@ class FileAccess:
             os.close(directory)
 
     def delete(self, path: Path) -> None:
-        """Delete a file, or a link but not what it leads to."""
+        """Delete a file, or a link but not its target."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
         directory = open_parent(path)
         try:
@@ -140,7 +140,7 @@ class FileAccess:
             os.close(directory)
 
     def _check_links(self, status: os.stat_result, kind: AccessKind) -> None:
-        """Raise ToolError if the file has another name nearby under which the rules deny it."""
+        """Raise ToolError if the rules deny the file under another of its names."""
         if other := self._hard_links.denied_name(status, kind):
             raise ToolError(f"denied by rule: the file is also {other}")
 

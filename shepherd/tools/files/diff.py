@@ -1,4 +1,4 @@
-"""Unified diffs for the eye: complete, and fast on long files."""
+"""Unified diffs for display: complete, and fast on long files."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ _NO_NEWLINE = "\\ No newline at end of file"
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """All that changes from `before` to `after`, "" if nothing does.
+    """The changes from `before` to `after`, "" if there are none.
 
-    Lines end at line feeds only. The CR LF of two texts that have no other line ends is left out;
-    any other carriage return is part of its line.
+    Lines end at line feeds only. If both texts use CR LF throughout, its carriage returns are
+    left out. Any other carriage return is part of its line.
     """
     if before == after:
         return ""
@@ -41,7 +41,7 @@ def _lines(text: str) -> list[str]:
 
 
 _Change = tuple[int, int, int, int]
-"""Lines from, to in the old text; from, to in the new one."""
+"""The start and end line in the old text, then those in the new text."""
 
 
 def _changes(blocks: list[Block], old: int, new: int) -> Iterator[_Change]:
@@ -53,7 +53,7 @@ def _changes(blocks: list[Block], old: int, new: int) -> Iterator[_Change]:
 
 
 def _hunks(blocks: list[Block], old: int, new: int) -> Iterator[list[_Change]]:
-    """Changes that are so near to each other that their context touches."""
+    """Groups of changes whose context lines touch."""
     hunk: list[_Change] = []
     for change in _changes(blocks, old, new):
         if hunk and change[0] - hunk[-1][1] > 2 * _CONTEXT:
@@ -87,7 +87,7 @@ def _marked(sign: str, lines: list[str]) -> Iterator[str]:
 
 
 def _span(start: int, end: int) -> str:
-    """Lines as diffs count them; an empty range is named by the line before it."""
+    """A line range as diffs write it; an empty range is named by the line before it."""
     length = end - start
     first = start + 1 if length else start
     return str(first) if length == 1 else f"{first},{length}"

@@ -16,7 +16,7 @@ from shepherd.tools.paths import resolve_path
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The new text, how many places changed, and whether whitespace was ignored to find them."""
+    """The new text, the number of matches, and whether they were matched ignoring whitespace."""
 
     text: str
     count: int
@@ -24,7 +24,7 @@ class Replacement:
 
 
 def replace_text(text: str, old: str, new: str, newline: str, *, every: bool) -> Replacement:
-    """`text` with `old` replaced by `new` in the one place where it is, or in `every` place.
+    """`text` with `old` replaced by `new` in its only place, or in `every` place.
 
     Line ends of `old` and `new` follow those of the text, `newline`. Unless `every`, a count
     other than 1 means that nothing was replaced.
@@ -44,7 +44,7 @@ def _with(text: str, newline: str) -> str:
 
 
 def _count(text: str, needle: str) -> int:
-    """How often; matches that overlap are two, for it is not clear which one is meant."""
+    """The number of matches; overlapping ones count as two, because the target is ambiguous."""
     count = text.count(needle)
     return 2 if count == 1 and text.find(needle) != text.rfind(needle) else count
 
@@ -70,7 +70,7 @@ def _tolerant(text: str, old: str, new: str, *, every: bool) -> Replacement:
 
 
 def _indented(text: str, start: int, old: str, new: str) -> str:
-    """`new` moved from the indentation of `old` to the one of the place where it goes."""
+    """`new`, reindented from the indentation of `old` to that of its place in the text."""
     line_start = text.rfind("\n", 0, start) + 1
     before = text[line_start:start]
     body = new.strip("\r\n")
@@ -95,7 +95,7 @@ def _move(line: str, old_indent: str, new_indent: str) -> str:
 
 
 class EditArguments(Arguments):
-    """What to replace by what."""
+    """The text to replace, and its replacement."""
 
     path: str
     old_string: str

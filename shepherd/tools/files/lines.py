@@ -1,4 +1,4 @@
-"""A slice of lines out of a file of any size, in constant memory."""
+"""Reads a slice of lines from a file of any size in constant memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _COUNT_LIMIT = 8 << 30
 class Slice:
     """Raw lines `first` to `last` (from 1, inclusive) of `total`.
 
-    `cut` is set when line `last` was cut because it alone exceeds the byte limit, `uncounted`
-    when the rest was too long to count, so that `total` is only a lower bound.
+    `cut` means that line `last` alone exceeds the byte limit and was cut. `uncounted` means that
+    the rest was too long to count; `total` is then a lower bound.
     """
 
     data: bytes
@@ -32,7 +32,7 @@ class Slice:
 def read_slice(
     file: BinaryIO, first: int, limit: int, max_bytes: int, stopped: Callable[[], bool]
 ) -> Slice:
-    """Lines from `first` on, at most `limit` and at most `max_bytes`; whole ones if possible."""
+    """Read from line `first` on, at most `limit` lines and `max_bytes`; whole lines if possible."""
     passed = _skip(file, first - 1, stopped)
     if passed < first - 1:
         return Slice(b"", first, passed, passed)

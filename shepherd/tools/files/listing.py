@@ -14,7 +14,7 @@ MAX_ENTRIES = 500
 
 
 class ListArguments(Arguments):
-    """Which directory."""
+    """The directory to list."""
 
     path: str = "."
 

@@ -5,22 +5,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 MAX_EDITS = 500
-"""The shortest edit script is looked for up to this length; its cost grows with the square."""
+"""The longest edit script to search for; the cost of the search grows with its square."""
 EXTRA_WORK = 2_000_000
 WORK_PER_LINE = 40
-"""Steps that are spent per line, and on top, before the rest counts as replaced."""
+"""The budget of steps per line; when it is used up, the rest counts as replaced."""
 
 Block = tuple[int, int, int]
-"""Where the common lines begin in the first and in the second text, and how many they are."""
+"""The start of the common lines in the first and in the second text, and their number."""
 _Region = tuple[int, int, int, int]
 
 
 def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     """The common lines in order, as blocks that neither touch nor overlap.
 
-    Lines that occur once in both texts are matched first (a patience diff), what lies between
-    them by a shortest edit script. When the work is spent, fewer lines match: the result still
-    describes the change in full.
+    Lines that occur once in both texts are matched first (a patience diff). The lines between
+    them are matched by a shortest edit script. When the budget of steps is used up, fewer lines
+    match, but the result still describes the change in full.
     """
     numbers: dict[str, int] = {}
     a = [numbers.setdefault(line, len(numbers)) for line in old]
@@ -54,7 +54,7 @@ class _Matcher:
                 yield from self._shortest(region)
 
     def _trimmed(self, region: _Region) -> tuple[_Region, *tuple[Block, ...]]:
-        """The region without what is the same at both ends, and these ends."""
+        """The region without the common lines at both ends, and these ends."""
         i, i_end, j, j_end = region
         a, b = self._a, self._b
         start = 0
@@ -67,7 +67,7 @@ class _Matcher:
         return rest, (i, j, start), (i_end - end, j_end - end, end)
 
     def _anchors(self, region: _Region) -> list[tuple[int, int]]:
-        """Lines that are unique on both sides, as many as keep their order."""
+        """The most lines that are unique on both sides and keep their order."""
         i, i_end, j, j_end = region
         old, new = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
         places = {self._b[y]: y for y in range(j, j_end) if new[self._b[y]] == 1}
@@ -79,7 +79,7 @@ class _Matcher:
         return _increasing(pairs)
 
     def _shortest(self, region: _Region) -> list[Block]:
-        """The matches of a shortest edit script (Myers), none when it is too long."""
+        """The matches of a shortest edit script (Myers); none if it is too long."""
         i, i_end, j, j_end = region
         a, b = self._a[i:i_end], self._b[j:j_end]
         reached = {1: 0}
@@ -110,7 +110,7 @@ def _step(reached: dict[int, int], edits: int, k: int) -> int:
 
 
 def _trace(history: list[dict[int, int]], x: int, y: int) -> Iterator[Block]:
-    """The diagonals on the way back from the end."""
+    """The diagonals of the path, traced back from the end."""
     for edits in range(len(history) - 1, -1, -1):
         k = x - y
         start = _step(history[edits], edits, k)
@@ -122,7 +122,7 @@ def _trace(history: list[dict[int, int]], x: int, y: int) -> Iterator[Block]:
 
 
 def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of `pairs`, sorted by the first numbers, in which the second ones grow."""
+    """The longest part of `pairs`, sorted by first number, whose second numbers increase."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []

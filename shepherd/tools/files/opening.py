@@ -1,4 +1,4 @@
-"""Opening exactly the file at a resolved path: from directory to directory, never by a link."""
+"""Opens exactly the file at a resolved path: directory by directory, never through a link."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ LINK = "a link was put into the path after it was checked; try again"
 
 @contextmanager
 def file_errors(path_text: str) -> Generator[None]:
-    """Turn OSError into a PlaceError that names the path as the model gave it."""
+    """Turn OSError into a PlaceError that names the path as the model wrote it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -34,7 +34,7 @@ def file_errors(path_text: str) -> Generator[None]:
 
 @contextmanager
 def directory_errors(path_text: str) -> Generator[None]:
-    """The same for a path that is to be a directory."""
+    """The same for the path of a directory."""
     with file_errors(path_text):
         try:
             yield
@@ -43,16 +43,16 @@ def directory_errors(path_text: str) -> Generator[None]:
 
 
 def open_directory(path: Path, *, create: bool = False) -> int:
-    """A descriptor of the directory at the resolved `path`, with its parents made if so asked.
+    """A descriptor of the directory at the resolved `path`; `create` makes it and its parents.
 
-    Each name is looked up in the directory that was opened before it. A link among them raises
-    OSError with ELOOP, so what is opened lies at `path` whatever is swapped meanwhile.
+    Each name is looked up in the directory opened before it. A link among them raises OSError
+    with ELOOP. So the result lies at `path` even if something is swapped meanwhile.
     """
     return _walk(path, os.O_RDONLY, create=create)
 
 
 def open_parent(path: Path) -> int:
-    """The same for the directory that `path` lies in, which need not be readable itself."""
+    """The same for the directory that contains `path`; it need not be readable."""
     return _walk(path.parent, _SEARCH, create=False)
 
 
@@ -64,7 +64,7 @@ def enter_directory(directory: int, name: str) -> int:
 def open_regular(path: Path) -> int:
     """A descriptor for reading the regular file at the resolved `path`.
 
-    Never waits on a FIFO, never follows a link; raises OSError.
+    Never waits on a FIFO and never follows a link. Raises OSError.
     """
     directory = open_parent(path)
     try:
@@ -99,7 +99,7 @@ def open_regular_at(directory: int, name: str) -> int:
 
 
 def status_at(directory: int, name: str) -> os.stat_result | None:
-    """The status of the regular file `name`, None if there is none; raises OSError if it is not."""
+    """The status of the regular file `name`, None if missing; raises OSError for other kinds."""
     try:
         return existing_status(directory, name)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def status_at(directory: int, name: str) -> os.stat_result | None:
 
 
 def existing_status(directory: int, name: str) -> os.stat_result:
-    """The status of the regular file `name`; raises OSError if there is none or it is not."""
+    """The status of the regular file `name`; raises OSError if it is missing or of another kind."""
     status = os.stat(name or ".", dir_fd=directory, follow_symlinks=False)
     _check_regular(name, status)
     return status
@@ -122,7 +122,7 @@ def _walk(path: Path, flags: int, *, create: bool) -> int:
 
 
 def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
-    """Closes `descriptor` and returns that of the directory to which `names` lead from it."""
+    """Follow `names` from `descriptor`, close it, and return the last directory's descriptor."""
     for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
         try:
             below = _enter(descriptor, name, _SEARCH if remaining else flags, create=create)
@@ -142,7 +142,7 @@ def _enter(directory: int, name: str, flags: int, *, create: bool) -> int:
 
 @contextmanager
 def _report_links(directory: int, name: str) -> Generator[None]:
-    """Raise ELOOP where a link was not followed; systems differ in what they say then."""
+    """Raise ELOOP where a link was not followed; systems differ in their error for it."""
     try:
         yield
     except OSError as error:

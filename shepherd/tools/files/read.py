@@ -1,4 +1,4 @@
-"""Reading text files, huge ones too."""
+"""Reads text files, including huge ones."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ _UTF16_LIMIT = 32 << 20
 
 
 class ReadArguments(Arguments):
-    """What to read."""
+    """The file and the lines to read."""
 
     path: str
     offset: Annotated[int, Field(ge=0, description="first line")] = 1
@@ -98,7 +98,7 @@ def _note(part: Slice) -> str:
 
 
 class ReadImage(ReadFile):
-    """The image in a file, under the name and so the rules of `read_file`; for no model to call."""
+    """Reads an image under the name and rules of `read_file`; models can't call it."""
 
     async def run(self, arguments: ReadArguments, context: ToolContext) -> ToolResult:
         path = resolve_path(arguments.path, context.cwd)

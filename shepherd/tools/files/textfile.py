@@ -1,4 +1,4 @@
-"""A whole text file in memory, ready to be changed and written back as it was."""
+"""Loads a whole text file so that it can be edited and written back in its own encoding."""
 
 import codecs
 import os
@@ -21,13 +21,13 @@ MAX_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A codec and how it treats bytes that it can't read; decoding and encoding is lossless."""
+    """A codec and its handling of undecodable bytes; decoding and encoding is lossless."""
 
     codec: str
     errors: str = "strict"
 
     def decode(self, data: bytes) -> str:
-        """The text; bytes that are no text become surrogates and come back by `encode`."""
+        """The text; undecodable bytes become surrogates, which `encode` turns back."""
         return data.decode(self.codec, self.errors)
 
     def encode(self, text: str) -> bytes:
@@ -58,7 +58,7 @@ def detect(head: bytes) -> Encoding | None:
 
 def _eight_bit(head: bytes) -> Encoding | None:
     text = head.decode("utf-8", "surrogateescape")
-    # at the end of a full head stands perhaps half a character
+    # a full head may end inside a character
     inner = text[:-3] if len(head) == HEAD_BYTES else text
     broken = sum(1 for c in inner if "\udc80" <= c <= "\udcff")
     proper = sum(1 for c in inner if c > "\x7f" and not "\udc80" <= c <= "\udcff")
@@ -70,7 +70,7 @@ def _eight_bit(head: bytes) -> Encoding | None:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """The text of a file with its line ends as they are, and its encoding."""
+    """The text of a file with its original line ends, and its encoding."""
 
     text: str
     encoding: Encoding = UTF8
@@ -102,14 +102,14 @@ def load_text(
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a write would replace: `text`, or a `note` on a file whose text can't be shown."""
+    """The content that a write would replace: `text`, or a `note` if it can't be shown."""
 
     text: str = ""
     note: str = ""
 
 
 def replaced_file(files: FileAccess, path: Path) -> Replaced:
-    """What stands at the path that a write would replace; empty if there is nothing.
+    """The file that a write to the path would replace; empty if there is none.
 
     Raises ToolError if a rule denies the file.
     """

@@ -1,4 +1,4 @@
-"""Writing whole files."""
+"""Writes and deletes whole files."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from shepherd.tools.text import pluralize
 
 
 class WriteArguments(Arguments):
-    """What to write where."""
+    """The path and the content to write."""
 
     path: str
     content: str
@@ -50,7 +50,7 @@ def _target(arguments: WriteArguments, context: ToolContext) -> Path:
 
 
 def _change(files: FileAccess, path: Path, arguments: WriteArguments) -> str:
-    """The change as a diff, behind a line on what stands there if that is no text."""
+    """The change as a diff; if the old file is not text, a line about it comes first."""
     old = replaced_file(files, path)
     diff = unified_diff(old.text, arguments.content, arguments.path)
     return "\n".join(part for part in (old.note, diff) if part)
@@ -65,13 +65,13 @@ def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResu
 
 
 class DeleteArguments(Arguments):
-    """What to delete."""
+    """The file to delete."""
 
     path: str
 
 
 class DeleteFile(Tool[DeleteArguments]):
-    """Deletes one file; of a symlink the link, not what it leads to."""
+    """Deletes one file, or a symlink but not its target."""
 
     name = "delete_file"
     description = "Delete a file."

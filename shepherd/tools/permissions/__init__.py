@@ -1,1 +1,1 @@
-"""Permissions as data: rules, what matches them, who is asked, and where answers are kept."""
+"""Permissions as data: rules, matching, approval, and the store of answers."""

@@ -1,8 +1,8 @@
-"""Patterns over commands, word by word: `git status *`.
+"""Matches commands with patterns, word by word: `git status *`.
 
-A `*` as the last word stands for any number of words; elsewhere wildcards stay inside one word;
-what is quoted is literal. `<*>` and `<?>` are wildcards of the command itself, which the shell
-expands; other characters that the shell reads (`~`, `[`) mean themselves where they stand bare.
+A `*` as the last word stands for any number of words. Other wildcards stay inside one word.
+Quoted characters are literal. `<*>` and `<?>` match wildcards of the command itself, which the
+shell expands. Other unquoted characters of the shell (`~`, `[`) match only such characters.
 """
 
 import re
@@ -15,17 +15,17 @@ from shepherd.tools.permissions.rules import Decision, Rule
 
 _READ_BY_SHELL = frozenset("*?[]~!^{}$`")
 _LIVE = 0xDC00
-"""A character that the shell reads is matched as a surrogate, which no command has."""
+"""A character with a meaning for the shell is matched as a surrogate, which no command contains."""
 
 Word = list[tuple[str, bool]]
 
 
 def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
-    """Whether the rule's pattern meets `command` (in shell quoting).
+    """Whether the rule's pattern matches `command` (in shell quoting).
 
-    A rule that allows must meet the whole command as it is written, and the first `named` words
-    without a wildcard. One that asks or denies is read generously: it meets longer commands, the
-    program under any directory, and characters however they are quoted.
+    A rule that allows must match the whole command as it is written, and the first `named` words
+    without a wildcard. A rule that asks or denies also matches longer commands, the program in any
+    directory, and any quoting.
     """
     if rule.decision is Decision.ALLOW:
         pattern = _compile(rule.pattern, True)
@@ -40,31 +40,31 @@ def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
 
 
 def exact_pattern(command: str) -> str:
-    """The pattern that meets `command` (in canonical quoting) and no other."""
+    """The pattern that matches `command` (in canonical quoting) and no other."""
     return " ".join(_exact_word(word) for word in pattern_words(command))
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """`literal_words` are those before the first wildcard; without one there is no end of them."""
+    """`literal_words` counts the words before the first wildcard; without one it has no limit."""
 
     words: tuple[re.Pattern[str], ...]
     open_end: bool
     literal_words: float
 
     def meets(self, words: list[str]) -> bool:
-        """Whether these are the words."""
+        """Whether the pattern matches exactly these words."""
         return bool(words) and self.begins(words) and (self.open_end or len(words) == self.length)
 
     def begins(self, words: list[str]) -> bool:
-        """Whether the first of these are the words."""
+        """Whether the pattern matches the first of these words."""
         if len(words) < self.length:
             return False
         return all(p.fullmatch(w) for p, w in zip(self.words, words, strict=False))
 
     @property
     def length(self) -> int:
-        """How many words it has, a last `*` not counted."""
+        """The number of words, without a last `*`."""
         return len(self.words)
 
 
@@ -94,7 +94,7 @@ def _outline(word: Word) -> str:
 
 
 def pattern_words(pattern: str) -> list[Word]:
-    """The words of a pattern as characters, each with whether it was quoted."""
+    """The words of a pattern as characters, each with a flag: whether it was quoted."""
     words: list[Word] = []
     word: Word | None = None
     quote, index = "", 0
@@ -122,14 +122,14 @@ def pattern_words(pattern: str) -> list[Word]:
 
 
 def _add(word: Word | None, char: str, *, quoted: bool) -> Word:
-    """The word with one more character; a list that grows in place, for words may be very long."""
+    """Append a character to the word in place, because words may be very long."""
     grown = [] if word is None else word
     grown.append((char, quoted))
     return grown
 
 
 def _is_read(word: Word) -> list[bool]:
-    """Which characters the shell reads; in a bracket expression that is all but letters."""
+    """The characters with a meaning for the shell; in brackets, all but letters."""
     bracket = ("[", False) in word
     return [
         not quoted and (char in _READ_BY_SHELL or (bracket and not char.isalnum()))

@@ -1,4 +1,4 @@
-"""Private keys, known by what they look like and not by the name of their file."""
+"""Recognises private keys by their content, not by the name of their file."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 _HEAD_BYTES = 16_384
-"""A key stands at the beginning of its file; a service account's within its first 2 KB."""
+"""A key is at the beginning of its file; that of a service account in the first 2 KB."""
 
 _KEY = re.compile(
     r"-----(?:BEGIN|END) (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
@@ -33,9 +33,9 @@ def holds_private_key(text: str) -> bool:
 
 
 def is_key_file(path: Path) -> bool:
-    """Whether a file is a private key, or a JSON object with one; source that quotes one is not.
+    """Whether a file is a private key or a JSON object with one, not source code that quotes one.
 
-    False for what is no regular file or can't be read.
+    False if it is not a regular file or can't be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -43,7 +43,7 @@ def is_key_file(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
-        return False  # the tool fails in its turn
+        return False  # the tool will fail, too
     text = (
         head.replace(b"\0", b"")
         .decode("latin-1")

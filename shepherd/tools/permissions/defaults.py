@@ -1,4 +1,4 @@
-"""The rules that hold before anybody has said anything."""
+"""The default rules, before any of the user's."""
 
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 from shepherd.tools.permissions.secrets import PUBLIC_KEYS, PUBLIC_PATHS, SECRET_PATHS
@@ -34,7 +34,7 @@ _NAMES = (_REPOSITORIES, _SHELLS, _EDITORS, _PACKAGES, _AGENTS)
 
 STARTUP_PATHS = [f"{{cwd}}/**/{name}" for names in _NAMES for name in names.split()]
 HOME_STARTUP_PATHS = ["~/.*", "~/.*/**", "~/bin/**", "~/Library/**"]
-"""At home everything that is hidden belongs to some program that reads it."""
+"""In the home directory, a program reads each hidden file."""
 
 
 _DEFAULTS = """
@@ -54,15 +54,15 @@ _OWN_SETTINGS = ".config/shepherd/**"
 
 
 def default_rules() -> list[Rule]:
-    """What is allowed and what asks, from the widest to the narrowest."""
+    """The rules that allow and ask, from the widest to the narrowest."""
     rules = [parse_rule(line) for line in _DEFAULTS.split("\n") if line]
     return rules + [Rule("environment", name, Decision.ASK) for name in _SECRET_VARIABLES.split()]
 
 
 def edits_rules() -> list[Rule]:
-    """What `--approve edits` adds: files inside the working directory may be changed.
+    """The rules that `--approve edits` adds: files inside the working directory may be changed.
 
-    What some program runs without being asked to stays a question.
+    Files that programs run unasked still need approval.
     """
     return [
         Rule("write_file", "{cwd}/**", Decision.ALLOW),
@@ -72,12 +72,12 @@ def edits_rules() -> list[Rule]:
 
 
 def home_rules() -> list[Rule]:
-    """What `--approve edits` adds where the home directory is part of the working directory."""
+    """The rules that `--approve edits` adds if the home is inside the working directory."""
     return [Rule("write", path, Decision.ASK) for path in HOME_STARTUP_PATHS]
 
 
 def protected_rules() -> list[Rule]:
-    """Secrets; only a user's rule that names such a file can allow it."""
+    """The rules for secrets; only a user's rule that names such a file can allow it."""
     rules: list[Rule] = []
     for kind in ("read", "write"):
         rules += [Rule(kind, path, Decision.DENY) for path in SECRET_PATHS]

@@ -1,4 +1,4 @@
-"""What the rules say about the files of a tree: which are hidden, which must stay as they are."""
+"""Applies the rules to the files of a tree: which are hidden, and which are read-only."""
 
 import glob
 import os
@@ -19,10 +19,10 @@ from shepherd.tools.permissions.secrets import original_names
 
 TOOL = "execute_command"
 MAX_EXPANDED = 500
-"""Paths outside the tree that one pattern may name."""
+"""The maximum number of paths outside the tree that one pattern may name."""
 
 MAX_REMEMBERED = 100_000
-"""Answers that are kept for the next look at the same tree."""
+"""The maximum number of answers that are cached for the next scan of the same tree."""
 
 _TREE = re.compile(r"^\{cwd\}/(?:\*\*/)?|(?:/\*\*)+$")
 _ABOUT_FILES = (AccessKind.READ.value, AccessKind.WRITE.value)
@@ -30,10 +30,10 @@ _WRITER = "write_file"
 
 
 class FileRules:
-    """The rules of a policy, as they are now, over the files that a command could reach.
+    """A snapshot of a policy's rules, applied to the files that a command could reach.
 
-    A file is hidden if the rules deny reading it, and kept if the mode `edits` would not let it be
-    written: it runs by itself, or a rule denies or asks.
+    A file is hidden if the rules deny reading it. It is protected if the mode `edits` does not
+    allow writing it: a program runs it unasked, or a rule denies or asks.
     """
 
     def __init__(self, policy: PermissionPolicy, home: Path) -> None:
@@ -52,7 +52,7 @@ class FileRules:
         self._remembered: dict[tuple[str, str], bool] = {}
 
     def concerns(self, name: str) -> bool:
-        """Whether a rule may be about a file of this name; quick, and never wrongly False."""
+        """Whether a rule may apply to a file of this name; fast, and never wrongly False."""
         return self._answer("concerns", name, self._concerns)
 
     def hides(self, path: str) -> bool:
@@ -60,16 +60,16 @@ class FileRules:
         return self._answer("hides", path, self._hides)
 
     def protects(self, path: str) -> bool:
-        """Whether nobody may write the file unasked."""
+        """Whether writing the file needs approval."""
         return self._answer("protects", path, self._protects)
 
     @property
     def startup_names(self) -> tuple[str, ...]:
-        """Names in the working directory that no command may make: programs run them unasked."""
+        """Names in the working directory that no command may create: programs run them unasked."""
         return tuple(name for name in self._local_patterns if name and not has_magic(name))
 
     def known_paths(self) -> Iterator[str]:
-        """The paths that exist, anywhere, and that the patterns name: known places of secrets."""
+        """The existing paths that the patterns name: known places of secrets."""
         for place in self._places:
             if has_magic(place):
                 yield from islice(_matches(place), MAX_EXPANDED)
@@ -107,16 +107,16 @@ def _matches(pattern: str) -> Iterable[str]:
 
 
 def _last_name(pattern: str) -> str:
-    """The regular expression of the last part of a path that `pattern` can meet."""
+    """The regular expression of the last part of a path that `pattern` can match."""
     name = re.sub(r"(?:/\*\*)+$", "", pattern).rpartition("/")[2]
     return ".*" if not name or name == "{cwd}" or "**" in name else glob_regex(name)
 
 
 def _place(pattern: str, home: Path) -> str:
-    """The glob of what a pattern names in known places; "" where that is all of the disk."""
+    """The glob of the known places that a pattern names; "" if it covers the whole disk."""
     pattern = re.sub(r"(?:/\*\*)+$", "", pattern)
     if pattern.startswith(("/**/", "~/")):
         pattern = f"{glob.escape(str(home))}/{pattern.removeprefix('/**/').removeprefix('~/')}"
-    # below the working directory all is looked at; a box has devices and processes of its own
+    # the working directory is scanned in full; a box has its own devices and processes
     elsewhere = pattern.startswith("/") and not pattern.startswith(("/proc/", "/dev/"))
     return pattern if elsewhere and "**" not in pattern else ""

@@ -1,4 +1,4 @@
-"""Recognising a file that is denied under another of its names."""
+"""Recognises a file that is denied under another of its names."""
 
 import os
 import stat
@@ -9,14 +9,14 @@ from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.defaults import protected_rules
 
 MAX_ENTRIES = 200_000
-"""So many names are looked at in one directory tree; that takes about half a second."""
+"""The maximum number of names to check in one directory tree; it takes about half a second."""
 
 
 class HardLinks:
-    """The names that files have nearby, looked for once, when a file has several.
+    """The other names of files nearby; the search runs once, for the first file with several names.
 
-    Nearby is the working directory with what is below it, and in the home directory the usual
-    places of secrets. `denies` says whether a rule denies an access.
+    The search covers the working directory and everything below it, and the usual places of
+    secrets in the home directory. `denies` says whether a rule denies an access.
     """
 
     def __init__(self, cwd: Path, denies: Callable[[Access], bool]) -> None:
@@ -26,7 +26,7 @@ class HardLinks:
         self._complete = True
 
     def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
-        """A name of the file under which the rules deny it, "" if none is known."""
+        """A name under which the rules deny the file, "" if none is known."""
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
             return ""
         for name in self._by_inode().get(status.st_ino, ()):
@@ -35,7 +35,7 @@ class HardLinks:
         return ""
 
     def may_be_incomplete(self, status: os.stat_result) -> bool:
-        """Whether the file may have such a name that was not looked at: there are too many."""
+        """Whether the file may have such a name among those that were too many to check."""
         if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
             return False
         known = self._by_inode().get(status.st_ino, ())
@@ -55,7 +55,7 @@ class HardLinks:
 
 
 def file_status(access: Access) -> os.stat_result | None:
-    """The status of a file that is read or written by its name; None if there is none."""
+    """The status of the file that a read or write access names; None if it does not exist."""
     if access.kind not in (AccessKind.READ, AccessKind.WRITE):
         return None
     try:
@@ -79,7 +79,7 @@ def _secret_places(home: Path) -> set[Path]:
 
 
 def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
-    """What lies in a directory and, if `deep`, below it; links are not followed."""
+    """The entries of a directory and, if `deep`, everything below it; links are not followed."""
     pending = [root]
     while pending:
         try:
@@ -89,4 +89,4 @@ def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
                     if deep and entry.is_dir(follow_symlinks=False):
                         pending.append(Path(entry.path))
         except OSError:
-            continue  # closed to us: nothing in it can be recognised
+            continue  # unreadable: nothing in it can be recognised

@@ -1,4 +1,4 @@
-"""An ordered list of rules, quick to ask: tools that walk a tree ask for every file."""
+"""An ordered list of rules with a fast lookup, because tools that walk a tree check every file."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _Relevant: TypeAlias = dict[tuple[str, AccessKind], Callable[[str], list[Rule]]]
 
 
 class PathIndex:
-    """Rules by a name that every path they meet has in it; what has none shares one expression."""
+    """Rules indexed by a name in every path that they match; the others share one expression."""
 
     def __init__(self, rules: list[Rule], cwd: Path) -> None:
         self._rules = rules
@@ -31,7 +31,7 @@ class PathIndex:
         self._any_unnamed = _either([rules[number] for number in self._unnamed], cwd)
 
     def candidates(self, path: str) -> list[Rule]:
-        """The rules that may meet the path, in their order."""
+        """The rules that may match the path, in their order."""
         names = path.casefold().split("/")
         numbers: set[int] = set()
         for key in (*names, *_endings(names[-1])):
@@ -42,7 +42,7 @@ class PathIndex:
 
 
 def _tails(pattern: str) -> list[str]:
-    """What a pattern means below any directory; the pattern itself if it is bound to a place."""
+    """The pattern relative to any directory; unchanged if it starts at a fixed place."""
     for prefix in _ANYWHERE:
         if pattern.startswith(prefix) and not has_open_braces(pattern):
             return expand_braces(pattern.removeprefix(prefix))
@@ -50,7 +50,7 @@ def _tails(pattern: str) -> list[str]:
 
 
 def _key(tail: str) -> str | None:
-    """A name, or the ending `*.x` of the last one, that is in each path of the glob."""
+    """A name, or the ending `*.x` of the last name, that each path of the glob contains."""
     first, *more = tail.split("/")
     if more or not has_magic(first):
         return None if has_magic(first) or not first else first.casefold()
@@ -65,7 +65,7 @@ def _endings(name: str) -> list[str]:
 
 
 def _either(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
-    """Meets every path that some rule does; rules for a name in any directory share a search."""
+    """An expression for all paths of the rules; names in any directory share one search."""
     names: list[str] = []
     patterns: list[str] = []
     for rule in rules:
@@ -83,7 +83,7 @@ def _either(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
 class RuleLayer:
     """Rules of equal trust in one working directory; the last match wins.
 
-    A rule may be added while another thread asks: what that thread found before is not kept.
+    A rule may be added while another thread looks one up; the result of that lookup is not cached.
     """
 
     def __init__(self, rules: Iterable[Rule], cwd: Path) -> None:
@@ -97,7 +97,7 @@ class RuleLayer:
         return list(self._rules)
 
     def add(self, *rules: Rule) -> None:
-        """Add rules behind the others."""
+        """Append rules."""
         self._rules = [*self._rules, *rules]
         self._relevant = {}
 
@@ -106,9 +106,9 @@ class RuleLayer:
         return RuleLayer([*self._rules, *rules], self._cwd)
 
     def last(self, tool: str, access: Access) -> Rule | None:
-        """The last rule that meets the access."""
+        """The last rule that matches the access."""
         key = (tool, access.kind)
-        relevant = self._relevant  # before the rules: an older one is thrown away with them
+        relevant = self._relevant  # read before the rules, which replace it
         candidates = relevant.get(key)
         if candidates is None:
             candidates = relevant[key] = self._find_relevant(tool, access.kind)
@@ -118,7 +118,7 @@ class RuleLayer:
         return None
 
     def _find_relevant(self, tool: str, kind: AccessKind) -> Callable[[str], list[Rule]]:
-        """What gives the rules that may meet a target, the last first."""
+        """A function that returns the rules that may match a target, the last rule first."""
         rules = [r for r in reversed(self._rules) if speaks_of(r, tool, kind, self._cwd)]
         if kind in (AccessKind.READ, AccessKind.WRITE):
             return PathIndex(rules, self._cwd).candidates

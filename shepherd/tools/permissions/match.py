@@ -1,4 +1,4 @@
-"""Whether a rule meets an access."""
+"""Matches rules with accesses."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def speaks_of(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
 
 
 def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
-    """Whether the rule's pattern meets what is touched."""
+    """Whether the rule's pattern matches the target of the access."""
     match access.kind:
         case AccessKind.READ | AccessKind.WRITE:
             return path_regex(rule, cwd).fullmatch(access.target) is not None
@@ -43,11 +43,11 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
 
 
 def path_regex(rule: Rule, cwd: Path) -> re.Pattern[str]:
-    """The paths that a rule is about.
+    """The regular expression of the paths that a rule covers.
 
     `{cwd}/` and relative globs start in the working directory, `~/` in the home directory. Rules
-    that do not allow ignore case, as some file systems do. A glob of more alternatives than are
-    told apart meets everything, or nothing if it allows.
+    that do not allow ignore case, as some file systems do. If a glob has too many alternatives, a
+    rule that allows matches nothing; other rules match everything.
     """
     home = _real_home(os.environ.get("HOME", ""))
     return _path_regex(rule.pattern, str(cwd), home, rule.decision is not Decision.ALLOW)
@@ -81,7 +81,7 @@ def _below(base: str, pattern: str) -> str:
 
 
 def host_matches(pattern: str, url: str) -> bool:
-    """Whether `host`, `*.host` or `host:port` meets the URL."""
+    """Whether `host`, `*.host` or `host:port` matches the URL."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port

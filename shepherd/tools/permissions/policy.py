@@ -89,7 +89,7 @@ class PermissionPolicy:
         return self._cwd
 
     def rules(self) -> list[Rule]:
-        """Every rule in force, the weightiest last; the project's come at the very end."""
+        """All rules in force, in rising order of weight; the project's rules come last."""
         edits = self._edits.rules if self._allows_edits else []
         weighty = [*self._own.rules, *self._protected.rules, *self._project.rules]
         return [*self._defaults.rules, *edits, *weighty]
@@ -126,7 +126,7 @@ class PermissionPolicy:
         return all(verdict.decision is Decision.ALLOW for verdict in verdicts)
 
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
-        """The strictest verdict over all accesses of a call; of several, one on a repository."""
+        """The strictest verdict over all accesses of a call; among equals, one on a repository."""
         verdicts = [(self.decide_one(tool, a), a.kind is AccessKind.REPOSITORY) for a in accesses]
         strictest = max(
             verdicts, key=lambda pair: (pair[0].decision.strictness, pair[1]), default=None
@@ -150,7 +150,7 @@ class PermissionPolicy:
         return doubt is None or all(self._repositories.accept(place, doubt) for place in places)
 
     def denies(self, tool: str, access: Access) -> bool:
-        """Whether a rule denies the access, whatever was approved."""
+        """Whether a rule denies the access, regardless of approvals."""
         return self._ruled(tool, access, self._own).decision is Decision.DENY
 
     @property

@@ -1,4 +1,4 @@
-"""The rule that "always" would store: wide enough to be of use, never wider than it looks."""
+"""The rule that the answer "always" stores: wide enough to be useful, never wider than it looks."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _SUBCOMMANDS = {
     "git": "status log diff show blame ls-files describe add commit",
     "docker": "ps images logs inspect",
 }
-"""Harmless with every option there is, but for those of `runs_more`, which no rule allows."""
+"""Harmless with all options, except those of `runs_more`, which no rule allows."""
 
 _LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})
@@ -27,7 +27,7 @@ _FILE_TOOLS = frozenset({"write_file", "edit_file"})
 def propose(
     policy: PermissionPolicy, tool: str, accesses: Sequence[Access], lifetime: Lifetime
 ) -> tuple[Rule, ...]:
-    """The rules after which this call would not ask again; none if no rule can do that."""
+    """The rules after which this call needs no approval; none if no rule can do that."""
     rules: list[Rule] = []
     for access in accesses:
         if policy.decide_one(tool, access).decision is not Decision.ASK:
@@ -64,10 +64,10 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
 
 
 def command_rule(command: str, named: int = 0) -> str:
-    """The pattern for a command: program and subcommand if both are harmless, else its words.
+    """The pattern for a command: program and subcommand if both are harmless, else all its words.
 
-    "" if no pattern may stand for it, as for an interpreter that reads its program from a pipe.
-    Where words have to be `named`, it is those of the command.
+    "" if no pattern is safe, as for an interpreter that reads its program from a pipe. A command
+    with `named` words gets exactly its own words.
     """
     words = shlex.split(command)
     program, rest = words[0], words[1:]

@@ -1,4 +1,4 @@
-"""Which repository git would use, and whether what makes it run programs is still the same."""
+"""Finds the repository that git would use, and detects changes that can make git run programs."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ _TRACKING = re.compile(
     rb'^\[branch "[^"\\\n]*"\]\n(?:[ \t]+(?:remote|merge|pushRemote) = [\w./-]+\n)+(?=\[|\Z)',
     re.MULTILINE,
 )
-"""What `git push -u` and `git switch` write; it runs nothing."""
+"""The sections that `git push -u` and `git switch` write; they don't run programs."""
 
 _HOOKS_PATH = re.compile(
     r'^[ \t]*hookspath[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
@@ -23,26 +23,26 @@ _HOOKS_PATH = re.compile(
 _INCLUDED = re.compile(
     r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
 )
-_ALWAYS_ASK = "it has too many or too large files of settings"
+_ALWAYS_ASK = "its settings files are too many or too large"
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why git may not run somewhere, and a hash of the settings that it would run with."""
+    """The reason why git may not run somewhere, and a hash of the settings that it would use."""
 
     text: str = ""
     settings: str = ""
 
 
 class RepositoryGuard:
-    """Knows the repository of the working directory as it is when a session begins."""
+    """Remembers the state of the working directory's repository from the start of the session."""
 
     def __init__(self, cwd: Path) -> None:
         entry = find_repository(cwd)
         self._fingerprints: dict[Path, str] = {entry: fingerprint(entry)} if entry else {}
 
     def doubt(self, place: Path) -> Doubt:
-        """Why git may not run in `place` unasked; without a text if it may."""
+        """The reason why git needs approval in `place`; its text is empty if git may run."""
         entry = find_repository(place)
         if entry is None:
             return Doubt()
@@ -50,9 +50,9 @@ class RepositoryGuard:
         return Doubt(self._doubt(entry, current), current)
 
     def accept(self, place: Path, doubt: Doubt) -> bool:
-        """Take the settings that the user was asked about, and said yes to, for known.
+        """Record the settings that the user approved as trusted.
 
-        False, and nothing is taken, if they have changed since.
+        Returns False, and records nothing, if they have changed since the request.
         """
         entry = find_repository(place)
         current = self.doubt(place)
@@ -74,7 +74,7 @@ class RepositoryGuard:
 
 
 def find_repository(place: Path) -> Path | None:
-    """The `.git` of the nearest directory that has one, or a directory that is like one."""
+    """The `.git` of the nearest directory that has one, or a directory with the same structure."""
     for directory in (place, *place.parents):
         entry = directory / ".git"
         if os.path.lexists(entry):
@@ -85,7 +85,7 @@ def find_repository(place: Path) -> Path | None:
 
 
 def fingerprint(entry: Path) -> str:
-    """A hash over what may have git run programs; "" if that is too much to look at."""
+    """A hash over the files that can make git run programs; "" if too many or too large."""
     digest = hashlib.sha256()
     remaining_bytes = _MAX_BYTES
     try:
@@ -101,7 +101,7 @@ def fingerprint(entry: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """What a file holds, or what it is where it holds nothing."""
+    """The content of a file, or its status if it has no content."""
     try:
         status = path.stat()
     except OSError as error:
@@ -132,7 +132,7 @@ def _files(entry: Path) -> Iterator[Path]:
 
 
 def _target(file: Path, prefix: str) -> Path:
-    """The directory that a one-line file of git's names."""
+    """The directory that a one-line pointer file of git names."""
     text = file.read_bytes()[:4096].decode("utf-8", "replace").strip()
     return file.parent / text.removeprefix(prefix).strip()
 
@@ -164,7 +164,7 @@ def _text(config: Path) -> str:
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    """All files in a directory but git's own samples, which never run."""
+    """All files in a directory except git's samples, which never run."""
     for parent, directories, names in os.walk(directory):
         directories.sort()
         for name in sorted([*names, *directories]):

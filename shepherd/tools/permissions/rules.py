@@ -1,4 +1,4 @@
-"""A rule: which tool or kind of access, on what, and what is decided."""
+"""A permission rule: a tool or kind of access, a pattern of targets, and a decision."""
 
 import re
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from shepherd.tools.text import one_line
 
 
 class Decision(StrEnum):
-    """What a rule decides."""
+    """The decision of a rule."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -25,7 +25,7 @@ _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
 class Lifetime(StrEnum):
-    """How long a rule holds."""
+    """The lifetime of a rule."""
 
     ONCE = "once"
     SESSION = "session"
@@ -37,9 +37,9 @@ class Rule:
     """One rule.
 
     `tool` is a tool's name or glob, or a kind of access (read, write, shell, shell_network,
-    unsandboxed, network, environment, tool). `pattern` is read by the kind of access that it
-    meets: a path glob, a command, a host or a name. `scope` is the directory in and below which
-    it holds; "" is everywhere.
+    unsandboxed, network, environment, tool). The kind of access decides how `pattern` is read: as
+    a path glob, a command, a host or a name. `scope` is the directory in and below which the rule
+    holds; "" means everywhere.
     """
 
     tool: str
@@ -52,7 +52,7 @@ class Rule:
         return one_line(f"{self.decision} {self.tool} {self.pattern}")
 
     def describe(self) -> str:
-        """The rule in full, as a user is shown it before it is stored."""
+        """The rule in full, as it is shown to the user before it is stored."""
         where = one_line(f"in {self.scope}") if self.scope else "everywhere"
         return f"{self} ({where}, {_LIFETIME_TEXT[self.lifetime]})"
 

@@ -1,4 +1,4 @@
-"""Which files hold secrets, by their names; a rule has to name one of them to open it."""
+"""The names of files that hold secrets; only a rule that names such a file can open it."""
 
 import re
 
@@ -93,7 +93,7 @@ _PREFIX = re.compile(
 
 
 def original_names(path: str) -> list[str]:
-    """The paths of which `path` may be a copy: by the names of backups, swap files, archives."""
+    """The paths that `path` may copy, judged by the names of backups, swap files and archives."""
     originals: list[str] = []
     while True:
         parts = path.split("/")
@@ -112,7 +112,7 @@ def _without_ending(name: str) -> str:
 
 
 def _swapped(parts: list[str], path: str) -> list[str]:
-    """Vim puts a dot before the name of a file when it makes its swap file."""
+    """The original name of a Vim swap file, which has a dot before the name."""
     if not parts[-1].startswith("."):
         return []
     head, _, name = path.rpartition("/")

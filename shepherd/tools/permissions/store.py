@@ -1,4 +1,4 @@
-"""Where rules that hold for good are kept: a TOML file that only its user can read."""
+"""The store of permanent rules: a TOML file that only its user can read."""
 
 import json
 import os
@@ -23,8 +23,8 @@ class PermissionStore:
     def load(self) -> list[Rule]:
         """The stored rules in order.
 
-        Raises ConfigError if the file is broken or others can write to it: then nothing in it
-        may be trusted.
+        Raises ConfigError if the file is broken, or if others can write to it and it can't be
+        trusted.
         """
         try:
             with self.path.open("rb") as file:
@@ -42,13 +42,13 @@ class PermissionStore:
         return [self._rule(entry) for entry in cast(list[object], entries)]
 
     def add(self, rule: Rule) -> None:
-        """Store a rule behind the others; an equal one moves there."""
+        """Append a rule; an equal rule moves to the end."""
         with exclusive(self.path):
             rules = [r for r in self.load() if r != rule]
             self._save([*rules, rule])
 
     def remove(self, rule: Rule) -> bool:
-        """Forget a rule; False if it was not stored."""
+        """Delete a rule; False if it was not stored."""
         with exclusive(self.path):
             rules = self.load()
             remaining = [r for r in rules if r != rule]

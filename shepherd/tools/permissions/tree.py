@@ -1,4 +1,4 @@
-"""Looking for files that may not be read below a directory that a command reads as a whole."""
+"""Finds denied files below a directory that a command reads as a whole."""
 
 import os
 import subprocess
@@ -15,9 +15,9 @@ _IGNORE_FILES = frozenset({".ignore", ".rgignore", ".agignore", ".ackrc"})
 
 
 def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str:
-    """A file below `root` that is read and denied; "" if there is none.
+    """A file below `root` that would be read and is denied; "" if there is none.
 
-    Raises OverflowError where there is too much to look at.
+    Raises OverflowError if there are too many files to check.
     """
     denied_paths: list[str] = []
     for path in _walk(root, claim):
@@ -26,7 +26,7 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
             if claim is not Claim.UNIGNORED_TREE:
                 return path
         if len(denied_paths) > _MAX_DENIED:
-            raise OverflowError("too many files that are denied")
+            raise OverflowError("too many denied files")
     remaining = (
         [path for path in denied_paths if path not in _ignored(root, denied_paths)]
         if denied_paths
@@ -43,7 +43,7 @@ def _walk(root: Path, claim: Claim) -> Iterator[str]:
         if count > _MAX_ENTRIES:
             raise OverflowError("too many files")
         if visible and not _IGNORE_FILES.isdisjoint(files):
-            raise OverflowError("files that say what is hidden")
+            raise OverflowError("ignore files decide what is read")
         if claim is Claim.UNIGNORED_TREE:
             directories[:] = [name for name in directories if name != ".git"]
         if visible:
@@ -61,7 +61,7 @@ def _lists_hidden(root: Path) -> bool:
 
 
 def _ignored(root: Path, paths: list[str]) -> set[str]:
-    """Those of the paths that git ignores; none if git can't tell."""
+    """The paths that git ignores; none if git can't tell."""
     try:
         process = subprocess.run(
             ["git", "check-ignore", "-z", "--stdin"],

@@ -1,1 +1,1 @@
-"""Searching in files."""
+"""Search by file name and by content."""

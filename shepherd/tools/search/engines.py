@@ -1,4 +1,4 @@
-"""The two programs that search: ripgrep, and our own where there is none."""
+"""The two search programs: ripgrep, or a Python worker where ripgrep is not installed."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ _RIPGREP = """
 
 
 class BadPatternError(Exception):
-    """The regular expression is wrong; the message says how."""
+    """The regular expression is invalid; the message says why."""
 
 
 async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
@@ -54,7 +54,7 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
         raise BadPatternError(errors.text().strip())
 
 
-_FOR_EVER = 86_400.0  # seconds; the runner's deadline cancels the call long before
+_FOR_EVER = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
 
 
 def _ignore(data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Finding files by name."""
+"""Finds files by name."""
 
 import os
 import re
@@ -20,7 +20,7 @@ MAX_MATCHES = 500
 
 
 class GlobArguments(Arguments):
-    """Which names, where."""
+    """The name pattern, and the directory to search."""
 
     pattern: Annotated[str, Field(min_length=1)]
     path: str = "."
@@ -49,7 +49,7 @@ class Glob(Tool[GlobArguments]):
 
 
 def name_matcher(pattern: str) -> re.Pattern[str]:
-    """The expression that whole relative paths meet; without a slash `pattern` is for names."""
+    """The regular expression for relative paths; a `pattern` without a slash matches names."""
     anchored = pattern.rstrip("/").lstrip("/")
     if "/" not in pattern.rstrip("/"):
         anchored = f"**/{anchored}"
@@ -76,7 +76,7 @@ def _find(
 
 
 def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, str]:
-    """The directory to search, what stands before its paths in the result, and the glob in it."""
+    """The directory to search, the prefix of its paths in the result, and the glob in it."""
     pattern = arguments.pattern.removeprefix("./")
     base = resolve_path(arguments.path or ".", context.cwd)
     if not pattern.startswith(("/", "~", "../")):

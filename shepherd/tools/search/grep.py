@@ -1,4 +1,4 @@
-"""Searching in the text of files."""
+"""Searches the text of files."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from shepherd.tools.search.matches import MatchCollector, Query
 
 
 class GrepArguments(Arguments):
-    """What to look for, where, in which files."""
+    """The pattern, the directory or file to search, and a glob of file names."""
 
     pattern: Annotated[str, Field(min_length=1, description="regex")]
     path: str = "."
@@ -26,7 +26,7 @@ class GrepArguments(Arguments):
 
 
 class Grep(Tool[GrepArguments]):
-    """Lines that match, by ripgrep if it is there."""
+    """Finds matching lines; uses ripgrep if it is installed."""
 
     name = "grep"
     description = "Search text in files."
@@ -76,7 +76,7 @@ def _query(arguments: GrepArguments, context: ToolContext) -> Query:
 
 
 def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:
-    """A path relative to the root as one that the model can hand to other tools."""
+    """A path below the root, in a form that the model can pass to other tools."""
     if query.single:
         return arguments.path
     directory = os.path.normpath(arguments.path or ".")

@@ -1,4 +1,4 @@
-"""Collecting the matches that an engine prints."""
+"""Collects the matches that a search program prints."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _MAX_RECORD = 1 << 16
 
 
 class LineCursor:
-    """Goes forward through a file of any size from one line to a later one."""
+    """Moves forward through the lines of a file of any size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -32,8 +32,9 @@ class LineCursor:
         self._start = 0
 
     def has_line(self, number: int, start: bytes, *, cut: bool) -> bool:
-        """Whether the line is `start`, or begins with it if `cut`; carriage returns at its end
-        do not count. Lines are asked for in ascending order.
+        """Whether the line is `start`, or begins with it if `cut`.
+
+        Carriage returns at its end do not count. Callers ask for lines in ascending order.
         """
         if not self._forward(number):
             return False
@@ -45,7 +46,7 @@ class LineCursor:
         return line.rstrip(b"\r") == start
 
     def _forward(self, number: int) -> bool:
-        """Move to the start of the line; False if it is behind the end or before this one."""
+        """Move to the start of the line; False if it is past the end or before the current line."""
         self._file.seek(self._start)
         while self._number < number:
             chunk = self._file.read(_CHUNK)
@@ -64,9 +65,9 @@ class LineCursor:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A regular expression, the resolved directory, and which files in it.
+    """A regular expression, the resolved directory, and the files in it to search.
 
-    `single` is the name of the one file to search; else `glob` chooses, "" for all.
+    `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
     """
 
     pattern: str
@@ -77,7 +78,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A line as an engine printed it: the path below the root, its number, and its first bytes."""
+    """A line as the program printed it: its path below the root, number, and first bytes."""
 
     path: str
     number: int
@@ -86,10 +87,10 @@ class Match:
 
 
 class MatchCollector:
-    """Takes `path NUL line:text` records; what the rules deny for reading is dropped.
+    """Takes `path NUL line:text` records, and drops files that the rules deny for reading.
 
-    An engine opens files by their names, behind which another file may be put meanwhile. So what it
-    prints counts only after `confirm`, which finds the same line in the file that was decided on.
+    The program opens files by name, and a file may be swapped meanwhile. So matches count only
+    after `confirm`, which finds the same line in the file that the permission check allowed.
     """
 
     def __init__(self, query: Query, context: ToolContext) -> None:
@@ -105,18 +106,18 @@ class MatchCollector:
         """Take output; False once there is enough."""
         self._pending += data
         *records, rest = self._pending.split(b"\n")
-        # of a line without end only its start is kept
+        # only the start of an endless line is kept
         self._pending = bytearray(rest[:_MAX_RECORD])
         return all(self._take(bytes(record)) for record in records)
 
     def end(self) -> None:
-        """Take what an engine printed without a line end."""
+        """Take a last record that has no line end."""
         if self._pending and not self._full:
             self._take(bytes(self._pending))
         self._pending.clear()
 
     def confirm(self, files: FileAccess, stopped: Stopped) -> None:
-        """Keep the matches that stand in the very files that the call may read."""
+        """Keep only the matches that are in files that the call may read."""
         confirmed: list[Match] = []
         root = None if self._query.single else files.open_directory(self._query.root)
         try:
@@ -149,7 +150,7 @@ class MatchCollector:
             else:
                 file = files.open_below(root, self._query.root, path)
         except (OSError, ToolError):
-            return []  # deleted, swapped or denied under its other name: as if it had no matches
+            return []  # deleted, swapped, or denied under another name: treat it as without matches
         with file:
             cursor = LineCursor(file)
             return [m for m in matches if cursor.has_line(m.number, m.start, cut=m.cut)]

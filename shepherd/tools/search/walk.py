@@ -1,4 +1,4 @@
-"""Walking a directory tree without leaving it."""
+"""Walks a directory tree without leaving it."""
 
 import os
 from collections.abc import Callable, Generator
@@ -13,12 +13,12 @@ SKIPPED = frozenset(
     | {".mypy_cache", ".ruff_cache", ".pytest_cache"}
 )
 MAX_DEPTH = 100
-"""What lies deeper is passed over: each level holds a descriptor."""
+"""Deeper directories are skipped, because each level holds a descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in the tree: path relative to its root, and what it is."""
+    """An entry of the tree: its path relative to the root, and its kind."""
 
     path: str
     is_dir: bool
@@ -27,10 +27,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The tree below the resolved directory `root`, without what is named in `skip`.
+    """The tree below the resolved directory `root`, without the names in `skip`.
 
-    Directories that the rules deny for reading are left out; whether a file is denied the caller
-    asks when it matters.
+    Directories that the rules deny for reading are left out. Callers check files themselves.
     """
 
     root: Path
@@ -38,10 +37,10 @@ class Tree:
     skip: frozenset[str] = SKIPPED
 
     def walk(self, descriptor: int, stopped: Callable[[], bool]) -> Generator[Entry]:
-        """Everything in the tree, sorted by the parts of the path, given the root's descriptor.
+        """All entries, sorted by the parts of their paths; `descriptor` is the open root.
 
-        A directory comes before what it holds. Links are told but not followed, not even one that
-        was put in the place of a directory meanwhile.
+        A directory comes before its content. Links are listed but not followed, not even a link
+        that has replaced a directory meanwhile.
         """
         yield from self._below(descriptor, (), stopped)
 
@@ -64,7 +63,7 @@ class Tree:
         try:
             directory = enter_directory(parent, parts[-1])
         except OSError:
-            return  # deleted, closed to us or a link by now: like an empty one
+            return  # deleted, unreadable or a link by now: treat it as empty
         try:
             yield from self._below(directory, parts, stopped)
         finally:
@@ -77,7 +76,7 @@ def denied(context: ToolContext, path: Path) -> bool:
 
 
 def _sorted(directory: int) -> list[tuple[str, bool, bool]]:
-    """Each name, and whether it is a directory or a regular file."""
+    """Each name with its kind: directory or regular file."""
     try:
         with os.scandir(directory) as entries:
             result = [
@@ -85,5 +84,5 @@ def _sorted(directory: int) -> list[tuple[str, bool, bool]]:
                 for e in entries
             ]
     except OSError:
-        return []  # deleted meanwhile: like an empty one
+        return []  # deleted meanwhile: treat it as empty
     return sorted(result, key=lambda entry: os.fsencode(entry[0]))

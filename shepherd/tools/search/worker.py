@@ -1,8 +1,9 @@
-"""Searches files for a regular expression; a program of its own, so that it can be killed.
+"""Searches files for a regular expression, in a separate process that can be killed.
 
-A regular expression may run for ever and holds the interpreter's lock while it does. Standard
+A regular expression may run for ever and holds the interpreter's lock meanwhile. Standard
 input: the pattern, then paths, each ended by NUL. Standard output: `path NUL line:text` lines.
-Exit code 3: the pattern is wrong, the reason is on standard error. Imports nothing of ours.
+Exit code 3: the pattern is invalid; the reason is on standard error. Imports no other module
+of Shepherd.
 """
 
 import re
@@ -37,7 +38,7 @@ def _search(regex: re.Pattern[str], path: bytes) -> None:
         with name.open("rb") as file:
             _search_open(regex, path, file)
     except OSError:
-        return  # gone or closed to us: as if it had no matches
+        return  # deleted or unreadable: treat it as without matches
 
 
 def _search_open(regex: re.Pattern[str], path: bytes, file: BinaryIO) -> None:

@@ -1,1 +1,1 @@
-"""Commands."""
+"""Shell commands: parsing, their accesses, and running them."""

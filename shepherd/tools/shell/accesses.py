@@ -1,4 +1,4 @@
-"""What a command touches: each command of the line, the files it names, those it redirects to."""
+"""The accesses of a shell line: its commands, the files they name, and its redirections."""
 
 import re
 import shlex
@@ -25,13 +25,13 @@ _MAX_ACCESSES = 2000
 _MAX_DISTINCT = 20_000
 _MAX_CONSIDERED = 200_000
 _MAX_LINES = 5
-"""Lines within lines (`sh -c "sh -c …"`)."""
+"""The maximum depth of nested lines (`sh -c "sh -c …"`)."""
 
 _ROUGH = re.compile(r"[;&|\n(){}`]+|\$\(")
 
 
 def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
-    """What a line does that is given to a shell in `cwd`; `depth` counts the lines around it."""
+    """The accesses of a line that a shell runs in `cwd`; `depth` counts the enclosing lines."""
     try:
         commands = split_line(line)
     except UnreadableError:
@@ -44,7 +44,7 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
 
 
 def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
-    """What a program does that is started with these words, without a shell."""
+    """The accesses of a program that is started with these words, without a shell."""
     command = Command([literal(word) for word in argv])
     return _limited(_command(command, Places(cwd), 0), shlex.join(argv))
 
@@ -75,7 +75,7 @@ def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
 
 
 def _inner(command: Command, places: Places, depth: int) -> Iterator[Access]:
-    """The commands that a command runs in turn; a line that can't be read stays opaque."""
+    """The commands that a command runs in turn; a line that can't be parsed stays opaque."""
     if command.assignments:
         yield Access(AccessKind.SHELL, command_text(command.words), Claim.MENTION)
     for inner in inner_commands([word.text for word in command.words]):
@@ -101,7 +101,7 @@ def _redirect(redirect: Redirect, places: Places) -> Iterator[Access]:
 
 
 def _rough(line: str, cwd: Path) -> Iterator[Access]:
-    """What an unreadable line might do, for the rules that deny."""
+    """The possible accesses of a line that can't be parsed, for the rules that deny."""
     for part in _ROUGH.split(line):
         words = [word.strip("'\"") for word in part.split()]
         for start in range(min(len(words), 4)):
@@ -112,8 +112,8 @@ def _rough(line: str, cwd: Path) -> Iterator[Access]:
 def _limited(accesses: Iterable[Access], line: str) -> list[Access]:
     """The accesses without duplicates; beyond the limit the line is opaque as a whole.
 
-    They are counted before duplicates go: nothing that is left uncounted may run unasked. Raises
-    ToolError where even the rules that deny could not be asked about all.
+    They are counted before duplicates are removed, so that nothing uncounted can run unasked.
+    Raises ToolError if they are too many to check even against the rules that deny.
     """
     distinct: dict[Access, None] = {}
     count = 0

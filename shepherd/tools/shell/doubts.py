@@ -1,4 +1,4 @@
-"""What makes a command that was read more than its words say: no rule can allow it then."""
+"""Detects commands that may do more than their words say; no rule can allow them."""
 
 import re
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ pushd popd dirs chdir jobs autoload functions integer float nameref whence time
 """
 _CHANGES_SHELL = frozenset(_CHANGES_NAMES.split())
 _SPECIAL = frozenset({":", "exit", "times"})
-"""An assignment before these outlives them in a POSIX shell."""
+"""In a POSIX shell, an assignment before these builtins remains set after them."""
 
 _EVALUATING = frozenset({"test", "[", "printf", "wait", "exit", "kill"})
-"""In some shell these evaluate an operand: `test -v 'x[$(date)]'` runs `date` in bash."""
+"""Some shells evaluate an operand of these: `test -v 'x[$(date)]'` runs `date` in bash."""
 
 _SETTING = re.compile(
     r"(?:PATH|HOME|IFS|ENV|PS[0-4]|CDPATH|PWD|OLDPWD|SHELL|SHELLOPTS|GLOBIGNORE|POSIXLY_CORRECT"
@@ -46,12 +46,12 @@ _TAKES_TEXT = frozenset({"cat", "tee", "grep", "wc", "head", "tail", "sort", "un
 
 
 def is_setting(assignment: str, program: str) -> bool:
-    """Whether a variable is set that decides which programs run, or that outlives the command."""
+    """Whether an assignment may change which programs run, or remains set after the command."""
     return program in _SPECIAL or _SETTING.match(assignment) is not None
 
 
 def changes_shell(words: Sequence[str]) -> bool:
-    """Whether the words are a builtin that runs text, evaluates a name or changes what follows."""
+    """Whether the words are a builtin that runs text, evaluates a name or changes the shell."""
     if not words:
         return False
     program, arguments = words[0], words[1:]
@@ -68,7 +68,7 @@ def changes_shell(words: Sequence[str]) -> bool:
 
 
 def is_doubtful(command: Command, places: Places) -> bool:
-    """Whether the command may do other things than a rule for its words would think of."""
+    """Whether the command may do more than a rule for its words covers."""
     words = [word.text for word in command.words]
     return (
         not places.known
@@ -89,12 +89,12 @@ def is_doubtful(command: Command, places: Places) -> bool:
 
 
 def opens_file(redirect: Redirect) -> bool:
-    """Whether a redirection is to a file that matters."""
+    """Whether a redirection opens a file, other than harmless devices."""
     return redirect.target.text not in _HARMLESS_TARGETS
 
 
 def _of_process(text: str) -> bool:
-    """Whether a path leads through a directory or file of some process, which none knows yet."""
+    """Whether a path leads through a directory or file of a process, known only at run time."""
     return _OF_PROCESS.search(text) is not None
 
 
@@ -107,14 +107,14 @@ def _is_static(word: Word) -> bool:
 
 
 def _is_file(word: Word) -> bool:
-    """Whether a redirection's target is one file, and none that bash takes for a connection."""
+    """Whether a redirection's target is a single file that bash does not treat as a connection."""
     return not word.dynamic and not word.glob and not word.text.startswith(_CONNECTIONS)
 
 
 def _program_is_uncertain(command: Command) -> bool:
-    """A program found by a wildcard, or one whose name reads like an assignment."""
+    """Whether a wildcard stands for the program, or its name looks like an assignment."""
     if not command.words:
-        return bool(command.assignments)  # they change the shell, and with it what comes next
+        return bool(command.assignments)  # they change the shell for later commands
     program = command.words[0]
     if program.text == "[":
         return False
@@ -122,7 +122,7 @@ def _program_is_uncertain(command: Command) -> bool:
 
 
 def _runs_its_input(command: Command) -> bool:
-    """Whether a text that no rule knows may be taken for a program."""
+    """Whether a program may run its input as code, which no rule can check."""
     if command.fed and command.program not in _TAKES_TEXT:
         return True
     if command.program in _TAKES_ARGUMENTS:
@@ -132,7 +132,7 @@ def _runs_its_input(command: Command) -> bool:
 
 
 def _names_relative_program(words: Sequence[str]) -> bool:
-    """Whether the program, or the script of an interpreter, depends on the directory."""
+    """Whether the program, or an interpreter's script, is named by a relative path."""
     if not words:
         return False
     if "/" in words[0]:

@@ -1,4 +1,4 @@
-"""The variables of every command: nobody is there to page, to edit or to type a password."""
+"""The environment of commands: no pager, no editor and no password prompt."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _QUIET = {
     "TERM": "dumb",
     "NO_COLOR": "1",
 }
-"""Git takes the editor `:` for one that changes nothing, and starts no program."""
+"""For the editor `:`, git changes nothing and does not start a program."""
 
 _GIT_SETTINGS = {
     "safe.bareRepository": "explicit",
@@ -21,10 +21,10 @@ _GIT_SETTINGS = {
     "protocol.ext.allow": "never",
     "help.autocorrect": "0",
 }
-"""Settings that hold whatever a repository's own files say.
+"""Settings that override those of a repository.
 
-Hooks stay on, since a commit in the user's repository is expected to run them. So do filters and
-external diffs, which git can't switch off here: an empty `diff.external` is an error.
+Hooks stay on, because users expect a commit to run them. Filters and external diffs stay on, too:
+git can't switch them off here, because an empty `diff.external` is an error.
 """
 
 _OTHER_REPOSITORY = """
@@ -37,10 +37,10 @@ _DROPPED = frozenset([*_OTHER_REPOSITORY.split(), *_OTHER_READING.split()])
 
 
 def safe_environment(inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a command: what is inherited, without what misleads git or the shell.
+    """The environment of a command, without variables that mislead git or the shell.
 
-    `inherited` is that of this process where none is given. The settings for git come behind those
-    in GIT_CONFIG_COUNT, so that they win; only `git -c` weighs more.
+    `inherited` defaults to the environment of this process. The settings for git come after those
+    in GIT_CONFIG_COUNT, so that they win; only `git -c` overrides them.
     """
     variables = os.environ if inherited is None else inherited
     kept = {name: value for name, value in variables.items() if name not in _DROPPED}

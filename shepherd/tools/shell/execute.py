@@ -1,4 +1,4 @@
-"""Running commands."""
+"""Runs commands."""
 
 import shlex
 import shutil
@@ -24,7 +24,7 @@ MAX_TIMEOUT = 3600.0
 
 
 class ExecuteArguments(Arguments):
-    """What to run; a string goes to a shell, a list of words is run without one."""
+    """The command: a shell runs a string; a list of words runs without a shell."""
 
     command: Annotated[str | list[str], WithJsonSchema({"type": "string"})]
     cwd: str = "."
@@ -42,7 +42,7 @@ class ExecuteArguments(Arguments):
 
 
 class ExecuteCommand(Tool[ExecuteArguments]):
-    """A shell line, or a program with its arguments."""
+    """Runs a shell line, or a program with its arguments."""
 
     name = "execute_command"
     description = "Run a shell command."
@@ -58,7 +58,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
             accesses = argv_accesses(command, cwd)
         if cwd.is_relative_to(context.cwd):
             return accesses
-        # a rule was given for commands here; elsewhere the same words do something else
+        # rules cover commands in this directory; elsewhere the same words may do something else
         return [Access(AccessKind.READ, str(cwd)), *map(_doubted, accesses)]
 
     def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
@@ -68,7 +68,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return line if cwd == context.cwd else f"{line}\n(in {cwd})"
 
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
-        return None  # it stops the process itself and still returns the output
+        return None  # `run` stops the process itself, and still returns the output
 
     def start_directory(self, arguments: ExecuteArguments, context: ToolContext) -> Path:
         return resolve_path(arguments.cwd or ".", context.cwd)

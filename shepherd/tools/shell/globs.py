@@ -1,4 +1,4 @@
-"""The shell's own wildcards: which files a word may stand for, and whether one is an option."""
+"""Expands the shell's wildcards: the files that a word may stand for."""
 
 import os
 import re
@@ -9,22 +9,22 @@ from shepherd.tools.paths import has_magic
 from shepherd.tools.shell.syntax import Word
 
 _MAX_ENTRIES = 20_000
-"""Directory entries looked at for one word."""
+"""The maximum number of directory entries to read for one word."""
 
 _MAX_MAGIC_NAMES = 2
 _BRACKET = re.compile(r"\[[!^]?[A-Za-z0-9_.-]+\]")
 
 
 def is_wide(word: Word) -> bool:
-    """Whether expanding the word could mean to walk half the disk."""
+    """Whether expanding the word could read a large part of the disk."""
     return sum(has_magic(outline) for _, outline in _names(word)) > _MAX_MAGIC_NAMES
 
 
 def expand_glob(word: Word, place: Path) -> Iterator[str]:
-    """The paths that a word's wildcards meet in `place`, and more rather than fewer.
+    """The paths that a word's wildcards match in `place`; rather too many than too few.
 
-    A bracket expression, whose meaning depends on the locale, meets any character. Raises
-    OverflowError if too much would have to be looked at.
+    A bracket expression matches any character, because its meaning depends on the locale. Raises
+    OverflowError if there are too many entries to read.
     """
     if word.dynamic or is_wide(word):
         return
@@ -50,7 +50,7 @@ class _Expansion:
         self._entries = 0
 
     def walk(self, head: str, names: list[tuple[str, str]]) -> Iterator[str]:
-        """Paths that begin with `head` and go on with what `names` meet."""
+        """Paths that begin with `head` and continue with matches of `names`."""
         while names and not has_magic(names[0][1]):
             head += names[0][0] + ("/" if len(names) > 1 else "")
             names = names[1:]
@@ -74,7 +74,7 @@ class _Expansion:
 
 
 def _name_regex(text: str, outline: str) -> str:
-    """One name's wildcards; a leading dot is only met by a dot, or by what a bracket may hold."""
+    """The expression of one name; only a dot or a bracket expression matches a leading dot."""
     hidden = outline[0] not in "*?["
     regex, at = "", 0
     while at < len(text):

@@ -1,4 +1,4 @@
-"""Ending a program whose owner was killed and could not end it itself."""
+"""Ends a program if this process is killed and can't end it."""
 
 import subprocess
 from types import TracebackType
@@ -9,14 +9,14 @@ _SCRIPT = """trap '' HUP INT TERM
 read -r _
 kill -TERM "-$0" && sleep 1 && kill -KILL "-$0"
 """
-"""Waits on a pipe that only the owner holds open; `$0` is the program's process group."""
+"""Waits on a pipe that only this process holds open; `$0` is the program's process group."""
 
 
 class Guard:
-    """While this lasts, the death of this process, however it comes, also ends a process group.
+    """A context in which the death of this process also ends a process group.
 
-    A small shell waits for the end of a pipe. PR_SET_PDEATHSIG would reach only the program itself
-    and not its children, is sent when a thread ends, and exists on Linux alone.
+    A small shell waits for the end of a pipe. PR_SET_PDEATHSIG is no alternative: it reaches only
+    the program and not its children, it is sent when a thread ends, and only Linux has it.
     """
 
     def __init__(self, group: int) -> None:
@@ -38,7 +38,7 @@ class Guard:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let the group live on: what it left in the background is the user's."""
+        """Leave the group alive: its background processes belong to the user."""
         self._shell.kill()
         self._shell.wait()
         if self._shell.stdin is not None:

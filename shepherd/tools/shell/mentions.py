@@ -1,4 +1,4 @@
-"""The files that a command's words may name, for the rules that deny."""
+"""Finds the files that a command's words may name, for the rules that deny."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ _SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+")
 def mentioned_files(word: Word, places: Places, *, code: bool, writes: bool) -> Iterator[Access]:
     """The files that a word may name; `code` if it may hold a program's text.
 
-    They are written as well if the program `writes` what it is given. Raises OverflowError if its
-    wildcard meets too many.
+    They are also written if the program `writes` its arguments. Raises OverflowError if a
+    wildcard matches too many files.
     """
     fragments = [word.text, *_fragments(word.text, code=code)]
     for place in places.all:
@@ -32,7 +32,7 @@ def mentioned_files(word: Word, places: Places, *, code: bool, writes: bool) -> 
 
 
 def rough_mentions(text: str, place: Path) -> Iterator[Access]:
-    """The files that a text may name which can't be read in full."""
+    """The files that a text which can't be parsed may name."""
     return _mentions(dict.fromkeys(_CODE_FRAGMENTS.split(text)), Places(place), place)
 
 
@@ -53,7 +53,7 @@ def _fragments(text: str, *, code: bool) -> list[str]:
 
 
 def _attached_values(text: str) -> list[str]:
-    """What may be a value in `-sT.env`: behind each letter of the cluster."""
+    """The possible values in `-sT.env`: the text after each letter of the cluster."""
     match = _SHORT_OPTION.match(text)
     end = min(match.end(), _MAX_CLUSTER) if match else 0
     return [text[start:] for start in range(2, end + 1) if start < len(text)]

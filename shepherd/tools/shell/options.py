@@ -1,18 +1,18 @@
-"""Wildcards that a program could take for something else than files."""
+"""Detects wildcards that a program could read as options instead of files."""
 
 from collections.abc import Sequence
 
 from shepherd.tools.shell.syntax import Word
 
 _ANY_OPTION = frozenset({"ls", "cat", "head", "tail", "stat", "echo"})
-"""No option of theirs reads, writes or runs another file."""
+"""None of their options reads, writes or runs another file."""
 
 _FILE_NAMES = """
 cp mv rm mkdir rmdir touch ln chmod chown du wc sort uniq cut diff cmp file grep egrep fgrep rg
 md5sum sha1sum sha256sum basename dirname less more nl tac pytest ruff mypy pyright black
 """
 _FILES = frozenset(_FILE_NAMES.split())
-"""Their operands are files, or come before the first file; they honour `--`."""
+"""Their operands are files, or come before the first file; they support `--`."""
 
 _GIT_FLAG_NAMES = """
 --stat --cached --staged --name-only --name-status --numstat --oneline --quiet --patch --force -p
@@ -24,13 +24,13 @@ _FLAGS = {
     "grep": frozenset({"-n", "-i", "-l", "-r", "-c", "-v", "-q"}),
     "cp": frozenset({"-r", "-a", "-p"}),
 }
-"""Options that never take the `--` behind them for their value."""
+"""Options that never read a following `--` as their value."""
 
 
 def may_become_option(words: Sequence[Word]) -> bool:
-    """Whether a wildcard of the command may meet a file whose name is read as an option.
+    """Whether a wildcard of the command may match a file whose name is read as an option.
 
-    What the wildcard meets may change before the command runs, so only its text counts.
+    Only the text of the wildcard counts, because its matches may change before the command runs.
     """
     program = words[0].text.rsplit("/", 1)[-1] if words else ""
     if program in _ANY_OPTION:
@@ -60,7 +60,7 @@ def _fixed_part(word: Word) -> str:
 
 
 def _behind_dashes(words: Sequence[Word], flags: frozenset[str]) -> int:
-    """The index of a `--` that ends the options; beyond the last word if there is none."""
+    """The index of the `--` that ends the options; the number of words if there is none."""
     for index, word in enumerate(words):
         if word.text != "--" or index == 0:
             continue

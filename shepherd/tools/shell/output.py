@@ -1,4 +1,4 @@
-"""The output of a command: its head and tail in memory, the whole of it on disk if it is long."""
+"""Collects the output of a command: head and tail in memory, long output in full on disk."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ _SPILL_LIMIT = 64 << 20
 
 
 class CappedOutput:
-    """Takes bytes without end and keeps at most about `limit` of them for the model.
+    """Takes any number of bytes and keeps about `limit` of them for the model.
 
     The rest goes to a file in `spill_dir`, up to 64 MiB.
     """
@@ -27,7 +27,7 @@ class CappedOutput:
         self._problem = ""
 
     def feed(self, data: bytes) -> bool:
-        """Take more; always True, as a `Sink` is asked for."""
+        """Take more output; returns True, because a `Sink` must say whether to go on."""
         before = self._total
         self._total += len(data)
         if self._spilled is None and self._total > self._head_limit + self._tail_limit:
@@ -41,14 +41,14 @@ class CappedOutput:
         return True
 
     def text(self) -> str:
-        """What the model reads; closes the file."""
+        """The text for the model; closes the file."""
         if self._spill is not None:
             os.close(self._spill)
             self._spill = None
         missing = self._total - len(self._head) - self._tail_limit
         if missing <= 0 or self._spilled is None:
             return plain_text((self._head + self._tail).decode("utf-8", "replace"))
-        # each by itself: an escape sequence that the cut left open would swallow the rest
+        # separately: an escape sequence broken by the cut would remove the rest
         head = plain_text(self._head.decode("utf-8", "ignore")).encode()
         kept = self._tail[-self._tail_limit :].decode("utf-8", "replace").lstrip("\ufffd")
         return join_cut(head, plain_text(kept).encode(), missing, self._spilled) + self._problem

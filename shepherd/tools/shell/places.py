@@ -1,4 +1,4 @@
-"""Where a command of a line may run: `cd` is followed as the shell does it."""
+"""The directories in which a command of a line may run; follows `cd` as the shell does."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +21,9 @@ _MAX_PLACES = 8
 class Places:
     """The directories in which the next command may run.
 
-    Each is a logical path, as `$PWD` has it: a symbolic link in it is kept, so that `cd ..` leads
-    back. `known` is False once any other directory is possible. `makes_links` if a command of the
-    line may put a link where there is none yet, so that a path leads elsewhere than it does now.
+    Each is a logical path, like `$PWD`: it keeps symbolic links, so that `cd ..` leads back.
+    `known` is False if any other directory is possible. `makes_links` means that a command of the
+    line may create links, so that a path may lead elsewhere later.
     """
 
     def __init__(self, cwd: Path, commands: Iterable[Command] = ()) -> None:
@@ -35,7 +35,7 @@ class Places:
         self.makes_links = any(command.program in _MAKES_LINKS for command in commands)
 
     def file(self, name: str, place: Path) -> Path | None:
-        """The path that a name may stand for in `place`, a leading `~` included."""
+        """The path that a name may stand for in `place`; a leading `~` is expanded."""
         key = (name, place)
         if key not in self._files:
             self._files[key] = resolved(Word(name, tilde=True), place) if name else None
@@ -43,11 +43,11 @@ class Places:
 
     @property
     def moved(self) -> bool:
-        """Whether a command may run elsewhere than where the line began."""
+        """Whether a command may run outside of the directory where the line began."""
         return not self.known or len(self.all) > 1
 
     def follow(self, command: Command) -> None:
-        """Take note of a `cd`, which may also fail and change nothing."""
+        """Follow a `cd`, which may also fail and change nothing."""
         self.makes_links = self.makes_links or command.program in _CHECKS_OUT
         if command.program not in _CHANGES_PLACE:
             return
@@ -76,7 +76,8 @@ class Places:
 
 
 def _entered(target: Word, place: Path) -> list[Path]:
-    """Where `cd` may lead: `..` undoes the last name; if that fails, the system follows it."""
+    """The directories that `cd` may enter: `..` removes the last name; if that fails, the system
+    resolves it."""
     physical = resolved(target, place)
     text = os.path.expanduser(target.text) if target.tilde else target.text  # noqa: PTH111
     logical = Path(os.path.normpath(os.path.join(place, text)))  # noqa: PTH118 - keeps `..`
@@ -84,7 +85,7 @@ def _entered(target: Word, place: Path) -> list[Path]:
 
 
 def resolved(word: Word, place: Path) -> Path | None:
-    """The path that a word names in `place`, with every link followed; None if it can't be one."""
+    """The path that a word names in `place`, with every link followed; None if it is not a path."""
     text = word.text if word.tilde or not word.text.startswith("~") else f"./{word.text}"
     try:
         return resolve_path(text, place)
@@ -93,7 +94,7 @@ def resolved(word: Word, place: Path) -> Path | None:
 
 
 def named_words(command: Command, places: Places) -> int:
-    """How many words of the command a rule must name, its assignments counted."""
+    """The number of words of the command that a rule must name, including assignments."""
     words = _texts(command)
     if not words:
         return 0
@@ -106,7 +107,7 @@ def named_words(command: Command, places: Places) -> int:
 
 
 def reached(command: Command, places: Places) -> Iterator[Access]:
-    """The repositories that git uses, and the directories of which all may be read."""
+    """The repositories that git uses, and the directories that may be read as a whole."""
     words = _texts(command)
     for place in places.all:
         for folder, claim in trees(words, place):

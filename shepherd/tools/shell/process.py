@@ -1,4 +1,4 @@
-"""Running a program in a process group of its own that never outlives its welcome."""
+"""Runs a program in its own process group, and always ends the group in time."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from shepherd.tools.shell.guard import Guard
 Sink: TypeAlias = Callable[[bytes], bool]
 """Takes output as it comes; False ends the program."""
 
-_PIPE_GRACE = 0.3  # for output that is still in the pipe, or in the hands of background children
+_PIPE_GRACE = 0.3  # for output that is still in the pipe, or held by background children
 _TERM_GRACE = 1.5
 _MAX_NAP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended; `code` is 128 + the signal's number if one killed it."""
+    """The end of a program; `code` is 128 + the number of the signal that killed it."""
 
     code: int
     timed_out: bool = False
@@ -45,13 +45,13 @@ class _Drain(asyncio.Protocol):
 
 
 async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) -> Exit:
-    """Run to the end, or until `timeout` seconds have passed or a sink has had enough.
+    """Run until the program ends, `timeout` seconds have passed, or a sink returns False.
 
-    Then, and when the task is cancelled, the whole process group gets SIGTERM and soon SIGKILL.
-    A child left in the background does not keep the call waiting. If this process is killed, the
-    group ends too. Raises OSError or ToolError if the program can't be started.
+    After a timeout, a sink's stop, or a cancelled task, the whole process group gets SIGTERM and
+    soon SIGKILL. The call does not wait for children in the background. If this process is killed,
+    the group ends too. Raises OSError or ToolError if the program can't be started.
     """
-    # asyncio's own would wait for the pipes of background children
+    # asyncio's processes would wait for the pipes of background children
     return await _Running(program.start()).finish(out, err, timeout)
 
 
@@ -88,7 +88,7 @@ class _Running:
                 pipe.close()
 
     async def _attend(self, out: Sink, err: Sink, timeout: float) -> bool:
-        """Whether it ended in time; it has ended in any case."""
+        """Wait for the end, and enforce it; returns whether the program ended in time."""
         await self._drain(self._process.stdout, out)
         await self._drain(self._process.stderr, err)
         in_time = await self._exited(timeout)
@@ -133,7 +133,7 @@ class _Running:
         self._kill()
 
     async def _abandon(self) -> None:
-        """Terminate while being cancelled; if cancelled again, kill at once."""
+        """Terminate after a cancellation; on a second one, kill at once."""
         try:
             await self._terminate()
         finally:
@@ -158,7 +158,7 @@ class _Running:
 
 
 def _has_living_member(group: int) -> bool:
-    """Whether anybody in the group lives; where no init buries the dead they stay members."""
+    """Whether a process of the group lives; without an init, dead ones stay members as zombies."""
     if not Path("/proc/self/stat").exists():
         return True
     for status in Path("/proc").glob("[0-9]*/stat"):

@@ -1,9 +1,9 @@
-"""Taking a shell line apart into its simple commands.
+"""Splits a shell line into its simple commands.
 
-Understood: quotes, `;`, `&`, `&&`, `||`, pipes, newlines, subshells, command and process
-substitution, redirections, here-documents, comments. What else there is in the shell's language
-(loops, functions, arithmetic, `case`, arrays …) raises UnreadableError, and so does what bash and
-other shells could read differently: better to ask once too often than to misread once.
+Supported: quotes, `;`, `&`, `&&`, `||`, pipes, newlines, subshells, command and process
+substitution, redirections, here-documents, comments. Other syntax (loops, functions, arithmetic,
+`case`, arrays …) raises UnreadableError. So does syntax that bash and other shells could read
+differently, because a needless question is better than a wrong reading.
 """
 
 import codecs
@@ -21,23 +21,23 @@ _OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||>|<")
 _SUBSCRIPT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _DUPLICATE = re.compile(r"[0-9]|-")
 _EXPANDED_TWICE = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*")
-"""What may follow `>&`: bash expands it again, so that `>& '$(date)'` runs `date`."""
+"""Safe targets of `>&`: bash expands the target again, so `>& '$(date)'` runs `date`."""
 
 _DESCRIPTOR = re.compile(r"[0-9]+|.*\}", re.DOTALL)
-"""Before `<` or `>`: a number, or `{name}`, which bash sets."""
+"""A descriptor before `<` or `>`: a number, or `{name}`, a variable that bash sets."""
 
 _DIGITS = frozenset("0123456789")
 _DELIMITER = re.compile(r"[A-Za-z0-9_]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]|[^\S \t\n]")
 _ENCODINGS = frozenset({"ascii", "utf-8", "iso8859-1", "iso8859-15"})
-"""In others a quote or a backslash may be a part of a longer character."""
+"""In other encodings, a quote or a backslash may be a part of a longer character."""
 
 _MAX_DEPTH = 20
 _MAX_LENGTH = 50_000
 
 
 def split_line(text: str) -> list[Command]:
-    """All simple commands of the line, those of substitutions before the one that uses them.
+    """All simple commands of the line; those of a substitution come before the command around it.
 
     Raises UnreadableError.
     """
@@ -62,7 +62,7 @@ class _Parser:
         self._commands = commands
         self._depth = depth
         self._heredocs: list[tuple[Word, bool]] = []
-        self._fed_by_pipe = piped  # all of it, by what stands before the bracket
+        self._fed_by_pipe = piped  # a pipe before the bracket feeds all commands inside
         self._piped = piped
 
     def parse(self, until: str) -> None:
@@ -118,14 +118,14 @@ class _Parser:
         self._piped = self._fed_by_pipe
         after = self._simple()
         if after.words or after.assignments:
-            raise UnreadableError("a word behind a subshell")
+            raise UnreadableError("a word after a subshell")
         if after.fed or any(r.direction is not Direction.WRITE for r in after.redirects):
             raise UnreadableError("a subshell that reads")
         if after.redirects:
             self._commands.append(after)
 
     def _nested(self, inner: str | None, *, piped: bool = False) -> None:
-        """Parse what stands in brackets: `inner`, or what follows at the cursor."""
+        """Parse the text in brackets: `inner`, or the text at the cursor."""
         cursor = self._cursor if inner is None else Cursor(inner)
         parser = _Parser(cursor, self._commands, self._depth + 1, piped=piped)
         parser.parse(until=")" if inner is None else "")
@@ -160,7 +160,7 @@ class _Parser:
         elif not command.words and word.assignment:
             command.assignments.append(word)
         elif command.detached:
-            raise UnreadableError("a word behind &>")
+            raise UnreadableError("a word after &>")
         else:
             command.words.append(word)
 

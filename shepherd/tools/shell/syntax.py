@@ -1,4 +1,4 @@
-"""What a shell line consists of, as far as permissions need to know."""
+"""The parts of a shell line, as far as permissions need them."""
 
 import shlex
 from collections.abc import Iterable
@@ -8,17 +8,17 @@ from itertools import groupby
 
 
 class UnreadableError(ValueError):
-    """The line has syntax that is not taken apart; nobody may claim to know what it does."""
+    """The line has syntax that is not supported, so its effects are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
     """A word after the removal of quotes.
 
-    `dynamic` if it depends on more than the line: variables, substitutions, braces. `glob` and
-    `tilde` tell of expansions that are still to come; `bare` that nothing in it was quoted.
-    `outline` is the text with a NUL for each quoted character; "" if all of it was quoted.
-    `assignment` if it sets a variable in front of a command.
+    `dynamic` means that it depends on more than the line: variables, substitutions, braces.
+    `glob` and `tilde` mean that the shell will expand it. `bare` means that nothing in it was
+    quoted. `outline` is the text with a NUL for each quoted character; "" if all of it was quoted.
+    `assignment` means that it sets a variable before a command.
     """
 
     text: str
@@ -31,7 +31,7 @@ class Word:
 
     @property
     def canonical(self) -> str:
-        """The word in shell quoting: `*` is a wildcard, `'*'` the character."""
+        """The word in shell quoting: `*` is a wildcard, `'*'` is the character."""
         if not (self.glob or self.tilde):
             return shlex.quote(self.text)
         pairs = zip(self.text, self.outline, strict=True)
@@ -42,12 +42,12 @@ class Word:
 
 
 def _quote_all(text: str) -> str:
-    """In quotes, unless nothing in it can mean anything in a bracket expression."""
+    """The text in quotes, unless it has no meaning in a bracket expression."""
     return text if text.isalnum() else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
 def literal(text: str) -> Word:
-    """A word in which no character has a meaning to the shell."""
+    """A word in which no character has a special meaning."""
     return Word(text, bare=False)
 
 
@@ -57,7 +57,7 @@ def command_text(words: Iterable[Word]) -> str:
 
 
 class Direction(StrEnum):
-    """What a redirection does to its file."""
+    """The effect of a redirection on its file."""
 
     READ = "read"
     WRITE = "write"
@@ -76,8 +76,8 @@ class Redirect:
 class Command:
     """One simple command.
 
-    `fed` if the line itself is its input (a here-document), `piped` if another command is.
-    `detached` behind `&>`, where some shells begin a new command.
+    `fed` means that its input comes from the line (a here-document); `piped`, from another
+    command. `detached` means that it follows `&>`, where some shells begin a new command.
     """
 
     words: list[Word] = field(default_factory=list[Word])

@@ -1,4 +1,4 @@
-"""Reading one word of a shell line: quotes, escapes, expansions."""
+"""Reads one word of a shell line: quotes, escapes, expansions."""
 
 import re
 from collections.abc import Callable
@@ -13,28 +13,28 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _INNER_TILDE = re.compile(r"[=:]~")
 _QUOTED = "\0"
 _ODD_BYTES = frozenset({0x85, 0xA0})
-"""Blanks in some encodings; macOS takes them for blanks within UTF-8 as well."""
+"""Whitespace in some encodings; macOS treats them as whitespace also within UTF-8."""
 
 _BEHIND_DOLLAR = frozenset(" \t\n;&|).,/:%=+^~]")
-"""What may follow a `$` that stands for itself."""
+"""The characters that may follow a literal `$`."""
 
 
 def _has_braces(outline: str) -> bool:
-    """Whether there is a brace, a comma or `..` behind it, and a closing brace behind that."""
+    """Whether the text has a brace, later a comma or `..`, and later a closing brace."""
     start = outline.find("{")
     separator = _BRACE_SEPARATOR.search(outline, start) if start != -1 else None
     return separator is not None and outline.rfind("}") > separator.start()
 
 
 class Cursor:
-    """A place in a line."""
+    """A position in a line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """The character there, "" at the end."""
+        """The character at the position, "" at the end."""
         return self.text[self.at + ahead : self.at + ahead + 1]
 
     def starts(self, prefix: str) -> bool:
@@ -42,7 +42,7 @@ class Cursor:
         return self.text.startswith(prefix, self.at)
 
     def skip_whitespace(self) -> None:
-        """Pass spaces, tabs, and a continued line behind one of them."""
+        """Skip spaces, tabs, and a line continuation after one of them."""
         while True:
             if self.peek() in (" ", "\t"):
                 self.at += 1
@@ -55,15 +55,15 @@ class Cursor:
 class WordReader:
     """Reads the word at a cursor.
 
-    `nested` parses a substitution: the text it is given, or with None what follows at the cursor
-    up to its closing bracket.
+    `nested` parses a substitution: its text argument or, for None, the text from the cursor up
+    to the closing bracket.
     """
 
     def __init__(self, cursor: Cursor, nested: Callable[[str | None], None]) -> None:
         self._cursor = cursor
         self._nested = nested
         self._text = ""
-        self._outline = ""  # the text with every quoted character as NUL
+        self._outline = ""  # the text with each quoted character as NUL
         self._dynamic = False
         self._plain_length: int | None = None  # the text before the first quote
 
@@ -104,7 +104,7 @@ class WordReader:
 
     def _plain(self, char: str) -> None:
         if not char.isascii() and not _ODD_BYTES.isdisjoint(char.encode()):
-            raise UnreadableError("a character that some shells take for a blank")
+            raise UnreadableError("a character that some shells read as a space")
         self._add(char, quoted=False)
         self._cursor.at += 1
 

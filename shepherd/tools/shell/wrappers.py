@@ -1,4 +1,4 @@
-"""Programs that run other programs: what they run is looked at as well, by rules that deny."""
+"""Programs that run other programs; the rules that deny also check the programs they run."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _CODE = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun"
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _READS_COMMANDS = frozenset({"ssh", "at", "batch", "ed", "ex", "m4", "dc", "tclsh", "expect"})
 _GIVES_PROGRAM = re.compile(r"-[a-hj-rt-zA-Z]*[ecm]|-[uqxBEO]")
-"""Options with which the next word is the program, or that leave it to the next word."""
+"""Options that are followed by the program as the next word."""
 
 _WRITER_NAMES = """
 tee dd cp mv rm install ln truncate shred touch unlink rmdir rsync scp patch split csplit
@@ -28,22 +28,22 @@ _EDITS_IN_PLACE = re.compile(r"-[a-zA-Z0-9]*i|--i|--write")
 _COMMAND_OPTION = re.compile(r"[-+][A-Za-z]*c[A-Za-z]*")
 _SPLIT_OPTION = re.compile(r"-S|--split-string=")
 _MAX_WORDS = 500
-"""Words of a wrapper that are looked at as the beginning of a command."""
+"""The maximum number of a wrapper's words that are checked as the start of a command."""
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
 
 _GIT_REACHES = ("--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec",
                 "--open-files-in-pager")  # fmt: skip
-"""Git takes them shortened, too."""
+"""Git accepts them abbreviated, too."""
 
 
 def is_interpreter(program: str) -> bool:
-    """Whether the program runs a script, or what it reads."""
+    """Whether the program runs a script or its input."""
     return _name(program) in _SHELLS | _CODE
 
 
 def reads_program(words: Sequence[str]) -> bool:
-    """Whether the words start an interpreter that takes its input for its program."""
+    """Whether the words start an interpreter that runs its input."""
     if not words:
         return False
     if _name(words[0]) in _WRAPPERS:
@@ -63,7 +63,7 @@ def reads_program(words: Sequence[str]) -> bool:
 
 
 def runs_code(words: Sequence[str]) -> bool:
-    """Whether the words may hold a program's text, in which file names hide between others."""
+    """Whether the words may contain the text of a program, in which file names may be hidden."""
     if any(_name(word) in _SHELLS or word == "eval" for word in words):
         return True
     return any(_name(w) in _CODE for w in words) and (
@@ -72,7 +72,7 @@ def runs_code(words: Sequence[str]) -> bool:
 
 
 def writes_files(words: Sequence[str]) -> bool:
-    """Whether the program changes or removes the files that it is given, by itself or another."""
+    """Whether the program, or a program that it runs, changes or removes its file arguments."""
     programs = words if words and _name(words[0]) in _WRAPPERS else words[:1]
     return any(_name(word) in _WRITERS for word in programs) or (
         any(_name(word) in _EDITORS for word in programs)
@@ -81,7 +81,7 @@ def writes_files(words: Sequence[str]) -> bool:
 
 
 def runs_more(words: Sequence[str]) -> bool:
-    """Whether an option of git's has a file written or a program run that is not git's own."""
+    """Whether an option of git writes a file or runs a program other than git's own."""
     options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
     return _name(words[0]) == "git" and any(
         reaches.startswith(option) and len(option) > len("--x")
@@ -91,9 +91,9 @@ def runs_more(words: Sequence[str]) -> bool:
 
 
 def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
-    """What a command may run in turn: words, or a line for a shell.
+    """The commands that a command may run in turn: words, or a line for a shell.
 
-    Raises OverflowError if it has more words than are looked at.
+    Raises OverflowError if it has too many words to check.
     """
     if not words:
         return

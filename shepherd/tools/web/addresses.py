@@ -1,4 +1,4 @@
-"""Which addresses are nobody's business but the user's own network's."""
+"""Tells public addresses from those of private and special networks."""
 
 import asyncio
 import ipaddress
@@ -16,12 +16,12 @@ _SPECIAL_V4 = """
 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
 168.63.129.16/32
 """
-"""IANA's special-purpose registry and multicast; at the end the platform address of Azure."""
+"""IANA's special-purpose registry and multicast; the last entry is Azure's platform address."""
 
 _SPECIAL_V6 = """
 2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20
 """
-"""What the same registry has inside 2000::/3; of the rest of IPv6 nothing is public."""
+"""The entries of the same registry inside 2000::/3; the rest of IPv6 is not public."""
 
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -32,8 +32,8 @@ _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loop
 def is_public(address: Address) -> bool:
     """Whether an address belongs to the public Internet.
 
-    IPv4 inside IPv6 counts as what it is where hosts use it: mapped, and NAT64's known prefix. The
-    other embeddings (6to4, Teredo, ISATAP, compatible) never are public.
+    IPv4 inside IPv6 is judged as IPv4 where hosts use it: mapped, and NAT64's known prefix. The
+    other embeddings (6to4, Teredo, ISATAP, compatible) are never public.
     """
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _networks(_SPECIAL_V4))
@@ -46,7 +46,7 @@ def is_public(address: Address) -> bool:
 
 
 def refuse_private(host: str) -> None:
-    """Raise ToolError if the name alone tells that the host is not public."""
+    """Raise ToolError if the name alone shows that the host is not public."""
     try:
         public = is_public(ipaddress.ip_address(host))
     except ValueError:
@@ -56,9 +56,9 @@ def refuse_private(host: str) -> None:
 
 
 async def resolve_host(host: str, port: int, *, allow_private: bool) -> list[str]:
-    """All addresses of `host`, checked; connect to one of these and to nothing else.
+    """All addresses of `host`, checked; connect only to one of these.
 
-    Raises ToolError if it has none or, unless allowed, if any of them is not public.
+    Raises ToolError if there are none or, unless allowed, if any of them is not public.
     """
     loop = asyncio.get_running_loop()
     try:

@@ -1,4 +1,4 @@
-"""One HTTP exchange, redirects followed by hand so that each hop is decided on."""
+"""One HTTP exchange; each redirect goes through the permission check."""
 
 import asyncio
 import os
@@ -21,10 +21,10 @@ _OWN_HEADERS = {"user-agent": "shepherd", "accept": "*/*", "accept-encoding": "i
 
 
 async def exchange(request: Request, context: ToolContext) -> Reply:
-    """The reply after redirects; at most `context.output_bytes` of its body are read.
+    """The reply after redirects, with at most `context.output_bytes` of its body.
 
-    A redirect is returned, not followed, where it would carry a body or credentials to another
-    origin. Raises ToolError.
+    A redirect that would carry a body or credentials to another origin is returned, not
+    followed. Raises ToolError.
     """
     import httpx
 
@@ -41,9 +41,9 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
 
 
 async def _one(request: Request, context: ToolContext, ssl_context: ssl.SSLContext) -> Reply:
-    """One request, sent to an address that was checked, over a connection of its own.
+    """One request to a checked address, over a new connection.
 
-    A connection or cookie kept from another host at the same address would undo the checks.
+    A reused connection or cookie of another host at the same address would undo the checks.
     """
     import httpx
 

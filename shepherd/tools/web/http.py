@@ -1,4 +1,4 @@
-"""HTTP for models."""
+"""The tools that let models use HTTP."""
 
 import codecs
 import json
@@ -20,7 +20,7 @@ _CHARSET = re.compile(
     r"ascii|utf-(8|16|32)(-(be|le|sig))?|iso\d+-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*"
     r"|shift_jis\w*|euc_\w+|iso2022_\w+|johab|hz|tis-620|kz1048|ptcp154"
 )
-"""Names of Python's codecs that are character sets; others are slow or decode to no text."""
+"""Names of Python's codecs that are character sets; others are slow or don't decode to text."""
 _FORBIDDEN_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
     | {"expect", "keep-alive", "proxy-authorization", "proxy-connection"}
@@ -28,13 +28,13 @@ _FORBIDDEN_HEADERS = frozenset(
 
 
 class GetArguments(Arguments):
-    """Which page."""
+    """The URL to fetch."""
 
     url: str
 
 
 class RequestArguments(Arguments):
-    """Any request."""
+    """The request to send."""
 
     method: Annotated[
         Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"],
@@ -68,7 +68,7 @@ class RequestArguments(Arguments):
 
 
 class HttpGet(Tool[GetArguments]):
-    """A page."""
+    """Fetches a URL."""
 
     name = "http_get"
     description = "Fetch a URL."
@@ -85,7 +85,7 @@ class HttpGet(Tool[GetArguments]):
 
 
 class HttpRequest(Tool[RequestArguments]):
-    """Any request."""
+    """Sends any HTTP request."""
 
     name = "http_request"
     description = "Send an HTTP request."
@@ -134,7 +134,7 @@ def _result(reply: Reply) -> ToolResult:
 
 
 def _header(value: str) -> str:
-    """A header of the server's on one line of ASCII."""
+    """A header of the reply as one line of ASCII."""
     line = one_line(value.encode("ascii", "backslashreplace").decode("ascii"))
     return line[:_MAX_HEADER] + "…" if len(line) > _MAX_HEADER else line
 
@@ -149,7 +149,7 @@ def _text(reply: Reply) -> str:
 
 
 def _codec(charset: str | None) -> str:
-    """The codec for a charset; UTF-8 for none, an unknown one, and those that are no charsets."""
+    """The codec for a charset; UTF-8 if it is missing, unknown or not a character set."""
     try:
         name = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):

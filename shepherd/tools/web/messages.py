@@ -1,4 +1,4 @@
-"""What is sent and what comes back."""
+"""HTTP requests and replies as plain data."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -18,10 +18,10 @@ class Body:
 
 
 async def read_body(chunks: AsyncIterator[bytes], coding: str, limit: int) -> Body:
-    """At most `limit` bytes of the body that comes as `chunks`, encoded by `coding`.
+    """At most `limit` bytes of the body that arrives as `chunks`, encoded by `coding`.
 
-    No coding is asked for, but servers do as they like. Never more than `limit` bytes are unpacked.
-    Raises ValueError if the body is not what the coding says.
+    Servers may compress although the request does not ask for it. At most `limit` bytes are
+    unpacked. Raises ValueError if the body does not match the coding.
     """
     coding = coding.strip().lower()
     zipped = zlib.decompressobj(_GZIP_OR_ZLIB) if coding in _ZIPPED else None
@@ -39,7 +39,7 @@ async def read_body(chunks: AsyncIterator[bytes], coding: str, limit: int) -> Bo
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send; names of headers are in lower case."""
+    """A request; the names of its headers are in lower case."""
 
     method: str
     url: str
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back; headers are as the server wrote them."""
+    """A reply, with headers as the server wrote them."""
 
     status: int
     content_type: str

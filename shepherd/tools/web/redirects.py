@@ -1,4 +1,4 @@
-"""What a redirect leads to, and whether it may be followed."""
+"""The target of a redirect, and whether it may be followed."""
 
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,11 @@ _SAFE = frozenset({"GET", "HEAD"})
 
 
 def following(request: Request, reply: Reply) -> Request | None:
-    """The request that a redirect asks for; None if there is none, or none that may be sent.
+    """The next request of a redirect; None if there is none, or if it must not be sent.
 
-    Headers go to the same origin only. So does a body, and whatever is not GET or HEAD. From https
-    to http nothing follows that had either. Raises ToolError for a bad URL.
+    Only a request to the same origin keeps its headers, its body, and a method other than GET or
+    HEAD. A redirect from https to http is not followed if the request had headers or a body.
+    Raises ToolError for a bad URL.
     """
     if reply.status not in _REDIRECTS or not reply.location:
         return None
@@ -42,10 +43,10 @@ def following(request: Request, reply: Reply) -> Request | None:
 
 
 async def permit(request: Request, origin_url: str, context: ToolContext) -> None:
-    """Have a redirect from `origin_url` decided as an access of its own.
+    """Check a redirect from `origin_url` as an access of its own.
 
-    A page of the origin that was decided on needs no further word, nor does the same host by https
-    instead of http. Raises ToolError that names the host if the rules or the user say no.
+    The approved origin needs no further approval, nor does the same host by https instead of
+    http. Raises ToolError with the host's name if the rules or the user deny the access.
     """
     here, there = parse_url(origin_url), parse_url(request.url)
     access = network_access(there)

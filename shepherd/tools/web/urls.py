@@ -1,4 +1,4 @@
-"""URLs in the one form that rules are held against and connections are made to."""
+"""URLs in the canonical form that rules are matched against and connections use."""
 
 import ipaddress
 import re
@@ -39,7 +39,7 @@ def parse_url(text: str) -> "httpx.URL":
 
 
 def network_access(url: "httpx.URL") -> Access:
-    """The access that a request to the URL is."""
+    """The access that a request to the URL needs."""
     return Access(AccessKind.NETWORK, str(url))
 
 
@@ -70,6 +70,6 @@ def _canonical_host(url: "httpx.URL") -> str:
 
 
 def _display(text: str) -> str:
-    """On one line; what can't be seen is written as an escape."""
+    """The text on one line; invisible characters are written as escapes."""
     visible = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return "".join(visible)[:_MAX_DISPLAY]

@@ -1,1 +1,1 @@
-"""What programs do with their arguments: which read, which write, which run others."""
+"""The effects of programs' arguments: reading, writing, and running other programs."""

@@ -1,4 +1,4 @@
-"""Risky words of compilers, builds, package managers and checkers; see program_options."""
+"""Risky words of compilers, builds, package managers and checkers; see `options`."""
 
 BUILD_OPTIONS = r"""
 cc gcc g++ c++ clang clang++ ld gold lld ar as: @ -wrapper --?fplugin -?-specs -B -fuse-ld -Xlinker

@@ -1,7 +1,7 @@
-"""What a git command may do beyond its subcommand, and in which directories it runs.
+"""The risky words of a git command, and the directories in which it runs.
 
-What is not known to be harmless (other subcommands, aliases, options that run a program, write a
-file or change settings) has to be named by a rule; no wildcard stands for it.
+A rule must name everything that is not known to be harmless: other subcommands, aliases, and
+options that run a program, write a file or change settings. No wildcard covers them.
 """
 
 import re
@@ -33,16 +33,16 @@ _VERBS = {
     "reflog": "show exists",
     "config": "list get",
 }
-"""First operands of subcommands that are several: another one has to be named."""
+"""The known first operands of subcommands with operations; a rule must name any other one."""
 
 _TALKS_TO_REMOTE = frozenset({"fetch", "pull", "push", "ls-remote"})
 _ABOUT_FIRST = _TALKS_TO_REMOTE | _VERBS.keys() | {"clone"}
-"""What these do depends on their first operand, wherever it stands."""
+"""The effect of these depends on their first operand, at any position."""
 
 _REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
 _URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
 _ELSEWHERE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
-"""Paths outside of the repository, which `git diff` compares as plain files."""
+"""Paths outside of the repository; `git diff` compares them as plain files."""
 
 _BESIDE = frozenset({"cd", "pwd", "true", "echo"})
 _READING = frozenset(
@@ -54,9 +54,9 @@ _READING_LINES = frozenset({"branch", "branch -a", "branch -v", "branch -vv", "t
 
 
 def git_words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
-    """How many of a git command's words a rule must name; 0 if it only does what git does alone.
+    """The number of a git command's words that a rule must name; 0 if none of them is risky.
 
-    `exists` tells whether a file has a name: git takes a remote that is none for a path.
+    `exists` says whether a file has this name: git reads an unknown remote as a path.
     """
     start = _start_of_subcommand(words)
     risky = [index + 1 for index in range(1, start) if not _is_harmless(words, index)]
@@ -66,7 +66,7 @@ def git_words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> in
 
 
 def git_places(words: Sequence[str], place: Path) -> list[Path]:
-    """The directories in which a git command started in `place` may look for a repository."""
+    """The directories in which a git command that starts in `place` may look for a repository."""
     places = [place]
     for index in range(1, _start_of_subcommand(words)):
         option, is_attached, value = words[index].partition("=")
@@ -84,12 +84,12 @@ def _start_of_subcommand(words: Sequence[str]) -> int:
 
 
 def _is_harmless(words: Sequence[str], index: int) -> bool:
-    """Whether a word before the subcommand is: `-C` is held against the directory it names."""
+    """Whether a word before the subcommand is harmless; other code checks directories of `-C`."""
     return words[index] in _GLOBAL_FLAGS or "-C" in words[index - 1 : index + 1]
 
 
 def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]) -> Iterator[int]:
-    """The words from the subcommand on, counted from 1, that a rule must name."""
+    """The indices, from 1, of the words from the subcommand on that a rule must name."""
     name = words[start]
     known = subcommand(name)
     if known is None:
@@ -98,7 +98,7 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
     operands: list[int] = []
     for index in range(start + 1, len(words)):
         if words[index] == "--":
-            # a verb or a remote may stand behind it as well
+            # a verb or a remote may also come after it
             operands += range(index + 1, len(words) if name in _ABOUT_FIRST else 0)
             break
         if not words[index].startswith("-") or words[index] == "-":
@@ -133,7 +133,7 @@ def _are_operands(
 
 
 def is_git_line(accesses: Sequence[Access]) -> bool:
-    """Whether the call is read in full and runs git alone, beside harmless words of the shell."""
+    """Whether the call is parsed in full and runs only git and harmless builtins of the shell."""
     programs = [_words(access)[:1] for access in accesses if access.kind is AccessKind.SHELL]
     is_plain = all(
         access.claim is Claim.EXACT or access.kind is AccessKind.READ for access in accesses
@@ -144,7 +144,7 @@ def is_git_line(accesses: Sequence[Access]) -> bool:
 
 
 def changes_repository(accesses: Sequence[Access]) -> bool:
-    """Whether the call is such a line and may change the repository."""
+    """Whether the call is a git line that may change the repository."""
     return is_git_line(accesses) and not all(
         _only_reads(_words(access)) for access in accesses if access.kind is AccessKind.SHELL
     )

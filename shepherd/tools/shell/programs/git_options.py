@@ -1,6 +1,6 @@
-"""The options of git's subcommands that are known to do nothing but the subcommand's own work.
+"""The options of git's subcommands that are known to be harmless.
 
-One that writes a file of its choice, runs a program or reads what git does not track is not here.
+Options that write any file, run a program or read untracked files are not listed.
 """
 
 from dataclasses import dataclass
@@ -130,14 +130,14 @@ worktree: -vz - porcelain
 
 @dataclass(frozen=True, slots=True)
 class Subcommand:
-    """What a subcommand may be given: short flags, short options with a value, long options."""
+    """The options of a subcommand: short flags, short options with a value, long options."""
 
     flags: str
     values: str
     longs: frozenset[str]
 
     def knows(self, option: str) -> bool:
-        """Whether the option, or each of a cluster, is known; long ones unabbreviated only."""
+        """Whether the option, or each of a cluster, is known; a long one must be in full."""
         if option.startswith("--"):
             return option[2:].partition("=")[0] in self.longs
         for char in option[1:]:
@@ -149,7 +149,7 @@ class Subcommand:
 
 
 def subcommand(name: str) -> Subcommand | None:
-    """The subcommand of that name; None if it is not known, as an alias."""
+    """The subcommand of that name; None if it is unknown, such as an alias."""
     return _subcommands().get(name)
 
 

@@ -28,13 +28,13 @@ _RUN = {
     "direnv": ("exec .",),
     "dotnet": ("tool run",),
 }
-"""The subcommands behind which the other program stands."""
+"""The subcommands that are followed by the other program."""
 
 
 def launched(program: str, words: Sequence[str]) -> Iterator[int]:
-    """The indices of the words that may name the program which is started.
+    """The indices of the words that may name the started program.
 
-    They are several where a word may also be the value of the option before it.
+    There are several if a word may also be the value of the option before it.
     """
     if _PYTHON.match(program):
         yield from _module(words)

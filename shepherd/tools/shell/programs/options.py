@@ -1,8 +1,8 @@
-"""Words with which ordinary programs run others, load code, or read and write files of a choice.
+"""Words with which ordinary programs run others, load code, or read and write any file.
 
-Each entry has programs, a colon, and patterns. One meets the beginning of a word, together with
-the next one behind an option (`\\x20` is the blank between them); a last `$` ends the word. A rule
-must name such a word and all that stands before it; no wildcard stands for it.
+Each entry has programs, a colon, and patterns. A pattern matches the beginning of a word. After
+an option, it also covers the next word (`\\x20` is the space between them). A last `$` marks the
+end of the word. A rule must name such a word and all words before it; no wildcard covers it.
 """
 
 import re
@@ -28,7 +28,7 @@ unexpand uniq unlink uptime users uvx vmstat w wait wc whatis whereis which who 
 xzcat yes zcat zip zsh zstd
 """
 _PLAIN = frozenset(_PLAIN_NAMES.split())
-"""Programs without such options, or whose options are looked at one by one elsewhere."""
+"""Programs without such options, or with options that other modules check one by one."""
 
 _TELLING = re.compile(
     r"-[a-zA-Z]{0,3}[cCeEfoOrRSxX](?![a-zA-Z]{3})"
@@ -43,7 +43,7 @@ _TELLING = re.compile(
 
 
 def is_telling(program: str, word: str) -> bool:
-    """Whether a word may tell a program that is not known which file to run, load or write."""
+    """Whether a word may make an unknown program run, load or write a file."""
     return program not in _PLAIN and _TELLING.match(word) is not None
 
 
@@ -74,22 +74,22 @@ start-stop-daemon run-parts vi vim nvim view vimdiff ex ed emacs nano cpulimit h
 ssh-agent watchexec nodemon caffeinate arch
 """
 _RUNS_ANYTHING = frozenset(_RUNNERS.split())
-"""What they are given is another program, or commands of their own: a rule names every word."""
+"""Their arguments are another program, or commands; a rule must name every word."""
 
 _WRITES_SECOND = frozenset({"uniq", "xxd"})
-"""The second file that they are given is written."""
+"""They write to their second file argument."""
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "docker-compose", "kubectl", "oc"})
 _TAKES_NO_FILE = frozenset({"logs", "ps", "rm", "rmi", "images", "inspect", "prune"})
 
 _MAX_LENGTH = 20_000
-"""Of two words that are looked at; longer ones must be named."""
+"""The maximum length of a pair of words to check; a rule must name longer ones."""
 
 _VERSION = re.compile(r"-?[0-9.]+\Z|@.*\Z")
 
 
 def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
-    """How many words a rule must name for each that lets a program do more than its own work."""
+    """For each risky word, the number of words that a rule must name."""
     if program in _RUNS_ANYTHING:
         yield len(words)
     if program in _WRITES_SECOND:
@@ -110,19 +110,19 @@ def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
 
 
 def _is_own(program: str) -> bool:
-    """Whether a program is a file of the project, which a rule has to name."""
+    """Whether a program is a file of the project; a rule must name it."""
     return "/" in program and not program.startswith(("/", "@"))
 
 
 def _foreign_subcommand(words: Sequence[str], known: Sequence[str]) -> Iterator[int]:
-    """A subcommand that the program does not have itself is another program, or an alias."""
+    """The position, from 1, of a subcommand that is another program or an alias."""
     first = next((i for i, word in enumerate(words) if i and not word.startswith(("-", "+"))), 0)
     if first and words[first] not in known:
         yield first + 1
 
 
 def _without_follow(program: str, words: Sequence[str]) -> Sequence[str]:
-    """The words without the `-f` of commands for which it means no file: `docker logs -f`."""
+    """The words without a `-f` that does not name a file: `docker logs -f`."""
     if program in _CONTAINERS and len(words) > 1:
         command = words[2:3] if words[1] == "compose" else words[1:2]
         if _TAKES_NO_FILE.issuperset(command) and command:

@@ -1,4 +1,4 @@
-"""Programs whose options run other programs, or that read whole directories: what a rule misses."""
+"""Risks that a rule may miss: options that run programs, and reads of whole directories."""
 
 import os
 import re
@@ -37,7 +37,7 @@ _RUNS_BY_OPTION = {
     "du": "--files0-from -X --exclude-from",
     **dict.fromkeys(("docker", "podman", "nerdctl", "docker-compose", "podman-compose"), _MOUNTS),
 }
-"""Where one of these is given, a rule must name it and all that stands before it."""
+"""A rule must name such an option and all words before it."""
 
 _WRAPPERS = {
     "env": "-u --unset -C --chdir -S --split-string",
@@ -79,16 +79,16 @@ shfmt actionlint hadolint cc gcc clang ld install unzip gunzip docker-compose sp
 
 """
 _READS_NOTHING = frozenset(_QUIET.split())
-"""Programs that are given directories and do not tell what is in the files below them."""
+"""Programs with directory arguments that do not show the content of files in them."""
 
 _COPIERS = frozenset({"cp", "scp"})
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa]|--recursive|--archive|--dereference-recursive")
 
 
 def words_to_name(words: Sequence[str], exists: Callable[[str], bool], depth: int = 0) -> int:
-    """How many of a command's words a rule must name, because they decide what else is run.
+    """The number of a command's words that a rule must name, because they may run other programs.
 
-    `depth` counts the programs around it; where there are many, all words have to be named.
+    `depth` counts the enclosing programs; if there are too many, a rule must name all words.
     """
     program = name_of(words[0])
     if depth > _MAX_DEPTH:
@@ -121,7 +121,7 @@ def _reading(program: str, words: Sequence[str]) -> Iterator[int]:
 
 
 def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
-    """The directories of which a command may read every file, and which files it passes over."""
+    """The directories of which a command may read all files, each with the claim on those files."""
     program = name_of(words[0])
     if program in _READS_NOTHING:
         return
@@ -207,7 +207,7 @@ def _is_packing(words: Sequence[str]) -> bool:
 
 
 def _inner_program(words: Sequence[str], program: str) -> int:
-    """The index of the program that a wrapper runs; beyond the last word if that is not plain."""
+    """The index of the program that a wrapper runs; the number of words if it is unclear."""
     with_value = _WRAPPERS[program].split()
     left = _BEFORE_PROGRAM.get(program, 0)
     index = 1
@@ -226,7 +226,7 @@ def _inner_program(words: Sequence[str], program: str) -> int:
 
 
 def _is_one_of(word: str, options: Sequence[str]) -> bool:
-    """Whether a word is one of the options, shortened, in a cluster or with its value."""
+    """Whether a word is one of the options: abbreviated, in a cluster or with a value."""
     head = word.partition("=")[0]
     if word.startswith("--"):
         longs = [option for option in options if option.startswith("--")]

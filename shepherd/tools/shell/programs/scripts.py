@@ -1,4 +1,4 @@
-"""Scripts of sed that only edit text: none of their commands runs a program or opens a file."""
+"""Recognises scripts of sed and awk that only work on text, without programs or files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _OPERAND = re.compile(
     re.DOTALL,
 )
 _CONDITION = re.compile(r"\b(?:if|while|for|switch)\b")
-"""A `/` behind the bracket of one of these begins an expression, not a division."""
+"""A `/` after the bracket of one of these begins an expression, not a division."""
 
 _DIVISION = re.compile("/=?")
 _OPTION = re.compile(r"-F.+|-v\w+=.*", re.DOTALL)
@@ -47,7 +47,7 @@ _REACHING_NAME = re.compile("|".join(_REACHING))
 
 
 def _regex(delimiter: str) -> str:
-    """A regular expression without the delimiter: brackets count, so that no version differs."""
+    """A regular expression without the delimiter, with brackets that all versions read alike."""
     return rf"(?:{_BRACKET}|\\[^\n]|[^\\\[\n{delimiter}])*"
 
 
@@ -72,7 +72,7 @@ _COMMAND = re.compile(
 
 
 def only_edits(script: str) -> bool:
-    """Whether every command of a script is read, and works on nothing but the text."""
+    """Whether every command of a script is recognised, and works only on the text."""
     at = 0
     while at < len(script):
         match = _COMMAND.match(script, at)
@@ -83,7 +83,7 @@ def only_edits(script: str) -> bool:
 
 
 def sed_words_to_name(words: Sequence[str]) -> Iterator[int]:
-    """How many words a rule must name for each that may do more than edit."""
+    """For each word that may do more than edit, the number of words that a rule must name."""
     operand = script = False
     index = 1
     while index < len(words):
@@ -115,7 +115,7 @@ def _is_known(words: Sequence[str], index: int) -> bool:
 
 
 def only_prints(program: str) -> bool:
-    """Whether every token of a program is read, and none of them reaches anything else."""
+    """Whether every token of a program is recognised, and none runs a program or opens a file."""
     if len(program) > _MAX_LENGTH:
         return False
     conditional = _CONDITION.search(program) is not None
@@ -136,7 +136,7 @@ def only_prints(program: str) -> bool:
 
 
 def awk_words_to_name(words: Sequence[str]) -> Iterator[int]:
-    """How many words a rule must name for each that may do more than print."""
+    """For each word that may do more than print, the number of words that a rule must name."""
     index = 1
     while index < len(words) and words[index].startswith("-") and words[index] != "--":
         word = words[index]
@@ -153,7 +153,7 @@ def awk_words_to_name(words: Sequence[str]) -> Iterator[int]:
 
 
 def _slash(program: str, at: int, last: str, *, conditional: bool) -> re.Match[str] | None:
-    """A `/` after an operand divides; elsewhere it begins an expression."""
+    """The token at a `/`: a division after an operand, else an expression; None if unclear."""
     if program[at] != "/":
         return None
     if last in _BEFORE_REGEX:

@@ -1,4 +1,4 @@
-"""Risky words of programs that talk to services, and of converters; see program_options."""
+"""Risky words of programs that connect to services, and of converters; see `options`."""
 
 SERVICE_OPTIONS = r"""
 docker podman nerdctl: --volumes-from --ipc --cap-add --security-opt --userns --env-file
@@ -151,4 +151,4 @@ SUBCOMMANDS = {
     "plugin port-forward proxy replace rollout run scale set taint top uncordon "
     "version wait",
 }
-"""Their own; any other one is a plug-in, or an alias that a file of the project may define."""
+"""The programs' own subcommands; any other is a plug-in, or an alias from a file of the project."""
