@@ -1,1 +1,1 @@
-"""Boxes for commands: they can't write outside files and can't read secrets."""
+"""Boxes for commands, in which they can't write outside files and can't read secrets."""

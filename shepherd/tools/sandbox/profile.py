@@ -1,4 +1,4 @@
-"""What a boxed command may access and use, and the git repository of its directory."""
+"""The access and limits of a boxed command, and the git repository of its directory."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes."""
 
-_SHARE = 0.75  # of the machine's memory, at most
+_SHARE = 0.75  # the maximum share of the machine's memory
 RUNS_PROGRAMS = ("config", "config.worktree", "hooks", "info", "modules")
 """Entries of a git directory that run programs, or name them."""
 
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a box lets a command do; all paths are absolute.
+    """The access that a box gives a command; all paths are absolute.
 
     `root` is the session's working directory, which is readable and writable. The command starts in
     `cwd`. The `protected` paths can be read, but not changed or replaced; a missing one is moved
@@ -52,8 +52,8 @@ class Profile:
 def resource_limits(limits: Limits) -> Iterator[tuple[str, int]]:
     """Names of RLIMIT_ with their numbers.
 
-    Memory is counted as DATA: what a process could write to. Address space (AS) counts what
-    runtimes only reserve, which is far more than they use.
+    Memory is counted as DATA: the memory that a process can write to. Address space (AS) also
+    counts reserved memory, which is far more than runtimes use.
     """
     if limits.processes is not None:
         yield "NPROC", limits.processes

@@ -1,4 +1,4 @@
-"""What a box refused, as text for the model and the user."""
+"""Turns refusals of a box into text for the model and the user."""
 
 import os
 import re

@@ -86,7 +86,7 @@ class Confinement:
 
 
 class Sandbox:
-    """Finds the box at the first use, and records which notices the user has read.
+    """Finds the box at the first use, and records the notices that the user has read.
 
     `writable` and `readable` are the user's paths. `find` takes up to a second and is called in a
     thread.

@@ -1,1 +1,1 @@
-"""The boxes: bubblewrap, Landlock, sandbox-exec, and finding the one that holds here."""
+"""The boxes: bubblewrap, Landlock and sandbox-exec, and the test that finds the one that works."""

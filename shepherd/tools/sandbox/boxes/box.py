@@ -10,7 +10,7 @@ from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal
 
 Report = Callable[[Refusal], None]
-"""Receives what a box certainly refused or undid."""
+"""Receives each refusal or reverted change of a box that is certain."""
 
 
 def ignore_refusals(_refusal: Refusal) -> None:

@@ -1,4 +1,4 @@
-"""Commands in bubblewrap."""
+"""Runs commands in bubblewrap."""
 
 import shutil
 from collections.abc import Generator, Iterator, Sequence

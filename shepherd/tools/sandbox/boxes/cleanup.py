@@ -1,4 +1,4 @@
-"""Protected paths that don't exist, and protected links: no mount can hold them."""
+"""Restores protected paths that mounts can't protect: missing files and links."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _CACHES = re.compile(
     r"|\.(?:cache|npm|node-gyp|local|cargo|gradle|m2|config|nv|bun|yarn|mypy_cache|ruff_cache|X.*"
     r"|dotnet|nuget|java|pki|python_history|lesshst|wget-hsts|bash_history|sqlite_history|.*-unix)"
 )
-"""Caches and temporary files of programs, which nobody needs afterwards."""
+"""Caches and temporary files of programs, which are not needed afterwards."""
 
 
 class Watch:
@@ -61,7 +61,7 @@ def _move_aside(place: Path, report: Report) -> None:
     names = (place.with_name(f"{place.name}.refused-{n}") for n in range(1, _MAX_NAMES))
     aside = next(name for name in names if not os.path.lexists(name))
     place.rename(aside)
-    text = f"the sandbox refused to make {place.name}: it was moved to {aside.name}"
+    text = f"the sandbox refused to create {place.name}: it was moved to {aside.name}"
     report(Refusal(Refused.WRITE, text, str(place)))
 
 
@@ -85,7 +85,7 @@ def _files(place: Path, visible_path: Path) -> Iterator[str]:
             with os.scandir(directory) as entries:
                 result = sorted(entries, key=lambda entry: entry.name)
         except OSError:
-            continue  # closed by the command, or too deep
+            continue  # unreadable, or too deep
         count += len(result)
         for entry in result:
             if directory == str(place) and _CACHES.fullmatch(entry.name):

@@ -1,4 +1,4 @@
-"""Commands enclosed by Landlock and seccomp, and by namespaces where they can be made."""
+"""Confines commands with Landlock and seccomp, and with namespaces if they are available."""
 
 import os
 from abc import ABC, abstractmethod
@@ -40,11 +40,11 @@ Rights = list[tuple[str, int]]
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
-_TRUNCATION, _SIGNALS = 3, 6  # versions of Landlock that see these
+_TRUNCATION, _SIGNALS = 3, 6  # the first version of Landlock that covers each right
 
 
 def box_rights(visible: Iterable[Mount]) -> Rights:
-    """The rights in a file system of our own, where mounts already say what is read-only."""
+    """The rights in a new file system, whose mounts already make paths read-only."""
     writable = [str(m.target) for m in visible if m.kind is MountKind.WRITE]
     places = [(path, WRITE) for path in (*writable, "/dev/shm")]
     return [("/", READ), ("/dev", USE), ("/proc", READ | WRITE_FILE), *places]
@@ -53,10 +53,10 @@ def box_rights(visible: Iterable[Mount]) -> Rights:
 def bare_rights(
     visible: Iterable[Mount], protected: Collection[Path], hidden: Collection[Path]
 ) -> Rights:
-    """The rights where no mount helps: a right on a directory holds for all that is in it.
+    """The rights without mounts; a right on a directory applies to everything in it.
 
-    So a directory with something protected or hidden in it gets none as a whole, but each of its
-    entries does. Nothing can be made or removed in such a directory.
+    So a directory that contains a protected or hidden path gets no rights, but its other entries
+    do. Nothing can be created or removed in such a directory.
     """
     rights = [(f"/dev/{name}", USE) for name in _DEVICES]
     rights.append(("/proc", READ))
@@ -137,7 +137,7 @@ def _surroundings(profile: Profile, private: PrivateFiles) -> dict[str, object]:
 
 
 class Landlock(_Enclosure):
-    """Namespaces, Landlock and a filter, set by a small program that then becomes the command."""
+    """Namespaces, Landlock and a filter, set up by a small program that becomes the command."""
 
     name = "landlock"
     _bare = False
@@ -160,7 +160,7 @@ class Landlock(_Enclosure):
 
 
 class BareLandlock(_Enclosure):
-    """Landlock and a filter alone, where namespaces can't be made; refuses more than the others."""
+    """Landlock and a filter without namespaces; refuses more than the other boxes."""
 
     name = "landlock-bare"
     _bare = True
@@ -180,7 +180,7 @@ class BareLandlock(_Enclosure):
     ) -> dict[str, object]:
         abi = version()
         if abi < _TRUNCATION:
-            raise ToolError("Landlock alone holds only from Linux 6.2 on")
+            raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
         check_root(real(profile.root))
         visible = visible_mounts(profile, private, environment)
         check_cwd(profile, visible)

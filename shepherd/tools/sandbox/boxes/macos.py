@@ -1,6 +1,6 @@
-"""Commands in macOS's sandbox-exec, by a profile in its language (SBPL).
+"""Runs commands in macOS's sandbox-exec, with a profile in its language (SBPL).
 
-Written by the documents; it has not been run on a Mac.
+Written from the documentation; it has not been run on a Mac.
 """
 
 import re
@@ -49,7 +49,7 @@ _ULIMITS = {"CPU": "t", "NOFILE": "n", "NPROC": "u", "CORE": "c"}
 
 
 class SandboxExec:
-    """A profile that denies all but what it names."""
+    """A profile that denies everything that it does not name."""
 
     name = "sandbox-exec"
 
@@ -108,7 +108,7 @@ def quoted(text: str) -> str:
 
 
 def _between(tops: Iterable[Path], paths: Iterable[Path]) -> Iterator[Path]:
-    """Directories above `paths`: renaming one would give a path another name."""
+    """Directories above `paths`; renaming one would give a path another name."""
     places = list(tops)
     for path in paths:
         for parent in path.parents:

@@ -1,4 +1,4 @@
-"""What every box on Linux creates before a command and removes after it."""
+"""The resources that every box on Linux creates before a command and removes after it."""
 
 import threading
 import weakref
@@ -24,7 +24,7 @@ class Spares:
         self._lock = threading.Lock()
         self._ready: list[Helper] = []
         self._making: threading.Thread | None = None
-        weakref.finalize(self, _close, self._ready)  # at the end of the session, too
+        weakref.finalize(self, _close, self._ready)  # also at the end of the session
 
     @contextmanager
     def take(self, kind: HelperKind) -> Generator[Helper]:

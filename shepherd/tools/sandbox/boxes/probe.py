@@ -1,4 +1,4 @@
-"""Testing a box: an attack must fail in it, and an ordinary command must run."""
+"""Tests a box: an attack must fail in it, and an ordinary command must run."""
 
 import secrets
 import socket
@@ -45,7 +45,7 @@ os.execv("/bin/sh", ["sh", "-c", "echo ran"])
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """How a program ended; `code` is negative if a signal killed it."""
+    """The output and the exit of a program; `code` is negative if a signal killed it."""
 
     code: int
     out: str

@@ -1,1 +1,1 @@
-"""The small program that becomes a boxed command: started ahead, joined to its groups."""
+"""The helper program that becomes a boxed command, started ahead of time in its groups."""

@@ -1,4 +1,4 @@
-"""Control groups: limits for a command as a whole, where this user may make groups."""
+"""Control groups: limits for a command as a whole, if this user may create groups."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _RETRY_DELAY = 0.025
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where groups can be made, and what holds in them; `swap` is the file that bounds swap."""
+    """A directory for new groups, and the limits there; `swap` is the file that limits swap."""
 
     parent: Path
     pids: str = ""
@@ -28,9 +28,9 @@ class _Place:
 
 @contextmanager
 def control_groups(limits: Limits) -> Generator[list[str]]:
-    """The `cgroup.procs` files that a process has to join; none where groups can't be made.
+    """The `cgroup.procs` files that a process has to join; none if groups can't be created.
 
-    Whatever is still in the groups at the end is killed where the kernel can do that at once.
+    At the end, the remaining processes of the groups are killed if the kernel can kill a group.
     """
     made: list[Path] = []
     try:
@@ -67,7 +67,7 @@ def _places() -> Iterator[_Place]:
 
 
 def _unified(own: Path) -> Iterator[_Place]:
-    """Beside our own group, because one that has processes can't have groups with limits."""
+    """Beside this process's group, because a group with processes can't have groups with limits."""
     for parent in (own.parent, own):
         enabled = _read(parent / "cgroup.subtree_control").split()
         if {"memory", "pids"} <= set(enabled) and os.access(parent / "cgroup.procs", os.W_OK):
@@ -88,7 +88,7 @@ def _make(place: _Place, limits: Limits) -> Path | None:
     try:
         group.mkdir()
     except OSError:
-        return None  # not delegated to us
+        return None  # not delegated to this user
     try:
         for name, number in limits_by_file.items():
             if name != place.swap or (group / name).exists():

@@ -1,4 +1,4 @@
-"""The process that becomes a command in a box: it is started first, and then waits for orders."""
+"""The process that becomes a command in a box: it starts first, and then waits for orders."""
 
 import marshal
 import os
@@ -26,7 +26,7 @@ _VARIABLES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH")
 
 
 class _Joining(threading.Thread):
-    """Moves a process to control groups, while it loads: the kernel may take 20 ms for that."""
+    """Moves a process to control groups while it loads, because the kernel may take 20 ms."""
 
     def __init__(self, files: Sequence[str], process: int) -> None:
         super().__init__(name="control groups")
@@ -64,7 +64,7 @@ class HelperKind:
 
 
 class Helper:
-    """A process in control groups of its own that waits for orders, and ends with this one.
+    """A process in its own control groups that waits for orders, and ends with this process.
 
     Raises OSError or ToolError if it can't be started.
     """
@@ -86,7 +86,7 @@ class Helper:
 
     @property
     def info(self) -> int:
-        """The number of the descriptor to which the helper has `{"child-pid": N}` written."""
+        """The number of the descriptor that receives `{"child-pid": N}`."""
         return self._channel.fileno()
 
     def is_alive(self) -> bool:
@@ -101,10 +101,10 @@ class Helper:
     def send(
         self, orders: Mapping[str, object], descriptors: Mapping[int, int]
     ) -> subprocess.Popen[bytes]:
-        """The process, which has its orders now.
+        """Send the orders, and return the process.
 
-        The `descriptors` go along under new numbers. Raises ToolError if it did not join its
-        groups or has ended.
+        The `descriptors` go with them under new numbers. Raises ToolError if the process did not
+        join its groups or has ended.
         """
         self._joining.finish()
         self._send(orders, [*descriptors.values(), self.info], list(descriptors))
@@ -112,7 +112,7 @@ class Helper:
         return self._process
 
     def close(self) -> None:
-        """End it if it still waits; else wait until the first process of its box is dead."""
+        """End the process if it still waits; else wait for the end of its box's first process."""
         with self._resources:
             self._joining.join()
             if self._is_free:
@@ -159,7 +159,7 @@ class OrderedProgram:
 
 
 def _environment() -> dict[str, str]:
-    """What an interpreter needs, and no more: a command could read it where nothing hides it."""
+    """The variables that an interpreter needs, and no others, because a command may read them."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,6 +1,6 @@
-"""Passing a helper program to another interpreter, as code and not as a file.
+"""Passes a helper program to another interpreter, as code and not as a file.
 
-A file could be changed by an earlier command, and takes longer to find and to read.
+An earlier command could change a file, and a file takes longer to find and read.
 """
 
 import contextlib
@@ -82,9 +82,9 @@ def memory_file(content: bytes) -> Generator[int]:
 
 
 def await_first_process(channel: socket.socket) -> None:
-    """Wait until the process is dead of which a helper wrote `{"child-pid": N}`.
+    """Wait until the process that a helper reported as `{"child-pid": N}` is dead.
 
-    It is the first of the box: with it dies all that was started inside.
+    It is the first process of the box; all others inside die with it.
     """
     channel.setblocking(False)
     with contextlib.suppress(BlockingIOError, ConnectionResetError):

@@ -1,1 +1,1 @@
-"""Programs at the border of a box; they use the standard library and each other alone."""
+"""Programs at the border of a box; they import only the standard library and each other."""

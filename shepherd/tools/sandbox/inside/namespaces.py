@@ -1,4 +1,4 @@
-"""A file system, processes and a network of the command's own."""
+"""Gives the command its own file system, processes and network."""
 
 import ctypes
 import fcntl
@@ -18,7 +18,7 @@ _DEVICE_LINKS = {
     "stdin": "/proc/self/fd/0",
     "stdout": "/proc/self/fd/1",
 }
-_RESERVED_NUMBERS = 300  # that the kernel does not give a second time
+_RESERVED_NUMBERS = 300  # the kernel does not use lower process numbers twice
 _QUIET = native.MS_NOSUID | native.MS_NODEV
 _SIOCSIFFLAGS, _IFF_UP_RUNNING = 0x8914, 0x41
 
@@ -50,9 +50,9 @@ def _write(path: str, text: str) -> None:
 
 
 def _limit_processes(processes: str, number: int) -> None:
-    """Bound the numbers of processes, which is their count.
+    """Limit the highest process number, and with it the number of processes.
 
-    Before Linux 6.14 that number belongs to the whole system, and must be left alone.
+    Before Linux 6.14 that limit belongs to the whole system, and must not be changed.
     """
     release = os.uname().release.split(".")
     if (int(release[0]), int(release[1].partition("-")[0])) >= (6, 14):

@@ -1,4 +1,4 @@
-"""System calls that Python has no functions for."""
+"""System calls for which Python has no functions."""
 
 import ctypes
 import errno
@@ -82,7 +82,7 @@ def set_mount(target: str, attributes: int, *, recursive: bool) -> None:
 
 
 def enter_root(target: str) -> None:
-    """Make a mount the root of this namespace, and forget the old one. Raises OSError."""
+    """Make a mount the root of this namespace, and unmount the old root. Raises OSError."""
     os.chdir(target)
     call(_PIVOT_ROOT[os.uname().machine], b".", b".")
     _check(_libc.umount2(b".", MNT_DETACH), "unmounting the old root")
@@ -123,10 +123,10 @@ def version() -> int:
 
 
 def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
-    """Allow only `rights` on paths to this process and its children, and no signal out.
+    """Allow this process and its children only `rights` on paths, and no signals to the outside.
 
-    Without `tcp` no connection is made or taken. A path that is gone is passed over. Raises
-    OSError.
+    Without `tcp` they can't connect or accept connections. A path that does not exist is
+    skipped. Raises OSError.
     """
     abi = version()
     handled = _FILE_RIGHTS[min(abi, 5)]

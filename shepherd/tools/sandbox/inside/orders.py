@@ -1,4 +1,4 @@
-"""Waiting for orders: how a program that was started ahead of time learns what to become."""
+"""Receives the orders that tell a program, started ahead of time, which command to become."""
 
 import marshal
 import os
@@ -7,14 +7,14 @@ import sys
 from shepherd.tools.sandbox.inside.start import signals
 
 sockets = __import__("_socket")
-"""What `socket` is made of; that one loads enum and selectors, which takes longer."""
+"""The core of `socket`, which would import enum and selectors and take longer."""
 
-_MAX_DESCRIPTORS = 253  # the kernel's bound on what one message carries
+_MAX_DESCRIPTORS = 253  # the kernel's maximum number of descriptors in one message
 _STANDARD = 3
 
 
 class Orders:
-    """What to run and how; a plain class, because importing dataclasses would be slow.
+    """The command to run, and its settings; a plain class, because importing dataclasses is slow.
 
     Only `enclose` uses more than the command and its environment. `rights` are for Landlock;
     `mounts` are for the namespaces. The command inherits the descriptors `pass_fds`.
@@ -85,7 +85,7 @@ def _numbers(packed: bytes) -> list[int]:
 def _place(descriptors: list[int], targets: list[int]) -> None:
     border = max(_STANDARD, *descriptors, *targets) + 1
     for offset, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, border + offset)  # away from the numbers of others
+        os.dup2(descriptor, border + offset)  # away from the numbers of the others
     for offset, target in enumerate(targets):
         os.dup2(border + offset, target)
     close_others(tuple(targets))

@@ -1,4 +1,4 @@
-"""Waiting for a command, and ending what it leaves behind."""
+"""Waits for a command, and ends the processes that it leaves behind."""
 
 import os
 import time
@@ -17,7 +17,7 @@ def exit_like(status: int) -> None:
 
 
 def wait_for(child: int) -> int:
-    """The wait status of a child, burying all others that end before."""
+    """The wait status of a child; reaps all others that end before it."""
     while True:
         try:
             ended, status = os.waitpid(-1, 0)
@@ -106,7 +106,7 @@ def _living_parent(name: str) -> int | None:
 
 
 def running_tasks() -> int:
-    """How many threads this user has, which is what RLIMIT_NPROC counts."""
+    """The number of this user's threads, which RLIMIT_NPROC counts."""
     user, count = os.geteuid(), 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -120,7 +120,7 @@ def running_tasks() -> int:
 
 
 def _status(name: str) -> list[bytes]:
-    """The fields of a process from its state on; none if it has gone."""
+    """The fields of a process from its state on; none if it has ended."""
     try:
         descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
     except OSError:

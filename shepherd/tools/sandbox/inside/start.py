@@ -7,7 +7,7 @@ import sys
 SETUP_FAILED = 125
 
 signals = __import__("_signal")
-"""What `signal` is made of; that one loads enum, which takes longer than all the rest."""
+"""The core of `signal`, which would import enum and take longer than everything else here."""
 
 
 def main(limits: dict[str, int], command: list[str]) -> None:
@@ -17,7 +17,7 @@ def main(limits: dict[str, int], command: list[str]) -> None:
 
 
 def set_limits(limits: dict[str, int]) -> None:
-    """Lower the limits, never above what holds already; let this end first if memory runs out."""
+    """Lower the limits, never raise them; the kernel ends this process first if memory runs out."""
     for name, number in limits.items():
         kind: int = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(kind)
@@ -27,13 +27,13 @@ def set_limits(limits: dict[str, int]) -> None:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
             file.write(b"500")
     except OSError:
-        return  # a courtesy that not every system offers
+        return  # not every system offers this
 
 
 def become(command: list[str], environment: dict[str, str] | None = None) -> None:
-    """Run the command in this process, with the signals' default meanings.
+    """Run the command in this process, with the default handlers of signals.
 
-    It gets this process's environment if no other is given.
+    `environment` defaults to that of this process.
     """
     for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGPIPE):
         signals.signal(number, signals.SIG_DFL)

@@ -18,7 +18,7 @@ NUMBER, ARCHITECTURE = 0, 4
 
 
 class Instruction(NamedTuple):
-    """One instruction; `when_true` and `when_false` are how many a jump passes over."""
+    """One instruction; a jump skips `when_true` or `when_false` instructions."""
 
     code: int
     value: int
@@ -27,11 +27,11 @@ class Instruction(NamedTuple):
 
 
 class Action(IntEnum):
-    """What a filter returns."""
+    """The result of a filter."""
 
     ALLOW = 0x7FFF0000
     KILL_PROCESS = 0x80000000
-    ERROR = 0x00050000  # the number of the error is added
+    ERROR = 0x00050000  # plus the number of the error
 
 
 def argument(index: int) -> int:
@@ -50,7 +50,7 @@ def finish(action: Action) -> Instruction:
 
 
 def when(code: int, value: int, block: list[Instruction]) -> list[Instruction]:
-    """`block` if the comparison holds; a block has at most 255 instructions."""
+    """Run `block` if the comparison holds; a block has at most 255 instructions."""
     return [Instruction(code, value, 0, len(block)), *block]
 
 

@@ -1,4 +1,4 @@
-"""Which system calls a command may make."""
+"""The filter of the system calls that a command may make."""
 
 import errno
 import functools
@@ -41,7 +41,7 @@ REFUSED = (
 """Calls that end with EPERM."""
 
 ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Calls that end with ENOSYS, because programs then use an older way."""
+"""Calls that end with ENOSYS, because programs then use an older call."""
 
 METADATA = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
@@ -54,7 +54,7 @@ SHARED = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
-"""What reaches other processes where there is no namespace of our own for it."""
+"""Calls that reach other processes if the command has no namespace of its own."""
 
 SIGNALS = (
     "kill",
@@ -74,12 +74,12 @@ OWN_PROCESS = (
     "sched_setscheduler",
 )
 OWN_PROCESS_SECOND = ("setpriority", "ioprio_set")
-"""Calls on a process, named by the first or second argument, that may only mean the caller."""
+"""Calls on a process that are allowed only for the caller; the argument names the process."""
 
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820)  # FS_IOC_SETFLAGS, its 32-bit form, FSSETXATTR
-_SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals by way of a file
+_SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals through a file
 _SET_OWNER_CONTROL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
 _AF_NETLINK = 16  # which only Linux has
@@ -90,18 +90,18 @@ _CONNECTED = tuple(kind | flags for kind in (1, 5) for flags in (0, 0x800, 0x800
 
 
 class Network(IntEnum):
-    """Which sockets can be made; pairs of connected ones always can."""
+    """The sockets that can be created; connected pairs are always allowed."""
 
     NONE = 0
     INTERNET = 1
-    OWN = 2  # a network namespace: the internet's families and questions about interfaces
+    OWN = 2  # a network namespace: the families of the internet, and queries about interfaces
 
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """`bare`: nothing but Landlock holds, so that what it does not see is refused too.
+    """`bare` means that only Landlock holds, so the filter also refuses what Landlock does not see.
 
-    `signals` is False where the kernel can't confine signals.
+    `signals` is False if the kernel can't confine signals.
     """
 
     network: Network
@@ -110,7 +110,7 @@ class FilterOptions:
 
 
 def filter_for_this_machine(options: FilterOptions) -> bytes:
-    """`seccomp_filter` for this architecture. Raises ToolError if we have none for it."""
+    """`seccomp_filter` for this architecture. Raises ToolError if there is none."""
     architecture = this_architecture()
     if architecture is None:
         raise ToolError(f"there is no system call filter for {platform.machine()}")
@@ -119,7 +119,7 @@ def filter_for_this_machine(options: FilterOptions) -> bytes:
 
 @functools.cache
 def seccomp_filter(architecture: Architecture, options: FilterOptions) -> bytes:
-    """The filter as the kernel takes it."""
+    """The filter in the format of the kernel."""
     return assemble(_program(architecture, options))
 
 
@@ -128,7 +128,7 @@ def _program(architecture: Architecture, options: FilterOptions) -> Iterator[Ins
     yield Instruction(EQUAL, architecture.audit, 1, 0)
     yield finish(Action.KILL_PROCESS)
     yield Instruction(LOAD, NUMBER)
-    # also the calls of x32, whose numbers have a high bit
+    # this also refuses the calls of x32, whose numbers have a high bit
     yield from when(GREATER, HIGHEST, [fail(errno.ENOSYS)])
     for name, block in _rules(options):
         if name in architecture.numbers:

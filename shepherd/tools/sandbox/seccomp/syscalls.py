@@ -1,12 +1,11 @@
-"""Numbers of the system calls that filters name, for each architecture."""
+"""The numbers of the system calls that filters name, for each architecture."""
 
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 HIGHEST = 466
-"""The newest call that is let through (removexattrat of Linux 6.13); its number is the same
-everywhere."""
+"""The newest call that is allowed (removexattrat of Linux 6.13), with one number everywhere."""
 
 _COMMON = {
     "clone3": 435,
@@ -214,7 +213,7 @@ _AARCH64 = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Architecture:
-    """`audit` is AUDIT_ARCH_; a call that the architecture lacks is not in `numbers`."""
+    """`audit` is the value of AUDIT_ARCH_; `numbers` has only the calls of the architecture."""
 
     name: str
     audit: int

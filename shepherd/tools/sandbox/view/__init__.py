@@ -1,1 +1,1 @@
-"""What a boxed command sees: mounts, tools, private files, hidden paths."""
+"""The file system that a boxed command sees: mounts, tools, private files, hidden paths."""

@@ -53,7 +53,7 @@ class Mount:
 def mounts(
     profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
 ) -> tuple[Mount, ...]:
-    """Everything that the command sees besides /proc, /dev and an empty /run.
+    """Everything that the command sees, except /proc, /dev and an empty /run.
 
     Raises ToolError if the profile can't be enforced.
     """
@@ -84,14 +84,14 @@ def visible_mounts(
 
 
 def check_cwd(profile: Profile, visible: Iterable[Mount]) -> None:
-    """Raises ToolError if the command can't start where it should."""
+    """Raises ToolError if the command can't start in its directory."""
     cwd = real(profile.cwd)
     if not any(is_below(cwd, mount.target) for mount in visible):
         raise ToolError(f"the sandbox does not show {profile.cwd}: run the command outside of it")
 
 
 def check_root(root: Path) -> None:
-    """Raises ToolError if making `root` writable would give the system away."""
+    """Raises ToolError if a writable `root` would expose the system."""
     if any(Path(place).is_relative_to(root) for place in ("/usr", "/etc", "/proc", "/dev")):
         raise ToolError(f"a sandbox can't have {root} as its working directory")
     if any(root.is_relative_to(place) for place in ("/proc", "/dev", "/sys")):
@@ -104,7 +104,7 @@ def writable_tops(profile: Profile) -> list[Path]:
 
 
 def protected_paths(profile: Profile) -> list[Path]:
-    """The existing paths that must not change, by all the names that they have in the root."""
+    """The existing paths that must not change, by all their names in the root."""
     root, home = real(profile.root), real(profile.home)
     paths = [real(path) for path in profile.protected if path.exists()]
     if home.is_relative_to(root):
@@ -114,7 +114,7 @@ def protected_paths(profile: Profile) -> list[Path]:
 
 
 def hidden_paths(profile: Profile) -> list[Path]:
-    """The existing paths that must not be read, by all the names that they have in the root."""
+    """The existing paths that must not be read, by all their names in the root."""
     paths = [real(path) for path in profile.hidden if path.exists()]
     paths += other_names(writable_tops(profile), paths)
     paths += [real(Path(name)) for name in SYSTEM_SECRETS if os.access(name, os.R_OK)]
@@ -134,7 +134,7 @@ def _system(profile: Profile) -> Iterator[Mount]:
 
 
 def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
-    """Outer paths before those that lie in them, and readable before writable."""
+    """Outer paths before inner ones, and readable before writable ones."""
     read = [*tool_paths(profile, environment), *map(real, profile.readable)]
     write = [real(profile.root), *map(real, profile.writable)]
     visible = [Mount.read(path) for path in read if path.exists() and path not in write]
@@ -149,7 +149,7 @@ def _is_visible(path: Path, visible: Sequence[Mount]) -> bool:
 
 
 def _pinned(tops: Iterable[Path], paths: Iterable[Path]) -> set[Path]:
-    """The directories between `tops` and `paths`: a mount of its own can't be renamed."""
+    """The directories between `tops` and `paths`; as mounts of their own they can't be renamed."""
     return {
         parent
         for path in paths

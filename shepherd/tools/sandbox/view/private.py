@@ -19,7 +19,7 @@ _RETRY_DELAY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class PrivateFiles:
-    """A temporary and a home directory, and the empty things that hide others."""
+    """A temporary and a home directory, and the empty file and directory that hide others."""
 
     base: Path
 
@@ -45,12 +45,12 @@ class PrivateFiles:
 
     @property
     def new_root(self) -> Path:
-        """Where the command's root is put together."""
+        """The directory in which the command's root is built."""
         return self.base / "root"
 
 
 def remove_stale() -> None:
-    """Remove the files that killed sessions of this user left."""
+    """Remove the files that killed sessions of this user left behind."""
     for base in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if base.lstat().st_uid == os.getuid():
@@ -61,7 +61,7 @@ def remove_stale() -> None:
 
 @contextmanager
 def private_files() -> Generator[PrivateFiles]:
-    """Make them in the system's temporary directory; everything inside is removed at the end."""
+    """Create them in the system's temporary directory, and remove everything at the end."""
     base = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
     files = PrivateFiles(base)
     with (base / _LOCK).open("w+b") as lock:
@@ -82,7 +82,7 @@ def _filled(files: PrivateFiles) -> Iterator[PrivateFiles]:
 
 
 def remove_tree(base: Path) -> None:
-    """Remove a directory whatever modes its entries have; raises OSError if that fails."""
+    """Remove a directory regardless of its entries' modes; raises OSError if that fails."""
     for attempt in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -99,7 +99,7 @@ def remove_tree(base: Path) -> None:
 
 
 def _open_up(function: Callable[..., object], path: str, _error: object) -> None:
-    """Try again with the rights that were missing."""
+    """Try again after adding the missing permissions."""
     Path(path).parent.chmod(0o700)
     if not Path(path).is_symlink() and Path(path).is_dir():
         Path(path).chmod(0o700)

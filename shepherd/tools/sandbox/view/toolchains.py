@@ -1,4 +1,4 @@
-"""Where the programs live that commands need."""
+"""Finds the programs that commands need."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ SYSTEM = (
     "/var/lib/rpm",
     "/var/lib/texmf",
 )
-"""What every program may read."""
+"""The paths that every program may read."""
 
 SYSTEM_SECRETS = (
     "/etc/NetworkManager/system-connections",
@@ -55,7 +55,7 @@ SYSTEM_SECRETS = (
     "/etc/sudoers.d",
     "/etc/wireguard",
 )
-"""What is hidden there."""
+"""The hidden paths among them."""
 
 HOME_TOOLS = (
     ".asdf",
@@ -112,7 +112,7 @@ HOME_TOOLS = (
     "miniforge3",
     "sdk",
 )
-"""Toolchains and what they read, below the home directory."""
+"""Toolchains and the files they read, below the home directory."""
 
 HOME_STARTUP = (
     ".bash_login",
@@ -132,7 +132,7 @@ HOME_STARTUP = (
     ".zshenv",
     ".zshrc",
 )
-"""What runs by itself, or decides what does: protected where it lies in the working directory."""
+"""Files that run by themselves or decide what runs; protected inside the working directory."""
 
 _PLAIN = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 _VARIABLE_NAMES = """
@@ -154,7 +154,7 @@ _WITH_SECRETS = {
     "NPM_CONFIG_PREFIX": ("bin", "lib"),
     "PYTHONUSERBASE": ("bin", "lib"),
 }
-"""Variables whose directories may hold more than tools, and what is shown of those."""
+"""Variables whose directories may hold more than tools, and the parts that are visible."""
 
 _SHIMS = "shims"
 _VENVS = (".venv", "venv", "env")
@@ -169,13 +169,13 @@ def tool_paths(profile: Profile, environment: Mapping[str, str]) -> list[Path]:
 
 
 def home_tools(profile: Profile) -> list[Path]:
-    """The toolchains in the home directory, by the names that they have there."""
+    """The toolchains in the home directory, by their names there."""
     home = str(profile.home)
     return [profile.home / name for name in HOME_TOOLS if os.access(f"{home}/{name}", os.F_OK)]
 
 
 def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """What PATH and other variables name, and the Python that runs this."""
+    """The paths in PATH and other variables, and the Python that runs Shepherd."""
     names = [
         *environment.get("PATH", "").split(os.pathsep),
         *(environment.get(name, "") for name in _VARIABLE_NAMES.split()),
@@ -193,23 +193,23 @@ def _named(root: Path, environment: Mapping[str, str]) -> Iterator[Path]:
             if os.access(f"{name}/../pyvenv.cfg", os.F_OK):
                 yield real(path.parent)  # the packages of the programs there
             if path.name == _SHIMS and os.access(f"{path.parent}/bin", os.F_OK):
-                yield path.parent  # the manager that the shims start, and what it manages
+                yield path.parent  # the manager that the shims start, and the tools that it manages
 
 
 def _parts(environment: Mapping[str, str]) -> Iterator[str]:
-    """The parts with tools of directories that may hold secrets, too."""
+    """The parts with tools of directories that may also hold secrets."""
     for name, parts in _WITH_SECRETS.items():
         for folder in environment.get(name, "").split(os.pathsep):
             yield from (f"{folder}/{part}".rstrip("/") for part in parts if folder)
 
 
 def _is_narrow(path: Path, broad: Iterable[Path]) -> bool:
-    """Whether nothing but a tool lies there: no home, and nothing that holds one or the root."""
+    """Whether the path contains only a tool, not the root, a home or a directory above one."""
     return len(path.parts) > 2 and not any(is_below(place, path) for place in broad)
 
 
 def _linked_environments(root: Path) -> Iterator[Path]:
-    """Virtual environments that links in `root` lead to."""
+    """The virtual environments to which links in `root` lead."""
     for name in _VENVS:
         link = root / name
         if link.is_symlink() and (link / "pyvenv.cfg").is_file():
@@ -240,7 +240,7 @@ def _line(path: Path) -> str:
 
 
 def is_below(path: Path, top: Path) -> bool:
-    """Whether an absolute path is `top` or lies in it; several times as fast as pathlib's."""
+    """Whether an absolute path is `top` or below it; several times faster than pathlib's test."""
     text, prefix = str(path), str(top)
     return text == prefix or text.startswith(prefix if prefix == "/" else f"{prefix}/")
 

@@ -17,17 +17,17 @@ MAX_SHIELDED = 1000
 """Maximum number of paths that a sandbox hides or protects."""
 
 SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__"})
-"""Directories of what others wrote or programs made; nothing in them is looked at."""
+"""Directories of others' code and of generated files, which are not scanned."""
 
 _SETTLED_NS = 2_000_000_000
-"""Age from which the time of a directory's last change tells that nothing came later."""
+"""The age from which a directory's change time proves that nothing changed later."""
 
 MAX_LINK_ENTRIES = 500_000
-_SKIPPED = "objects"  # git's content is named by its hash, and large
+_SKIPPED = "objects"  # git's objects are named by their hash, and are many
 
 
 class Rules(Protocol):
-    """Which files matter; see `FileRules`."""
+    """The rules for files; see `FileRules`."""
 
     def concerns(self, name: str) -> bool: ...
 
@@ -38,9 +38,9 @@ class Rules(Protocol):
 
 @dataclass(slots=True)
 class Shielded:
-    """The paths that the sandbox hides, and those that it keeps as they are.
+    """The paths that the sandbox hides, and those that it protects.
 
-    `complete` is False if there are too many, or the tree was too large to see all of it.
+    `complete` is False if there are too many, or if the tree is too large to scan.
     """
 
     hidden: set[str] = field(default_factory=set[str])
@@ -50,7 +50,7 @@ class Shielded:
 
 @dataclass(frozen=True, slots=True)
 class _Directory:
-    """What a directory held; `changed` is its status change time, in ns, -1 if it may be newer."""
+    """A directory's content; `changed` is its status change time in ns, -1 if it may be newer."""
 
     changed: int
     entries: int = 0
@@ -96,7 +96,7 @@ class TreeScanner:
             with os.scandir(path) as entries:
                 return self._read(entries, changed if settled else -1)
         except OSError:
-            return _Directory(-1)  # gone, or closed to us and so to commands
+            return _Directory(-1)  # deleted, or unreadable for Shepherd and so for commands
 
     def _read(self, entries: Iterable[os.DirEntry[str]], changed: int) -> _Directory:
         count = 0
@@ -117,7 +117,7 @@ class TreeScanner:
 
 
 def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
-    """The further names below `tops` of the files in `paths`, which may be directories.
+    """The other names below `tops` of the files in `paths`, which may be directories.
 
     Walks through them only if there is a file with several names. Raises ToolError if that takes
     too long, because a name could be missed.
