@@ -1,11 +1,11 @@
 """Shepherd: a terminal agent with an embedded OpenAI-compatible server.
 
-The names below are the public surface for Python; each loads what it needs when it is first used.
+The names below are the public Python interface; each loads its modules at the first use.
 """
 
 from shepherd.version import __version__
 
-TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd --version` does
+TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd --version`
 if TYPE_CHECKING:
     from typing import Any
 

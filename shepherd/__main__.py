@@ -1,4 +1,4 @@
-"""`python -m shepherd`: the program."""
+"""Runs the program for `python -m shepherd`."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""Every error that Shepherd raises on purpose.
+"""All errors that Shepherd raises on purpose.
 
 ShepherdError               the message tells the user what to do
 ├── ConfigError             a setting, flag or file of settings is wrong
 ├── SessionError            a saved session can't be found or read
-├── MemoryStoreError        the store of what was remembered can't be read or written
+├── MemoryStoreError        the memory's file can't be read or written
 ├── ToolError               a tool failed; the message goes to the model as its result
 │   └── PlaceError          there is no such file, or it is not of the right kind
 └── BackendError            the model can't answer
@@ -18,7 +18,7 @@ ShepherdError               the message tells the user what to do
 
 
 class ShepherdError(Exception):
-    """Base of all errors whose message is written for the user; no traceback is shown for them."""
+    """Base of all errors with a message for the user; they are shown without a traceback."""
 
 
 class ConfigError(ShepherdError):
@@ -30,21 +30,21 @@ class SessionError(ShepherdError):
 
 
 class MemoryStoreError(ShepherdError):
-    """The store of what was remembered can't be read or written; the message names it."""
+    """The memory's file can't be read or written; the message names it."""
 
 
 class ToolError(ShepherdError):
-    """A tool failed; the message is what the model reads after `Error: `."""
+    """A tool failed; the model reads the message after `Error: `."""
 
 
 class PlaceError(ToolError):
-    """What is at a path, or is not, makes the call fail; anyone who can list the parent knows."""
+    """A call failed because of a path; anyone who can list the parent knows the reason."""
 
 
 class BackendError(ShepherdError):
     """The backend can't answer.
 
-    `from_provider`: a provider's API said so; the text names it, and no try is left.
+    `from_provider` means that a provider's API refused, and that no attempt is left.
     """
 
     from_provider = False
@@ -55,9 +55,9 @@ class ModelLoadError(BackendError):
 
 
 class InvalidRequestError(BackendError):
-    """The request can't be served as it is, whatever the backend's state; names what is wrong.
+    """The request can't be served in any state of the backend; the message names the error.
 
-    `param` is the parameter's name, None if it is no single one.
+    `param` is the parameter's name, None if it is not a single one.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -66,7 +66,7 @@ class InvalidRequestError(BackendError):
 
 
 class ImageError(InvalidRequestError):
-    """An image can't be used: its format, its size, or a model that can't see."""
+    """An image can't be used because of its format, its size, or a model without vision."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "messages")
@@ -75,8 +75,8 @@ class ImageError(InvalidRequestError):
 class ContextFullError(BackendError):
     """The conversation does not fit into the context.
 
-    `tokens_over` is how many tokens must go, room for an answer included; `prompt_tokens` is how
-    many there are. Either is None if the backend can't tell.
+    `tokens_over` is the number of tokens to remove, including room for an answer. `prompt_tokens`
+    is the size of the prompt. Each is None if the backend does not know it.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class BusyError(BackendError):
 
 
 class AccessError(BackendError):
-    """A provider refuses the key, or the account may not do this; names the provider."""
+    """A provider refuses the key or the account; the message names the provider."""
 
 
 class UnreachableError(BackendError):
-    """A provider can't be reached, or failed too often; nothing of the answer had come.
+    """A provider can't be reached, or failed too often, before any part of the answer arrived.
 
-    Another provider may be asked instead.
+    Another provider may answer instead.
     """

@@ -1,11 +1,11 @@
-"""The one vocabulary in which everything that happens travels from a backend to its consumers."""
+"""The events that report all progress of a backend to its consumers."""
 
 from collections.abc import Callable
 from enum import StrEnum
 
 
 class CallbackEvent(StrEnum):
-    """What an `EventCallback` is told; the value is the name used in JSON lines and logs.
+    """The kinds of events; the value is the name in JSON lines and logs.
 
     The meaning of `content`, `name` and `id` per kind:
 
@@ -18,9 +18,9 @@ class CallbackEvent(StrEnum):
                  included
     TOOL_CALL    arguments as JSON object    tool name            call id
     TOOL_RESULT  the result's text           tool name            call id
-    USER_PROMPT  what the user sent          ""                   ""
+    USER_PROMPT  the user's message          ""                   ""
     SYSTEM       a notice                    topic (see `Topic`)  ""
-    ERROR        what went wrong             error class name     ""
+    ERROR        error message               error class name     ""
     STOP         finish reason               ""                   ""
     STATS        `GenerationStats` as JSON   "", or the provider  ""
                                              that a tool asked
@@ -40,18 +40,18 @@ class CallbackEvent(StrEnum):
 
 
 class Topic(StrEnum):
-    """What a SYSTEM event is about, in its `name`."""
+    """The subject of a SYSTEM event, in its `name`."""
 
     NOTICE = "notice"
     WARNING = "warning"
     PREFILL = "prefill"  # content: "done/total" in tokens; id: those that were in memory before
     EVICTION = "eviction"
-    HINT = "hint"  # the model was told that its call was not understood
-    PROGRESS = "progress"  # what a tool that is running does
+    HINT = "hint"  # the model got a hint that its call was not understood
+    PROGRESS = "progress"  # the progress of a running tool
 
 
 class FinishReason(StrEnum):
-    """Why a generation ended; the content of a STOP event."""
+    """The reason why a generation ended; the content of a STOP event."""
 
     STOP = "stop"
     LENGTH = "length"

@@ -1,4 +1,4 @@
-"""The pure planner that decides which messages go when the context is full."""
+"""Plans which messages to evict from a full context, without side effects."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,11 +7,11 @@ from shepherd.messages import Message, Role
 
 
 def message_groups(messages: Sequence[Message]) -> list[range]:
-    """The groups that may be evicted, oldest first; a group goes whole or stays whole.
+    """The groups that may be evicted, oldest first; a group is evicted as a whole or not at all.
 
-    A group is a user turn with everything up to what the user said next or, behind the last user
-    message, one assistant message with all the results of its calls. The last user message and
-    the newest group behind it belong to no evictable group.
+    A group is a user message with everything up to the next one. After the last user message, it
+    is one assistant message with all results of its calls. The last user message and the newest
+    group after it can't be evicted.
     """
     last_user = _last_user(messages)
     head_end = len(messages) if last_user is None else last_user
@@ -28,9 +28,9 @@ def plan_eviction(
 ) -> list[range]:
     """The oldest whole groups that free at least `tokens_over` tokens.
 
-    `counts` holds each message's tokens. Empty when nothing can go; less than asked when all that
-    may go is not enough. If something must go, groups go on until `slack` tokens more are free, but
-    for that at most half of what else might have stayed.
+    `counts` holds each message's tokens. The plan is empty if nothing can be evicted, and frees
+    less than `tokens_over` if all groups are not enough. Otherwise it goes on until `slack` more
+    tokens are free; for the slack, it evicts at most half of the remaining tokens.
     """
     groups = message_groups(messages)
     sizes = [sum(counts[i] for i in group) for group in groups]
@@ -53,7 +53,7 @@ def _last_user(messages: Sequence[Message]) -> int | None:
 
 
 def _split(messages: Sequence[Message], start: int, end: int, opener: Role) -> list[range]:
-    """Cut `start..end` before every message of role `opener`."""
+    """Split `start..end` before every message of role `opener`."""
     cuts = [i for i in range(start + 1, end) if _opens(messages[i], opener)]
     bounds = [start, *cuts, end]
     return [range(a, b) for a, b in pairwise(bounds) if a < b]

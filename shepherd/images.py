@@ -1,4 +1,4 @@
-"""Images in a conversation: what they are and how large, by their own bytes."""
+"""Images in a conversation; their type and size are read from their bytes."""
 
 import struct
 from base64 import b64decode, b64encode
@@ -11,20 +11,20 @@ from shepherd.errors import ImageError
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 20
-"""How large an image may be, and how many may go with one message."""
+"""The maximum size of an image, and the maximum number of images with one message."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _WHITESPACE = b" \t\n\r\v\f"
 _SLICE = 64 * 1024
 _HEAD_BYTES = 12
-"""The first bytes, which tell the type."""
+"""The number of first bytes that identify the type."""
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as its file has it; `media_type` is one of MEDIA_TYPES, `name` is for people."""
+    """An image as in its file; `media_type` is one of MEDIA_TYPES, and `name` is for display."""
 
     media_type: str
     data: bytes = field(repr=False)
@@ -32,7 +32,7 @@ class Image:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels; (0, 0) if the bytes do not tell."""
+        """Width and height in pixels; (0, 0) if they are unknown."""
         try:
             return _SIZES[self.media_type](self.data)
         except (KeyError, IndexError, struct.error):
@@ -40,7 +40,7 @@ class Image:
 
     @property
     def label(self) -> str:
-        """What stands for it in text: `[image photo.png, 640×480]`."""
+        """Its placeholder in text: `[image photo.png, 640×480]`."""
         width, height = self.size
         pixels = f"{width}×{height}" if width else ""
         named = ", ".join(part for part in (" ".join(self.name.split()), pixels) if part)
@@ -58,21 +58,23 @@ class Image:
 
 
 def read_image(data: bytes, name: str = "") -> Image:
-    """The image in `data`; raises ImageError saying what to do if models can't take it."""
+    """The image in `data`; raises ImageError with advice if models can't use it."""
     label = name or "The image"
     if len(data) > MAX_IMAGE_BYTES:
         limit = MAX_IMAGE_BYTES // 1024**2
         raise ImageError(f"{label} is larger than {limit} MiB; make it smaller first.")
     image = Image(_sniffed(data), data, name)
     if not image.media_type:
-        raise ImageError(f"{label} is no PNG, JPEG, GIF or WebP; convert it to one of these first.")
+        raise ImageError(
+            f"{label} is not a PNG, JPEG, GIF or WebP; convert it to one of these first."
+        )
     if not all(image.size):
-        raise ImageError(f"{label} is damaged: its size in pixels can't be read; save it anew.")
+        raise ImageError(f"{label} is damaged: its size in pixels can't be read; save it again.")
     return image
 
 
 def load_image(path: Path, name: str) -> Image:
-    """The image in this file, called `name`; raises ImageError that calls it so too."""
+    """The image in this file, called `name`; raises ImageError with that name."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_IMAGE_BYTES + 1)
@@ -90,21 +92,21 @@ def decode_image(text: str, name: str = "") -> Image:
         data = _decoded(tail if comma else text)
     except ValueError as error:
         label = name or "An image"
-        raise ImageError(f"{label} is no valid base64 ({error}); encode it anew.") from error
+        raise ImageError(f"{label} is not valid base64 ({error}); encode it again.") from error
     return read_image(data, name)
 
 
 def _decoded(text: str) -> bytes:
     """The bytes in base64, whitespace ignored; raises ValueError.
 
-    Works in slices, so that other threads go on in between. Stops early where the bytes are too
+    Works in slices, so that other threads can run in between. Stops early if the bytes are too
     many or not those of an image.
     """
     data, carry, ended = bytearray(), b"", False
     for start in range(0, len(text), _SLICE):
         carry += text[start : start + _SLICE].encode("ascii").translate(None, _WHITESPACE)
         if ended and carry:
-            raise ValueError("there is more behind its end")
+            raise ValueError("there is text after its end")
         whole = carry[: len(carry) // 4 * 4]
         data += b64decode(whole, validate=True)
         carry, ended = carry[len(whole) :], ended or whole.endswith(b"=")
@@ -115,10 +117,10 @@ def _decoded(text: str) -> bytes:
 
 
 def check_count(images: Sequence[object]) -> None:
-    """Raise ImageError for more than may go with one message."""
+    """Raise ImageError if there are too many images for one message."""
     if len(images) > MAX_IMAGES:
         raise ImageError(
-            f"{len(images)} images are too many for one message: {MAX_IMAGES} may go with it; "
+            f"{len(images)} images are too many for one message, which can have {MAX_IMAGES}; "
             "send the others with the next one."
         )
 
@@ -157,7 +159,7 @@ def _gif_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """From the frame's header, which stands behind other segments."""
+    """The size from the frame's header, which follows other segments."""
     at = 2
     for _ in range(_JPEG_SEGMENTS):
         if data[at] != 0xFF:
@@ -176,7 +178,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """From the first chunk: lossy, lossless, or with a canvas of its own."""
+    """The size from the first chunk: lossy, lossless, or with a canvas of its own."""
     match data[12:16]:
         case b"VP8 ":
             width, height = struct.unpack_from("<HH", data, 26)

@@ -1,4 +1,4 @@
-"""JSON as it leaves Shepherd: compact, valid UTF-8, one line however it is split; events of it."""
+"""JSON output and server-sent events: compact, valid UTF-8, on one line."""
 
 import json
 import math
@@ -8,9 +8,9 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def to_json(data: object) -> str:
-    """The JSON text; half a surrogate pair, which a model can write, becomes a question mark.
+    """The JSON text; a lone surrogate, which a model can write, becomes a question mark.
 
-    Unicode's line breaks are escaped: readers of event streams split at them.
+    Unicode's line breaks are escaped, because readers of event streams split at them.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
@@ -31,6 +31,6 @@ def is_finite(value: object) -> bool:
 
 
 def frame(data: object, event: str = "", id: str = "") -> str:
-    """One server-sent event, with its name and id if there are any; a string is sent as it is."""
+    """One server-sent event, with its name and id if there are any; a string is sent unchanged."""
     head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
     return f"{head}data: {data if isinstance(data, str) else to_json(data)}\n\n"

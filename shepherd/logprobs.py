@@ -1,4 +1,4 @@
-"""How likely a model found the tokens of an answer."""
+"""The log probabilities of an answer's tokens."""
 
 from dataclasses import dataclass, field
 
@@ -22,6 +22,6 @@ class TokenProbability:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob(TokenProbability):
-    """A token of an answer, and the likeliest tokens at its place, best first."""
+    """A token of an answer, and the most likely tokens at its position, best first."""
 
     top: tuple[TokenProbability, ...] = ()

@@ -14,11 +14,11 @@ HINT_NAME = "shepherd"
 """The `name` of a user message that no user wrote."""
 
 INTERRUPTED = "Error: interrupted by the user"
-"""The result of a call that did not run to its end, wherever it was stopped."""
+"""The result of a call that was stopped before its end."""
 
 
 class Role(StrEnum):
-    """Who a message is from."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -30,7 +30,7 @@ class Role(StrEnum):
 class ToolCall:
     """A call that a model made; `arguments` is the parsed object, never its text.
 
-    `extra` is what an API wants back with the call, under the API's name.
+    `extra` holds data that an API wants back with the call, under the API's name.
     """
 
     id: str
@@ -55,12 +55,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; content, reasoning and tool calls are kept apart and exactly as generated.
+    """One message; content, reasoning and tool calls are separate, and exactly as generated.
 
-    `tool_call_id` and `name` (the tool's) belong to messages of role TOOL. A hint is a user message
-    that Shepherd wrote in the user's place, within a turn. `extra` is what an API wants back
-    unchanged with the message (signatures), under the API's name; others ignore it. Images stand
-    before the text; they go with messages of the user and with results.
+    Messages of role TOOL have `tool_call_id` and `name`, the tool's name. A hint is a message of
+    role USER that Shepherd wrote within a turn. `extra` holds data that an API wants back unchanged
+    (signatures), under the API's name; other APIs ignore it. Images come before the text. Messages
+    of the user and results of tools can have images.
     """
 
     role: Role
@@ -82,12 +82,12 @@ class Message:
 
     @property
     def is_hint(self) -> bool:
-        """Whether Shepherd wrote it, not the user."""
+        """Whether Shepherd wrote it instead of the user."""
         return self.role is Role.USER and self.name == HINT_NAME
 
     @property
     def plain_text(self) -> str:
-        """The content behind a line for each image."""
+        """A line for each image, then the content."""
         labels = [image.label for image in self.images]
         return "\n".join([*labels, self.content] if self.content else labels)
 
@@ -142,7 +142,7 @@ def _extra(data: JsonObject) -> dict[str, JsonObject]:
 def message_from_json(data: JsonObject) -> Message:
     """The message that `message_to_json` wrote.
 
-    Raises ValueError, TypeError or KeyError when `data` is not such an object.
+    Raises ValueError, TypeError or KeyError if `data` is not such an object.
     """
     calls = tuple(_call_from_json(c) for c in cast(list[JsonObject], data.get("tool_calls", [])))
     return Message(

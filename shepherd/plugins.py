@@ -1,4 +1,4 @@
-"""What installed packages add to Shepherd, by their entry points; loaded when it is needed."""
+"""Finds plugins by the entry points of installed packages, and loads them when needed."""
 
 import os
 import re
@@ -69,17 +69,17 @@ class Plugin:
             return work()
         except PluginError:
             raise
-        except (Exception, SystemExit) as error:  # foreign code may raise anything
+        except (Exception, SystemExit) as error:  # a plugin may raise any exception
             reason = f"{type(error).__name__}: {error}"
             raise PluginError(f"The plugin {self} can't be used: {reason}") from error
 
     def is_in(self, names: Collection[str]) -> bool:
-        """Whether one of the names is the entry point's or its package's."""
+        """Whether one of the names is that of the entry point or its package."""
         return self.name in names or _normalized(self.package) in map(_normalized, names)
 
 
 class Plugins:
-    """The installed plugins without those that the user has switched off by name."""
+    """The installed plugins, except those that the user has disabled by name."""
 
     def __init__(self, disabled: Collection[str] = ()) -> None:
         self._disabled = disabled
@@ -90,7 +90,7 @@ class Plugins:
         return [plugin for plugin in plugins if not plugin.is_in(self._disabled)]
 
     def use(self, group: Group, work: Callable[[Any], T], warn: Callable[[str], None]) -> list[T]:
-        """What `work` makes of each plugin of the group; a sentence to `warn` where it fails."""
+        """The result of `work` for each plugin of the group; failures are reported to `warn`."""
         results: list[T] = []
         for plugin in self.of(group):
             try:
@@ -103,7 +103,7 @@ class Plugins:
 def installed_plugins() -> list[Plugin]:
     """The plugins of all installed packages, by package, group and name.
 
-    Nothing in the working directory counts: a cloned repository could bring a package.
+    Packages in the working directory are ignored, because a cloned repository could contain one.
     """
     folders = tuple((folder, _changed(folder)) for folder in dict.fromkeys(sys.path))
     return list(_plugins_in(folders, os.path.realpath(".")))

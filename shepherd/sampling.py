@@ -1,4 +1,4 @@
-"""Sampling parameters: what a request may ask for, and the range of each."""
+"""Sampling parameters of a request, with the range of each."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ SAMPLERS = (
     "penalties",
     "temperature",
 )
-"""Every sampler whose place can be chosen, in the default order."""
+"""All samplers whose position can be chosen, in the default order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling parameters of one request; None leaves a parameter to the backend's settings.
 
-    `samplers` are those that are applied, in order. `logit_bias` pairs a token's number, or a text,
-    with what is added to its logit. `logprobs` asks for log probabilities, with so many
+    `samplers` are applied in their order. `logit_bias` pairs a token's number, or a text, with a
+    number that is added to its logit. `logprobs` requests log probabilities with this number of
     alternatives.
     """
 
@@ -94,7 +94,7 @@ DEFAULT_SAMPLING = Sampling(
     samplers=SAMPLERS,
     stop=(),
 )
-"""What a local backend samples with when nobody says otherwise; `seed` None means random."""
+"""The default sampling of local backends; `seed` None means random."""
 
 RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 10.0),
@@ -137,7 +137,7 @@ _SEEDS = 2**32 - 1
 
 
 def check_sampling(sampling: Sampling) -> Sampling:
-    """Return `sampling` unchanged; raise InvalidRequestError naming what is out of its range."""
+    """Return `sampling` unchanged; raise InvalidRequestError for a value out of its range."""
     for name, (low, high) in RANGES.items():
         _check_range(name, getattr(sampling, name), low, high)
     stop = sampling.stop or ()
@@ -180,14 +180,14 @@ def _check_samplers(samplers: Sequence[str]) -> None:
     unknown = [name for name in samplers if name not in SAMPLERS]
     if unknown:
         known = ", ".join(SAMPLERS)
-        message = f"samplers: there is no {unknown[0]!r}; there are {known}"
+        message = f"samplers: {unknown[0]!r} does not exist; use {known}"
         raise InvalidRequestError(message, "samplers")
     if len(set(samplers)) < len(samplers):
         raise InvalidRequestError("samplers names each sampler at most once", "samplers")
 
 
 def choice_seed(seed: int | None, index: int) -> int | None:
-    """The seed of one of several answers to a request; the first has the request's own."""
+    """The seed of one of a request's answers; the first answer uses the request's seed."""
     if seed is None or index == 0:
         return seed
     return (seed + index * _SEED_STEP) % _SEEDS

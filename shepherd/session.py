@@ -1,4 +1,4 @@
-"""A conversation: its messages, what it offers the model, and how many tokens each part takes."""
+"""A conversation: its messages, its tools, and the number of tokens of each part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class TokenLedger:
-    """Token counts as the backend last measured them; None where it has not measured.
+    """The backend's last token counts; None if it has not counted.
 
     `counts` runs parallel to `Session.messages`. `context_used` is the number of tokens that the
     last generation left in the context, and `context_size` is the capacity of the context.
@@ -74,7 +74,7 @@ class Infill:
 
 @dataclass(slots=True)
 class Session:
-    """A conversation and what a backend needs to answer it; owned by one frontend.
+    """A conversation, with everything that a backend needs to answer it; owned by one frontend.
 
     Change `messages` through the methods, so that ledger and journal follow. Do not change
     `system_message` after the first turn: that invalidates the whole KV cache. `began` is the date

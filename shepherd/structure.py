@@ -1,4 +1,4 @@
-"""What an answer must look like: a call of a tool, JSON of a schema, text of a grammar."""
+"""The required structure of an answer: a tool call, JSON of a schema, or text of a grammar."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from shepherd.messages import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The answer must be calls of the tools on offer; no choice leaves it to the model.
+    """The answer must consist of tool calls; without a ToolChoice, the model decides.
 
-    `name`: exactly one call, of this tool. `single`: at most one call.
+    `name` requires exactly one call, of this tool. `single` allows at most one call.
     """
 
     name: str = ""
@@ -20,8 +20,8 @@ class ToolChoice:
 class OutputFormat:
     """The answer must be JSON that fits `schema`, or text that fits `grammar` (GBNF, from `root`).
 
-    One of the two is set; the schema {"type": "object"} is any object. `strict` refuses a schema
-    of which a part can't be enforced.
+    One of the two is set; the schema {"type": "object"} means any object. `strict` refuses a schema
+    that can't be enforced in full.
     """
 
     schema: JsonObject | None = None

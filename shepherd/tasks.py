@@ -1,4 +1,4 @@
-"""Ending asyncio tasks, and work in threads."""
+"""Helpers for asyncio tasks and threads."""
 
 import asyncio
 import threading
@@ -11,14 +11,14 @@ Stopped: TypeAlias = Callable[[], bool]
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel what still runs and wait until all have ended; their results are not looked at."""
+    """Cancel the running tasks, and wait until all have ended; their results are ignored."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def in_thread(work: Callable[[Stopped], T]) -> T:
-    """Run `work` in a thread; what it is given turns true once nobody waits for it any more."""
+    """Run `work` in a thread; its argument returns True once the caller no longer waits."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(work, stop.is_set)

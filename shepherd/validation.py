@@ -1,4 +1,4 @@
-"""Sentences about data that is wrong: what pydantic found, and names that are not known."""
+"""Sentences about invalid data: pydantic's problems, and unknown names."""
 
 import difflib
 import json
@@ -12,7 +12,7 @@ _VALUE_ERROR, _EXPECTATION = "Value error, ", "Input should be "
 
 
 def key_of(problem: "ErrorDetails") -> str:
-    """The place of a problem in the data: `messages.0.role`; "" for the data as a whole."""
+    """The location of a problem in the data: `messages.0.role`; "" for the data as a whole."""
     return ".".join(str(part) for part in problem["loc"])
 
 
@@ -26,8 +26,8 @@ def describe_problem(
 ) -> str:
     """One of pydantic's problems in a sentence that begins with `key`.
 
-    `unknown` is the sentence for a key that is not known, `expected` the noun for a right value
-    where there is a better one than pydantic's. With `show_value` the value is part of the text.
+    `unknown` is the sentence for an unknown key. `expected` describes a valid value better than
+    pydantic does. With `show_value`, the text contains the value.
     """
     message = problem["msg"].removeprefix(_VALUE_ERROR)
     if problem["type"] == "extra_forbidden":
@@ -42,12 +42,12 @@ def describe_problem(
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
-    """The word most like `word`, "" if none is like it; `cutoff` is difflib's, from 0 to 1."""
+    """The most similar word, "" if none is similar; `cutoff` is difflib's, from 0 to 1."""
     return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`; did you mean WORD?` with the nearest of `words`, "" if none is like `word`."""
+    """`; did you mean WORD?` with the most similar of `words`, "" if none is similar."""
     guess = nearest(word, words)
     return f"; did you mean {guess}?" if guess else ""
 

@@ -65,12 +65,12 @@ def test_damaged_images_are_told_and_never_break(data: bytes, end: int) -> None:
     images = [Image(kind, cut) for kind in MEDIA_TYPES]
     assert all(image.label.startswith("[image") for image in images)
     if not any(all(image.size) for image in images):
-        with pytest.raises(ImageError, match=r"convert it|save it anew"):
+        with pytest.raises(ImageError, match=r"convert it|save it again"):
             read_image(cut)
 
 
 def test_what_models_can_not_take_is_refused_with_a_way_out() -> None:
-    with pytest.raises(ImageError, match=r"a\.bmp is no PNG, JPEG, GIF or WebP; convert"):
+    with pytest.raises(ImageError, match=r"a\.bmp is not a PNG, JPEG, GIF or WebP; convert"):
         read_image(b"BM" + bytes(60), "a.bmp")
     with pytest.raises(ImageError, match="larger than 20 MiB; make it smaller"):
         read_image(png() + bytes(MAX_IMAGE_BYTES), "a.png")

@@ -28,10 +28,10 @@ from shepherd.tools.text import one_line
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10
-"""Generations for one question, the answer included."""
+"""Maximum generations for one question, including the answer."""
 
 MAX_CHARACTERS = 160
-"""Characters of a call's arguments, or of an error."""
+"""Maximum characters of a call's arguments, or of an error, in a notice."""
 
 SYSTEM_MESSAGE = (
     "Another model asks you for help with its work in the user's terminal. Use the tools to look "
@@ -43,7 +43,7 @@ CUT = "\n[cut: the answer reached its limit of tokens]"
 
 
 class AskArguments(Arguments):
-    """The question, and whether earlier ones count."""
+    """The question, and whether to start a new conversation."""
 
     question: Annotated[
         str,
@@ -56,10 +56,10 @@ class AskArguments(Arguments):
 class Asking:
     """The parts that the tools of one conversation share.
 
-    `session` gives the conversation, `limits` the guards of its turns; `offer` tells which
-    tools a model gets; `address` is the URL of a provider, "" where the question stays
-    on this machine or in this network (raises ConfigError). `sessions` are the conversations with
-    the providers that were asked, by name.
+    `session` returns the conversation, and `limits` the guards of its turns. `offer` selects the
+    tools for a model. `address` returns the URL of a provider, "" if the question stays on this
+    machine or network; it raises ConfigError. `sessions` are the conversations with the providers,
+    by name.
     """
 
     backends: DelegateBackends
@@ -71,7 +71,7 @@ class Asking:
 
 
 class AskProvider(Tool[AskArguments]):
-    """Asks one provider; its session stays with the conversation, for the next question."""
+    """Asks one provider; its session is kept with the conversation for the next question."""
 
     arguments = AskArguments
     calls_models = True
@@ -97,7 +97,7 @@ class AskProvider(Tool[AskArguments]):
         return arguments.question
 
     def deadline(self, arguments: AskArguments, context: ToolContext) -> float | None:
-        """None: its calls have deadlines of their own, and so have its requests."""
+        """None, because its calls and its requests have their own deadlines."""
         return None
 
     async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
@@ -153,10 +153,10 @@ def _result(caller: str, session: Session, reason: FinishReason, error: str) -> 
 
 @dataclass(slots=True)
 class Progress:
-    """The callback of such a turn: a line for each call, errors, and the usage.
+    """The callback of such a turn: it sends a line for each call, errors, and the usage.
 
-    The answer is not sent: it is the tool's result. `rounds` are the generations so far, `error`
-    is what ended the turn before an answer.
+    The answer is not sent, because it is the tool's result. `rounds` counts the generations so
+    far. `error` is the error that ended the turn before an answer.
     """
 
     provider: str
@@ -166,7 +166,7 @@ class Progress:
     _goes_on: bool = True
 
     def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        """Take an event; False once `on_event` has said so."""
+        """Handle an event; False once `on_event` has returned False."""
         match event:
             case CallbackEvent.TOOL_CALL:
                 self._line(f"{name} {_short(content)}")
@@ -197,7 +197,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _HurryingExecutor:
-    """Runs calls, and tells the model when its next round is the last."""
+    """Runs calls, and tells the model if its next round is the last."""
 
     runner: CallRunner
     progress: Progress

@@ -1,4 +1,4 @@
-"""The backends behind `ask_NAME`: opened at the first question, kept for the next."""
+"""The backends of `ask_NAME`: opened for the first question, and kept for the next."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ from shepherd.backends.base import Backend
 
 
 class DelegateBackends:
-    """One backend for each provider that was asked, by the provider's name."""
+    """One backend for each provider in use, by the provider's name."""
 
     def __init__(self, open_backend: Callable[[str], Awaitable[Backend]]) -> None:
         self._open = open_backend
@@ -16,9 +16,9 @@ class DelegateBackends:
         self._changing = asyncio.Lock()
 
     async def get(self, provider: str) -> Backend:
-        """The provider's backend, opened anew where the last one has failed for good.
+        """The provider's backend, opened again if the last one has failed permanently.
 
-        Raises the error that keeps it from opening.
+        Raises the error of a failed start.
         """
         async with self._changing:
             backend = self._backends.get(provider)
@@ -29,12 +29,12 @@ class DelegateBackends:
             return backend
 
     async def close(self, provider: str) -> None:
-        """Close the provider's backend, if there is one; the next question opens another."""
+        """Close the provider's backend, if there is one; the next question opens a new one."""
         async with self._changing:
             await self._close(provider)
 
     async def aclose(self) -> None:
-        """Close all."""
+        """Close all backends."""
         for provider in [*self._backends]:
             await self.close(provider)
 

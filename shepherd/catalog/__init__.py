@@ -1,1 +1,1 @@
-"""Which models there are, and how their files get here."""
+"""The catalogue of models: finding and downloading their files."""

@@ -1,4 +1,4 @@
-"""What this machine has that could answer: keys, servers, model files. Loads nothing heavy."""
+"""Finds keys, servers and model files on this machine, without importing heavy modules."""
 
 import asyncio
 import json
@@ -18,10 +18,10 @@ from shepherd.config.vendors import vendors_with_key
 Json: TypeAlias = dict[str, object]
 
 PROBE_SECONDS = 0.1
-"""How long a server on this machine may take to say that it is there."""
+"""The time that a server on this machine has to answer."""
 
 AWAY_SECONDS = 0.5
-"""How long the server may take that OLLAMA_HOST names on another machine."""
+"""The time that a server on another machine, named by OLLAMA_HOST, has to answer."""
 
 MAX_REPLY = 1_048_576
 MAX_FILES = 20
@@ -31,7 +31,7 @@ _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Something that could answer; `command` connects it."""
+    """A possible provider or model; `command` connects it."""
 
     description: str
     command: str
@@ -44,7 +44,7 @@ async def discover(
     llama_port: int = LLAMA_PORT,
     probe_seconds: float = PROBE_SECONDS,
 ) -> list[Discovery]:
-    """Everything that is found; Ollama where OLLAMA_HOST says.
+    """All keys, servers and model files of this machine; OLLAMA_HOST locates Ollama.
 
     Each server has `probe_seconds` to answer; a thread reads the directories meanwhile. Never
     raises.
@@ -106,7 +106,7 @@ def _counted(number: int, unit: str = "model") -> str:
 
 
 async def _get(server: str, path: str, probe_seconds: float) -> Json:
-    """The JSON object that a server has there; {} where nothing of the kind answers in time."""
+    """The JSON object that a server returns; {} if there is none in time."""
     try:
         at = urlsplit(server)
         away = at.hostname not in _THIS_MACHINE
@@ -127,7 +127,7 @@ async def _get(server: str, path: str, probe_seconds: float) -> Json:
 
 
 async def _body(reader: asyncio.StreamReader) -> bytes:
-    """What comes behind the head: as much as it says, else all to the end."""
+    """The body of a reply: as long as its head says, else up to the end."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: *(\d{1,9})", head, re.IGNORECASE)
     if length:

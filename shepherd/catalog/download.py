@@ -1,4 +1,4 @@
-"""One large file from a server, going on where an earlier try was stopped."""
+"""Downloads one large file from a server, and continues an interrupted download."""
 
 import fcntl
 import re
@@ -15,16 +15,16 @@ from shepherd.errors import ModelLoadError
 
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
 _TRIES = 5
-"""So often a connection may be lost before anything more has come."""
+"""The number of attempts without progress before the download fails."""
 
 _PART_OF_IT, _NO_SUCH_RANGE = 206, 416
 _RANGE = re.compile(r"bytes (\d+)-")
 
 
 class DownloadError(Exception):
-    """The server can't be reached any more, or does not give the file; `status` is 0 without one.
+    """The server can't be reached, or refuses the file; `status` is 0 if there is no HTTP status.
 
-    What has come is kept.
+    The downloaded part is kept.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -34,7 +34,7 @@ class DownloadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a file is; `size` in bytes, 0 = unknown. `version` changes when its content does."""
+    """The location of a file; `size` in bytes, 0 = unknown. `version` changes with its content."""
 
     url: str
     size: int = 0
@@ -43,13 +43,13 @@ class Source:
 
 
 Advance = Callable[[int], None]
-"""Is told how many bytes more there are; those of an earlier try first."""
+"""Receives the number of each new part's bytes, at first those of an earlier attempt."""
 
 
 def download(source: Source, target: Path, advance: Advance) -> Path:
-    """The file beside `target`, whole but under another name; what comes is written at once.
+    """Download the complete file beside `target`, under another name, and return its path.
 
-    Raises DownloadError, and ModelLoadError while another process is at it.
+    Raises DownloadError, and ModelLoadError while another process downloads it.
     """
     names = (target.name, source.version[:12], "part")
     part = target.with_name(".".join(name for name in names if name))
@@ -77,20 +77,20 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
 
 
 def _more(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]:
-    """Ask for what is missing; yields the size of each piece that was written."""
+    """Request the missing part; yields the size of each piece after writing it."""
     start = file.tell()
     headers = {**(source.headers or {}), "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     with client.stream("GET", source.url, headers=headers) as response:
         if response.status_code == _NO_SUCH_RANGE:
-            file.truncate(0)  # what is there is no beginning of it
+            file.truncate(0)  # the existing part is not a prefix of the file
             file.seek(0)
             return
         if response.is_error:
             raise DownloadError(f"it answers {response.status_code}", response.status_code)
         if start and _first_byte(response) != start:
-            file.truncate(0)  # it sends the whole file
+            file.truncate(0)  # the server sends the whole file
             file.seek(0)
             yield -start
         for piece in response.iter_raw():
@@ -107,7 +107,7 @@ def _first_byte(response: httpx.Response) -> int:
 
 @contextmanager
 def _alone(part: Path) -> Generator[BinaryIO]:
-    """The part, to be written at its end by this process only."""
+    """The partial file, opened for appending by this process only."""
     with part.open("ab", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

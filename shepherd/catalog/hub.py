@@ -1,4 +1,4 @@
-"""Downloading models from a hub: which files, whole and as they should be."""
+"""Downloads models from a hub: selects their files, and verifies that they are complete."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ from shepherd.catalog.model_files import is_model_name, model_name
 from shepherd.errors import ModelLoadError
 
 PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
-"""Which quantisation is taken where nobody says: small, and hardly worse than the original."""
+"""The default quantisations in order of preference: small, and nearly as good as the original."""
 
 MAX_NAMES = 30
 
 _GATED = (
-    "{repo} is only for those who have accepted its terms: do that on the hub's page and set "
+    "{repo} requires that you accept its terms: do that on the hub's page and set "
     "HF_TOKEN to a token of yours."
 )
 _UNREACHABLE = (
@@ -33,7 +33,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository; `size` in bytes, 0 = unknown; `sha256` is "" where it has none."""
+    """A file of a repository; `size` in bytes, 0 = unknown; `sha256` is "" if unknown."""
 
     name: str
     size: int = 0
@@ -42,7 +42,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class ModelSelection:
-    """What to download: a file of `repo`, a quantisation, or what is sensible."""
+    """The model to download: a file of `repo`, a quantisation, or the default."""
 
     repo: str
     file: str = ""
@@ -58,14 +58,14 @@ def parse_selection(text: str) -> ModelSelection:
     file = re.sub(r"^(blob|resolve)/[^/]+/", "", file)
     if not owner or not name or (file and quant):
         raise ModelLoadError(
-            f"{text!r} names no model on the hub: write OWNER/NAME, OWNER/NAME:QUANT or "
+            f"{text!r} is not a model on the hub: write OWNER/NAME, OWNER/NAME:QUANT or "
             "OWNER/NAME/FILE.gguf."
         )
     return ModelSelection(f"{owner}/{name}", file, quant)
 
 
 def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[HubFile]:
-    """The files of one model, all parts of a split one; raises ModelLoadError naming the choice."""
+    """The files of one model, all parts of a split one; raises ModelLoadError with the choices."""
     models: dict[str, list[HubFile]] = {}
     for file in sorted(files, key=lambda f: f.name):
         if is_model_name(PurePosixPath(file.name).name):
@@ -87,10 +87,9 @@ def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[Hu
 
 
 def pull(text: str, models_dir: Path, notify: Notify) -> Path:
-    """Download what `text` names into `models_dir` and return its first file, checked.
+    """Download the model that `text` names into `models_dir`, and return its first file, verified.
 
-    Goes on where an earlier one was stopped. Raises ModelLoadError, also for a hub that can't be
-    reached.
+    Continues an interrupted download. Raises ModelLoadError, also if the hub can't be reached.
     """
     selection = parse_selection(text)
     with _hub_errors(selection.repo):
@@ -135,21 +134,20 @@ def _fetch(repo: str, file: HubFile, directory: Path, notify: Notify) -> Path:
     if not _is_whole(loaded, file):
         loaded.unlink()
         raise ModelLoadError(
-            f"{file.name} is not what the hub says it is (its checksum differs); it is deleted. "
-            "Pull it again."
+            f"{file.name} does not match the checksum of the hub; it is deleted. Pull it again."
         )
     return loaded.replace(target)
 
 
 def _downloaded(repo: str, file: HubFile, target: Path) -> Path:
-    """The file under the name that it has until it is checked.
+    """The downloaded file, under a temporary name until it is verified.
 
-    huggingface_hub deletes what has come of a download that ends too early; this goes on with it.
+    huggingface_hub deletes the part of a download that ends too early; this continues it.
     """
     import huggingface_hub.utils
     from huggingface_hub import hf_hub_url
 
-    utils = cast(Any, huggingface_hub.utils)  # what it has is partly untyped
+    utils = cast(Any, huggingface_hub.utils)  # huggingface_hub is partly untyped
     headers = cast(dict[str, str], utils.build_hf_headers())
     source = Source(hf_hub_url(repo, file.name), file.size, file.sha256, headers)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +187,7 @@ def _hub_file(sibling: Any) -> HubFile:
 
 
 def _check_room(directory: Path, needed: int) -> None:
-    """Raise ModelLoadError where the disk is too small for it."""
+    """Raise ModelLoadError if the disk is too small."""
     directory.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(directory).free
     if needed > free:
@@ -209,7 +207,7 @@ def _hub_errors(repo: str) -> Generator[None]:
         RepositoryNotFoundError,
     )
 
-    # the base of all errors of whichever HTTP library huggingface_hub uses
+    # the base of the errors of all HTTP libraries that huggingface_hub may use
     network = cast(type[Exception], HfHubHTTPError.__bases__[0])
     try:
         yield

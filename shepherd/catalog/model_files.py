@@ -1,8 +1,8 @@
-"""GGUF models in the places where programs keep them: names and sizes; no file is opened.
+"""Finds GGUF models, by name and size, where programs store them; does not open files.
 
-All commands read a directory of models with this module. A model that is split into parts is one
-model, under the name of its first part, once all parts are there. Projectors (mmproj), importance
-matrices and vocabularies are not models.
+All commands read directories of models with this module. A model that is split into parts counts
+as one model, under the name of its first part, if all parts exist. Projectors (mmproj),
+importance matrices and vocabularies are not models.
 """
 
 import glob
@@ -17,14 +17,14 @@ from pathlib import Path
 from stat import S_ISREG
 
 MIN_BYTES = 1_048_576
-"""Smaller files of other programs are vocabularies and tests."""
+"""Smaller files in other programs' directories are vocabularies and tests."""
 
 MAX_EFFORT = 10_000
-"""Names that are read in one place at most; a directory costs as much as ten names."""
+"""The maximum number of names to read in one place; a directory counts as ten names."""
 
 DIRECTORY_EFFORT = 10
 MAX_DEPTH = 4
-"""Directories below a place: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
+"""The depth of a search: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
 
 SUFFIX = ".gguf"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
@@ -34,19 +34,19 @@ _NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model's first file; `size` of all its parts in bytes."""
+    """A model's first file; `size` is the size of all its parts in bytes."""
 
     path: Path
     size: int
 
 
 def is_model_name(name: str) -> bool:
-    """Whether a file of this name is a model, or a part of one."""
+    """Whether a file of this name is a model or a part of one."""
     return name.lower().endswith(SUFFIX) and not _NOT_A_MODEL.search(name)
 
 
 def model_name(name: str) -> str:
-    """The name without suffix and number of its part: the same for all parts of a model."""
+    """The name without suffix and part number: the same for all parts of a model."""
     return _PART.sub("", _stem(name))
 
 
@@ -60,15 +60,15 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def models_in(directory: Path) -> list[ModelFile]:
-    """The whole models of a directory and of those in it, by path; [] if it can't be read."""
+    """The complete models of a directory and its subdirectories, by path; [] if unreadable."""
     listed = [_models(entries) for entries in _walk(directory, 1)]
     return sorted((model for models in listed for model, _ in models), key=lambda m: m.path)
 
 
 def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]:
-    """Whole models in the models directory and where other programs keep theirs, each once.
+    """The complete models in the models directory and in those of other programs, each once.
 
-    Looks no further than `MAX_EFFORT` in each place, at what is near first.
+    Reads at most `MAX_EFFORT` names in each place, level by level.
     """
     seen: set[tuple[int, int]] = set()
     for place in usual_places(env, models_dir):
@@ -80,7 +80,7 @@ def model_files(env: Mapping[str, str], models_dir: Path) -> Iterator[ModelFile]
 
 
 def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:
-    """Directories where models may be, the user's own first; they need not exist."""
+    """Directories that may contain models, the user's own first; they need not exist."""
     home = Path(env.get("HOME") or Path.home())
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     hugging_face = _directory_from(env, home, "HF_HOME") or cache / "huggingface"
@@ -98,7 +98,7 @@ def usual_places(env: Mapping[str, str], models_dir: Path) -> list[Path]:
 
 
 def _directory_from(env: Mapping[str, str], home: Path, *variables: str) -> Path | None:
-    """The directory that the first of the variables names; `~` is `home`."""
+    """The directory in the first of the variables that is set; `~` is `home`."""
     text = next((env[name] for name in variables if env.get(name)), "")
     if text == "~" or text.startswith("~/"):
         return home / text[2:]
@@ -106,7 +106,7 @@ def _directory_from(env: Mapping[str, str], home: Path, *variables: str) -> Path
 
 
 def _walk(root: Path, max_depth: int) -> Iterator[list[os.DirEntry[str]]]:
-    """The GGUF files of each directory, by name; `root` first, then those below, level by level."""
+    """The GGUF files of each directory, by name; `root` first, then level by level."""
     waiting = deque([(str(root), 0)])
     left = MAX_EFFORT
     while waiting and left > 0:
@@ -136,7 +136,7 @@ def _is_place(entry: os.DirEntry[str]) -> bool:
 def _models(
     entries: Iterable[os.DirEntry[str]],
 ) -> Iterator[tuple[ModelFile, tuple[int, int]]]:
-    """The whole models of one directory, each with the identity of its first file."""
+    """The complete models of one directory, each with the identity of its first file."""
     models: dict[tuple[str, int], list[tuple[Path, os.stat_result]]] = {}
     for entry in entries:
         facts = _facts(entry)
@@ -156,7 +156,7 @@ def _stem(name: str) -> str:
 
 
 def _facts(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """The status of a file, its link followed; None for anything that is not a file."""
+    """The status of a file, following links; None if it is not a file."""
     try:
         facts = entry.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where Ollama is on this machine, as its own programs read OLLAMA_HOST."""
+"""Finds Ollama's address from OLLAMA_HOST, as Ollama's own programs do."""
 
 import ipaddress
 import re
@@ -8,17 +8,17 @@ from shlex import quote
 VARIABLE = "OLLAMA_HOST"
 PORT = 11434
 HERE = f"http://127.0.0.1:{PORT}"
-"""Where Ollama listens unless it was told otherwise."""
+"""The default address of Ollama."""
 
 _PORTS = {"http": 80, "https": 443}
 _BRACKETED = re.compile(r"\[(?P<host>[^\]]*)\](?::(?P<port>.*))?")
 
 
 def ollama_url(env: Mapping[str, str]) -> str:
-    """The address that OLLAMA_HOST names, `HERE` without it; never raises.
+    """The address in OLLAMA_HOST, `HERE` if it is unset; never raises.
 
-    It may be a host, HOST:PORT or a URL, which without a port means its scheme's. Addresses on
-    which a server listens for all (0.0.0.0) become this machine's own.
+    The variable may be a host, HOST:PORT or a URL; a URL without a port uses that of its scheme.
+    Wildcard addresses (0.0.0.0) become the address of this machine.
     """
     text = env.get(VARIABLE, "").strip(" \t\r\n\"'")
     scheme, is_url, rest = text.partition("://")
@@ -33,13 +33,13 @@ def ollama_url(env: Mapping[str, str]) -> str:
 
 
 def adding_command(url: str, model: str) -> str:
-    """What connects the model of the Ollama server at `url` for good."""
+    """The command that permanently connects the model of the Ollama server at `url`."""
     address = "" if url == HERE else f" --base-url {quote(url)}"
     return f"shepherd provider add ollama --use --type ollama{address} --model {quote(model)}"
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Host and port; "" for what is not there."""
+    """Host and port; "" for a missing one."""
     bracketed = _BRACKETED.fullmatch(place)
     if bracketed:
         return bracketed["host"], bracketed["port"] or ""

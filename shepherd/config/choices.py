@@ -1,10 +1,10 @@
-"""The words that a setting, an option and a slash command allow alike."""
+"""The values that a setting, an option and a slash command share."""
 
 from enum import StrEnum
 
 
 class ApproveMode(StrEnum):
-    """Which calls of tools run without a question."""
+    """The tool calls that run without approval."""
 
     ASK = "ask"
     EDITS = "edits"
@@ -14,7 +14,7 @@ class ApproveMode(StrEnum):
 
 
 class SandboxMode(StrEnum):
-    """Whether commands run in a sandbox: where one works, always, never."""
+    """Whether commands run in a sandbox: if one works, always, or never."""
 
     AUTO = "auto"
     REQUIRED = "required"
@@ -29,7 +29,7 @@ class AuthMode(StrEnum):
 
 
 class Effort(StrEnum):
-    """How much a model reasons, the least first; no API knows all of them."""
+    """How much a model reasons, in rising order; no API supports all of them."""
 
     UNSET = ""
     NONE = "none"

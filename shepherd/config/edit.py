@@ -1,4 +1,4 @@
-"""Changing a settings file while its comments and order stay."""
+"""Changes a settings file, and keeps its comments and order."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +14,14 @@ from shepherd.config.settings import LayerName
 from shepherd.errors import ConfigError
 
 Document: TypeAlias = dict[str, Any]
-"""A TOML document or table of tomlkit, which has no useful types of its own."""
+"""A TOML document or table of tomlkit, whose own types are not useful."""
 
 
 def set_value(path: Path, key: str, value: object) -> str:
-    """Set `section.key` in the file at `path`, which is created when missing.
+    """Set `section.key` in the file at `path`, which is created if it is missing.
 
-    Returns what else is wrong in the file, "" for nothing. Raises ConfigError, and writes nothing,
-    when the value is wrong or the file is no TOML.
+    Returns the other errors in the file, "" if there are none. Raises ConfigError, and writes
+    nothing, if the value is wrong or the file is not TOML.
     """
     flag_layer({key: value})
     section, names = _place(key)
@@ -37,9 +37,9 @@ def set_value(path: Path, key: str, value: object) -> str:
 
 
 def unset_value(path: Path, key: str) -> tuple[bool, str]:
-    """Remove `section.key`, which may be no setting at all, from the file at `path`.
+    """Remove `section.key`, which may be an unknown key, from the file at `path`.
 
-    Returns whether it was there, and what else is wrong in the file.
+    Returns whether it was there, and the other errors in the file.
     """
     section, names = _place(key)
     removed: list[object] = []
@@ -55,16 +55,16 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
 
 
 def _place(key: str) -> tuple[str, list[str]]:
-    """The section of a setting and all its names in a file, the first one first."""
+    """The section of a setting and all its names in a file, the main name first."""
     section, _, name = key.partition(".")
     field = all_fields().get(key)
     return section, [name, *(aliases(field) if field else [])]
 
 
 def change_document(path: Path, change: Callable[[Document], None]) -> str:
-    """Change the TOML file at `path`, which is created when missing, and return its new text.
+    """Change the TOML file at `path`, which is created if it is missing, and return its new text.
 
-    Raises ConfigError, and writes nothing, when the file is no TOML.
+    Raises ConfigError, and writes nothing, if the file is not TOML.
     """
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: can't be changed: it is not a regular file")
@@ -79,7 +79,7 @@ def change_document(path: Path, change: Callable[[Document], None]) -> str:
 
 
 def _edit(path: Path, change: Callable[[Document], None]) -> str:
-    """Change a file of settings and return what is wrong in it afterwards."""
+    """Change a settings file and return the errors that it has afterwards."""
     text = change_document(path, change)
     try:
         parse_file_layer(LayerName.USER, path, text)

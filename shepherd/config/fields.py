@@ -1,4 +1,4 @@
-"""What a setting expects, in words: for errors, the reference and parsing text from a shell."""
+"""Describes the values that a setting accepts, for errors and the reference, and parses text."""
 
 import json
 import tomllib
@@ -37,13 +37,13 @@ def section_class(section: FieldInfo) -> type[BaseModel]:
 
 
 def aliases(field: FieldInfo) -> list[str]:
-    """All names by which a settings file may call the field, but the first."""
+    """All names of the field in a settings file, except the first."""
     alias = field.validation_alias
     return [str(c) for c in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
 
 
 def first_name(key: str) -> str:
-    """`section.key` by the setting's first name, when `key` has another one; else `key`."""
+    """`section.key` with the setting's first name if `key` uses another one; else `key`."""
     section, _, name = key.partition(".")
     in_section = ((k, f) for k, f in all_fields().items() if k.startswith(f"{section}."))
     return next((k for k, field in in_section if name in aliases(field)), key)
@@ -57,14 +57,14 @@ def bare_type(field: FieldInfo) -> object:
 
 
 def allowed_words(kind: object) -> list[str]:
-    """The texts that a value of this type may be, [] where any value of it will do."""
+    """The allowed texts of a value of this type, [] if any value is allowed."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return [word.value for word in kind]
     return [str(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
 
 
 def expected(field: FieldInfo) -> str:
-    """What a value of this field must be: `a whole number from 0 to 65535`."""
+    """A description of the field's valid values: `a whole number from 0 to 65535`."""
     kind = bare_type(field)
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
@@ -83,10 +83,10 @@ def _kind_in_words(kind: object) -> str:
 
 
 def parse_text(key: str, text: str) -> object:
-    """The value that `text` from a variable or command line stands for.
+    """The value of `text` from a variable or the command line.
 
-    Texts are taken as they are, everything else as TOML; a value of the wrong type comes back as
-    it is, for validation to name. Raises ConfigError when there is no setting called `key`.
+    Texts are used unchanged; other types are parsed as TOML. A value of the wrong type is returned
+    unchanged, and validation reports it. Raises ConfigError if there is no setting called `key`.
     """
     field = all_fields().get(key)
     if field is None:
@@ -102,7 +102,7 @@ def parse_text(key: str, text: str) -> object:
 
 
 def parse_bool(text: str) -> bool | str:
-    """True or False for the words that mean it, else the text."""
+    """True or False for a word that means it, else the text."""
     word = text.lower()
     return word in _TRUE if word in _TRUE + _FALSE else text
 
@@ -116,7 +116,7 @@ def _toml_value(text: str) -> object:
 
 
 def unknown_key(key: str) -> str:
-    """Say that there is no setting `key`, with the nearest one that there is."""
+    """A message that there is no setting `key`, with the most similar one."""
     fields = all_fields()
     by_last_part = {name.partition(".")[2]: name for name in fields}
     last = key.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Private files, written atomically: a reader sees the old content or the new one, never a part."""
+"""Private files, written atomically: a reader sees the complete old or new content."""
 
 import contextlib
 import fcntl
@@ -57,7 +57,7 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
 
 
 def remove_leftovers(directory: int, name: str) -> None:
-    """Delete temporary files that killed writers of `name` left; a running writer holds a lock."""
+    """Delete the temporary files of killed writers of `name`; a running writer holds a lock."""
     leftover = re.compile(rf"{re.escape(_stem(name))}\.{_TOKEN}")
     for candidate in filter(leftover.fullmatch, os.listdir(directory)):
         with contextlib.suppress(OSError):
@@ -100,15 +100,15 @@ def _set_attributes(descriptor: int, attributes: Attributes) -> None:
 
 
 def make_private_directory(path: Path) -> None:
-    """Create `path` for this user alone; parents as usual. An existing one stays as it is."""
+    """Create `path` for this user only, and its parents as usual; an existing one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Replace the file at `path` atomically; it is readable by this user alone from its creation.
+    """Replace the file at `path` atomically; only this user can read it, from its creation on.
 
-    A symbolic link is followed and stays. Temporary files of killed writers are removed.
+    A symbolic link is followed and kept. Temporary files of killed writers are removed.
     """
     target = path.resolve()
     make_private_directory(target.parent)

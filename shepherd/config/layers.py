@@ -1,4 +1,4 @@
-"""One layer of settings each: a TOML file, the environment, flags."""
+"""The layers of settings: a TOML file, the environment, flags."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from shepherd.errors import ConfigError
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
 MAX_FILE_BYTES = 262_144
-"""Bytes that a file of settings may have."""
+"""The maximum size of a settings file in bytes."""
 
 MAX_PROBLEMS = 10
-"""How many of a layer's problems are told."""
+"""The maximum number of a layer's problems in one error."""
 
 Table = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The values that one source sets, as `section.key`; `text` is the file's, for line numbers."""
+    """The values from one source, as `section.key`; `text` is the file's text, for line numbers."""
 
     name: LayerName
     values: dict[str, object] = field(default_factory=dict[str, object])
@@ -38,7 +38,7 @@ class Layer:
     text: str = ""
 
     def where(self, location: tuple[str | int, ...]) -> str:
-        """`FILE:LINE`, the variable or the flag that set what is at `location`."""
+        """`FILE:LINE`, the variable or the flag that set the value at `location`."""
         if self.path is not None:
             return f"{self.path}:{line_of(self.text, location)}"
         key = ".".join(str(part) for part in location[:2])
@@ -47,9 +47,9 @@ class Layer:
 
 
 def read_file_layer(name: LayerName, path: Path) -> Layer:
-    """The settings in the file at `path`, checked; an empty layer when there is none.
+    """The validated settings in the file at `path`; an empty layer if it does not exist.
 
-    Raises ConfigError naming file and line of everything that is wrong.
+    Raises ConfigError with the file and line of each error.
     """
     try:
         text = read_text(path, MAX_FILE_BYTES)
@@ -59,7 +59,7 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
 
 
 def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
-    """The settings in `text`, which is or will be the file at `path`; raises ConfigError."""
+    """The settings in `text`, the current or future content of `path`; raises ConfigError."""
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -72,7 +72,7 @@ def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
 
 
 def environment_layer(env: Mapping[str, str]) -> Layer:
-    """The settings in variables `SHEPHERD_SECTION__KEY`; empty ones are unset."""
+    """The settings in variables `SHEPHERD_SECTION__KEY`; empty ones count as unset."""
     values: dict[str, object] = {}
     sources: dict[str, Source] = {}
     for variable, text in sorted(env.items()):
@@ -89,7 +89,7 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
 
 
 def forced_layer(env: Mapping[str, str]) -> Layer:
-    """What llama.cpp's own variable sets, which goes before everything else."""
+    """The setting from llama.cpp's own variable, which overrides all others."""
     text = env.get(GPU_LAYERS_VARIABLE, "").strip()
     if not text:
         return Layer(LayerName.ENVIRONMENT)
@@ -99,7 +99,7 @@ def forced_layer(env: Mapping[str, str]) -> Layer:
 
 
 def flag_layer(overrides: Mapping[str, object]) -> Layer:
-    """The settings given as flags, by `section.key`."""
+    """The settings from flags, by `section.key`."""
     sources = {key: Source(LayerName.FLAG, "command line") for key in overrides}
     return _checked(Layer(LayerName.FLAG, dict(overrides), sources))
 
@@ -119,7 +119,7 @@ def _checked(layer: Layer) -> Layer:
 
 
 def _check(layer: Layer, data: Mapping[str, object]) -> None:
-    """Raise ConfigError naming each value that is wrong by itself."""
+    """Raise ConfigError with each value that is wrong by itself."""
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -131,12 +131,12 @@ def _check(layer: Layer, data: Mapping[str, object]) -> None:
 
 
 def _between_layers(problem: ErrorDetails) -> bool:
-    """Whether another layer may still put it right: a check of a section as a whole."""
+    """Whether another layer may fix the problem, because the check covers a whole section."""
     return problem["type"] == "value_error" and len(problem["loc"]) == 1
 
 
 def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
-    """Flat values under the first name of each setting; raises ConfigError on two names for one."""
+    """Flat values by each setting's first name; raises ConfigError if one is set by two names."""
     values = {f"{section}.{key}": value for section, t in data.items() for key, value in t.items()}
     for key, info in all_fields().items():
         section = key.partition(".")[0]

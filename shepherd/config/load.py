@@ -31,9 +31,9 @@ RULES = "permissions.rules"
 def load_config(
     cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object] | None = None
 ) -> Config:
-    """The settings that count in `cwd`; `overrides` are flags by `section.key`.
+    """The settings in effect in `cwd`; `overrides` are flags by `section.key`.
 
-    Raises ConfigError naming file and line, variable or flag of everything that is wrong.
+    Raises ConfigError with the file and line, the variable or the flag of each error.
     """
     paths = Paths.from_env(env)
     defaults = Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
@@ -72,19 +72,19 @@ def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
 
 
 def _whole(location: tuple[str | int, ...], text: str, sources: Mapping[str, Source]) -> str:
-    """A problem between several values of a section, with the places that set them."""
+    """A conflict between values of a section, with the places that set them."""
     section = str(location[0])
     places = {str(s): None for key, s in sources.items() if key.startswith(f"{section}.")}
     return f"{', '.join(places)}: {text}" if places else text
 
 
 def show_config(config: Config, sections: Sequence[str]) -> str:
-    """The named sections with all their values; what is unset is a comment."""
+    """The named sections with all their values; unset settings are comments."""
     return "\n\n".join(_show_section(config, name) for name in sections)
 
 
 def show_value(value: object) -> str:
-    """A value as TOML; "" when it is unset."""
+    """A value as TOML; "" if it is unset."""
     if value is None:
         return ""
     if isinstance(value, BaseModel):
@@ -96,7 +96,7 @@ def show_value(value: object) -> str:
 
 
 def default_of(section: str, key: str) -> object:
-    """What counts for a setting that is not set; None where that is not one value."""
+    """The effective value of an unset setting; None if it is not a single value."""
     if section != "sampling":
         return None
     value = cast(object, getattr(DEFAULT_SAMPLING, key))
@@ -112,7 +112,7 @@ def _show_section(config: Config, name: str) -> str:
         text = f"{key} = {show_value(value)}"
         if value is None:
             text = f"# {key} = {show_value(default_of(name, key))}".rstrip()
-            source += ", where the model's file says nothing" * (name == "sampling")
+            source += ", unless the model's file says otherwise" * (name == "sampling")
         lines.append(f"{text}  # {source}")
     if name == "permissions":
         lines += [f"# project: {show_value(rule)}" for rule in config.project_rules]

@@ -1,4 +1,4 @@
-"""Line numbers of settings in a TOML file, which tomllib does not give."""
+"""Line numbers of settings in a TOML file, which tomllib does not provide."""
 
 import tomllib
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from typing import Any, cast
 Key = str | int
 
 MAX_PARSES = 300
-"""How often a file is parsed to find one line; past that the line is the nearest one known."""
+"""The maximum number of parses to find one line; after that, the nearest known line counts."""
 
 
 def line_of(text: str, path: Sequence[Key]) -> int:
     """The line, from 1, on which the setting at `path` starts.
 
-    The longest part of `path` that is there counts; 1 when nothing is. `text` is valid TOML. Slow
-    (beginnings of the file are parsed): for messages only.
+    If it is missing, its nearest existing parent counts, or line 1. `text` is valid TOML. For
+    messages only, because it is slow (it parses beginnings of the file).
     """
     lines = text.splitlines()
     while path and not _contains(tomllib.loads(text), path):
@@ -25,7 +25,7 @@ def line_of(text: str, path: Sequence[Key]) -> int:
 
 
 def _lines_before(lines: Sequence[str], path: Sequence[Key]) -> int:
-    """The most lines that are TOML by themselves and lack `path`, found by halving."""
+    """The largest number of lines that are valid TOML without `path`, by binary search."""
     lacking, having, parses = 0, len(lines), 0
     while having - lacking > 1 and parses < MAX_PARSES:
         middle = (lacking + having) // 2

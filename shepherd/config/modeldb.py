@@ -1,4 +1,4 @@
-"""What is known of models by their names: context, output limit, vision, thinking, parameters."""
+"""Facts about models by their names: context, output limit, vision, thinking, parameters."""
 
 import tomllib
 from collections.abc import Sequence
@@ -24,29 +24,29 @@ LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_outpu
 
 
 class ModelEntry(Section):
-    """One entry of the database; what is unset is left to shorter patterns and to the server."""
+    """One entry of the database; shorter patterns and the server supply its unset values."""
 
-    match: Annotated[
-        list[str], Field(min_length=1, description="Names that it is for, with * and ?.")
-    ]
+    match: Annotated[list[str], Field(min_length=1, description="Names of models, with * and ?.")]
     context: Annotated[
-        int | None, Field(ge=256, le=16_777_216, description="Tokens of context.")
+        int | None, Field(ge=256, le=16_777_216, description="Context size in tokens.")
     ] = None
     output: Annotated[
-        int | None, Field(ge=1, le=16_777_216, description="Longest answer in tokens.")
+        int | None, Field(ge=1, le=16_777_216, description="Maximum answer in tokens.")
     ] = None
-    vision: Annotated[bool | None, Field(description="Whether it sees images.")] = None
-    thinking: Annotated[bool | None, Field(description="Whether it can reason first.")] = None
+    vision: Annotated[bool | None, Field(description="Whether it accepts images.")] = None
+    thinking: Annotated[
+        bool | None, Field(description="Whether it can reason before it answers.")
+    ] = None
     limit_parameter: Annotated[
-        LIMIT_PARAMETERS | None, Field(description="What the API calls the longest answer.")
+        LIMIT_PARAMETERS | None, Field(description="The API's parameter for the maximum answer.")
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model; 0, False or "" where nothing is, for `vision` None.
+    """The known facts about a model; unknown ones are 0, False or "", and None for `vision`.
 
-    `context_source` says, for the user, where the context was learned.
+    `context_source` tells the user where the context size is from.
     """
 
     id: str
@@ -60,15 +60,15 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelDatabase:
-    """Entries by pattern, in files: what a later file says goes before what an earlier one says."""
+    """Entries by pattern, in files; later files override earlier ones."""
 
     layers: Sequence[tuple[str, Sequence[ModelEntry]]] = field(default_factory=tuple)
 
     @classmethod
     def load(cls, user_file: Path) -> "ModelDatabase":
-        """The packaged database under the user's file, which need not exist.
+        """The packaged database, overridden by the user's file, which need not exist.
 
-        Raises ConfigError naming file and line of what is wrong in the user's.
+        Raises ConfigError with the file and line of an error in the user's file.
         """
         packaged = files("shepherd.config").joinpath(PACKAGED).read_text(encoding="utf-8")
         layers = [("the model database", _entries(packaged, PACKAGED))]
@@ -79,7 +79,7 @@ class ModelDatabase:
         return cls([*layers, (str(user_file), _entries(text, str(user_file)))])
 
     def facts(self, model: str) -> ModelFacts:
-        """What is known of `model`; within a file the longest pattern that matches counts."""
+        """The facts about `model`; within a file, the longest matching pattern wins."""
         values: dict[str, Any] = {}
         names = _names(model)
         for source, entries in self.layers:
@@ -102,7 +102,7 @@ def _matching(entries: Sequence[ModelEntry], names: Sequence[str]) -> list[Model
 
 
 def _names(model: str) -> list[str]:
-    """The name as it is and without the path before it: `openai/gpt-5` is `gpt-5` too."""
+    """The name unchanged, and without its path: `openai/gpt-5` is also `gpt-5`."""
     whole = model.lower()
     return list(dict.fromkeys([whole, whole.rsplit("/", 1)[-1]]))
 

@@ -1,4 +1,4 @@
-"""Where Shepherd keeps its files, following the XDG base directories."""
+"""The locations of Shepherd's files, in the XDG base directories."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Paths:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Paths":
-        """The directories that the environment names; relative ones are ignored, as XDG says."""
+        """The directories from the environment; relative ones are ignored, as XDG requires."""
         home = Path(env.get("HOME") or Path.home())
 
         def base(variable: str, default: str) -> Path:
@@ -46,22 +46,22 @@ class Paths:
 
     @property
     def credentials_file(self) -> Path:
-        """Keys of providers, readable by the user alone."""
+        """Keys of providers, readable only by the user."""
         return self.config / "credentials.toml"
 
     @property
     def models_file(self) -> Path:
-        """What the user knows better about models than the model database."""
+        """The user's facts about models, which override the model database."""
         return self.config / "models.toml"
 
     @property
     def suggestions_file(self) -> Path:
-        """What was found on this machine and suggested once."""
+        """The models and keys on this machine that were suggested once."""
         return self.state / "suggested"
 
     @property
     def permissions_file(self) -> Path:
-        """Rules that were answered with "always"."""
+        """The permission rules from the answer "always"."""
         return self.config / "permissions.toml"
 
     @property
@@ -70,7 +70,7 @@ class Paths:
 
     @property
     def memory_file(self) -> Path:
-        """Messages that left their conversations, and facts."""
+        """Messages that were evicted from conversations, and facts."""
         return self.state / "memory.db"
 
     @property
@@ -80,7 +80,7 @@ class Paths:
 
     @property
     def served(self) -> Path:
-        """Which session `--cliserver` goes on with, by working directory."""
+        """The session that `--cliserver` continues, by working directory."""
         return self.state / "cliserver"
 
     @property
@@ -93,19 +93,19 @@ class Paths:
 
     @property
     def spill(self) -> Path:
-        """Where tools put output that is too long for a result."""
+        """The directory for tool output that is too long for a result."""
         return self.cache / "spill"
 
     @property
     def conversations(self) -> Path:
-        """Saved states of models, which spare reading conversations again."""
+        """Saved states of models, so that conversations need not be computed again."""
         return self.cache / "conversations"
 
 
 def project_file(cwd: Path) -> Path | None:
     """The nearest `.shepherd.toml` from `cwd` up to the root of its git repository.
 
-    Outside a repository only `cwd` itself is looked at.
+    Outside a repository, only `cwd` itself is searched.
     """
     for directory in _up_to_repository_root(cwd):
         candidate = directory / PROJECT_FILE

@@ -1,4 +1,4 @@
-"""What is wrong with a value, in a sentence."""
+"""Describes an invalid value in a sentence."""
 
 from typing import get_args
 
@@ -37,7 +37,7 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
 
 
 def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
-    """The field at `location`; None inside of lists of plain values."""
+    """The field at `location`; None inside a list of plain values."""
     model: type[BaseModel] = Config
     field: FieldInfo | None = None
     for part in location:

@@ -1,4 +1,4 @@
-"""All providers that one run can choose from, with their keys and what is known of their models."""
+"""All providers of one run, with their keys and the facts about their models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from shepherd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """A provider that the command line describes; it is never stored."""
+    """A provider from the command line; it is never stored."""
 
     provider: Provider
     key: str = ""
 
 
 class ProviderBook:
-    """The stored providers and an ephemeral one, which goes before a stored one of its name."""
+    """The stored providers and an ephemeral one, which overrides a stored one of its name."""
 
     def __init__(
         self, paths: Paths, env: Mapping[str, str], ephemeral: Ephemeral | None = None
@@ -31,11 +31,11 @@ class ProviderBook:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], ephemeral: Ephemeral | None = None) -> "ProviderBook":
-        """The book of the user whom the environment names."""
+        """The book of the user in this environment."""
         return cls(Paths.from_env(env), env, ephemeral)
 
     def all(self) -> list[Provider]:
-        """In the order of priority, the ephemeral one first; raises ConfigError."""
+        """All providers by priority, the ephemeral one first; raises ConfigError."""
         ephemeral = [self._ephemeral.provider] if self._ephemeral else []
         names = [provider.name for provider in ephemeral]
         return ephemeral + [p for p in self.store.all() if p.name not in names]
@@ -62,13 +62,13 @@ class ProviderBook:
         ephemeral = self._ephemeral.provider.name if self._ephemeral else None
         if name == ephemeral and name not in [p.name for p in self.store.all()]:
             raise ConfigError(
-                f"{name} is described by the command line alone: there is nothing stored to "
-                f"change. `shepherd provider add {name}` stores a provider."
+                f"{name} is only on the command line, so nothing stored can be changed. "
+                f"`shepherd provider add {name}` stores a provider."
             )
         return self.store.get(name)
 
     def following(self, selector: str) -> list[Provider]:
-        """The others in order, from behind the one of `selector` around to it; all for ""."""
+        """The other providers in order, starting after that of `selector`; all of them for ""."""
         providers = self.all()
         names = [p.name for p in providers]
         name = selector.partition("/")[0]
@@ -82,18 +82,18 @@ class ProviderBook:
         return not selector or self.pick(selector).is_local
 
     def is_stored(self, provider: Provider) -> bool:
-        """Whether it is in the user's file, not only on the command line."""
+        """Whether the provider is in the user's file, not only on the command line."""
         return self._ephemeral is None or self._ephemeral.provider.name != provider.name
 
     def key(self, provider: Provider) -> Secret:
-        """The provider's key; raises ConfigError when it is not where it should be."""
+        """The provider's key; raises ConfigError if it is missing at its place."""
         ephemeral = self._ephemeral
         if ephemeral is not None and ephemeral.provider.name == provider.name and ephemeral.key:
             return Secret(ephemeral.key, "the command line")
         return self.secrets.find(provider)
 
     def facts(self, provider: Provider) -> ModelFacts:
-        """What the model database knows of the provider's model, under the provider's settings."""
+        """The facts about the provider's model, overridden by the provider's settings."""
         facts = ModelDatabase.load(self._models_file).facts(provider.model)
         if provider.context_size:
             source = f"the setting {provider.name}.context_size"

@@ -1,4 +1,4 @@
-"""Providers: where models answer, by name, in one file of the user's."""
+"""Providers: the services that answer, by name, in one file of the user."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ _one_of = ", ".join(f"`{name}`" for name in PROVIDER_TYPES)
 Dialect = Literal["", "strict", "extended"]
 
 LOCAL = "local"
-"""Not a provider: the model that the settings name, in this process."""
+"""Not a provider: the model from the settings, in this process."""
 
 RESERVED = (LOCAL, "next", "list", "show", "use", "add", "set", "test", "remove", "help")
 _STORED = "stored"
@@ -38,65 +38,65 @@ _KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Provider(Section):
-    """Where a model answers and what must be known to ask it."""
+    """A service that answers, and the settings to reach its model."""
 
     name: Annotated[str, Field(exclude=True)]
     type: Annotated[
         str,
         Field(
-            description=f"The API's language, or `llamacpp` for a GGUF file: {_one_of}, or what a "
-            "plugin adds."
+            description=f"The type of API, or `llamacpp` for a GGUF file: {_one_of}, or the "
+            "type of a plugin."
         ),
     ]
     model: Annotated[
-        str, Field(description='The model\'s name there; "" = the only one that it offers.')
+        str, Field(description='The model\'s name there; "" = the only model that it offers.')
     ] = ""
     base_url: Annotated[
-        str, Field(description='Where the API is, up to and with `/v1`; "" = the type\'s own.')
+        str, Field(description='URL of the API, up to and with `/v1`; "" = the type\'s own.')
     ] = ""
     api_key: Annotated[
         str,
         Field(
             repr=False,
-            description="Where the key is: `env:NAME`, `file` (credentials.toml), `keyring` (the "
-            'system\'s) or `none`; "" = the variable that the vendor usually has.',
+            description="The place of the key: `env:NAME`, `file` (credentials.toml), `keyring` "
+            '(the system\'s) or `none`; "" = the usual variable of the vendor.',
         ),
     ] = ""
     context_size: Annotated[
         int,
-        Field(ge=0, le=16_777_216, description="Tokens of context; 0 = what the server says."),
+        Field(ge=0, le=16_777_216, description="Context size in tokens; 0 = as the server says."),
     ] = 0
     output_limit: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Longest answer in tokens; 0 = the model's.")
+        int, Field(ge=0, le=16_777_216, description="Maximum answer in tokens; 0 = the model's.")
     ] = 0
     requests_per_minute: Annotated[
         int,
-        Field(ge=0, le=1_000_000, description="Requests that we make in a minute; 0 = no limit."),
+        Field(ge=0, le=1_000_000, description="Maximum requests per minute; 0 = no limit."),
     ] = 0
     tokens_per_minute: Annotated[
         int,
         Field(
             ge=0,
             le=1_000_000_000,
-            description="Tokens, of prompts and answers, in a minute; 0 = no limit.",
+            description="Maximum tokens per minute, of prompts and answers; 0 = no limit.",
         ),
     ] = 0
     priority: Annotated[
-        int, Field(ge=0, le=1000, description="Place in the order, the lowest first.")
+        int, Field(ge=0, le=1000, description="Place in the order; the lowest is first.")
     ] = 100
     ask: Annotated[
         bool, Field(description="Whether models of other providers may ask it (`ask_NAME`).")
     ] = True
     dialect: Annotated[
         Dialect,
-        Field(description='`strict` or `extended` OpenAI parameters; "" = as the server is known.'),
+        Field(description='`strict` or `extended` OpenAI parameters; "" = as known of the server.'),
     ] = ""
     effort: Annotated[
         Effort,
         Field(
             strict=False,
-            description="How much the model thinks; what it does not know becomes the nearest that "
-            'it does. "" = as `model.thinking` says.',
+            description="How much the model thinks; an unsupported value becomes the nearest "
+            'supported one. "" = as `model.thinking` says.',
         ),
     ] = Effort.UNSET
     headers: Annotated[
@@ -104,32 +104,33 @@ class Provider(Section):
         Field(
             default_factory=dict,
             repr=False,
-            description="Further headers of each request.",
+            description="Additional headers of each request.",
         ),
     ]
     tokenizer: Annotated[
         str,
-        Field(description='TensorRT-LLM in this process: its tokenizer; "" = the model\'s.'),
+        Field(description='TensorRT-LLM in this process: tokenizer; "" = the model\'s.'),
     ] = ""
     tensor_parallel: Annotated[
-        int, Field(ge=1, le=64, description="As before: GPUs that share each tensor.")
+        int, Field(ge=1, le=64, description="TensorRT-LLM: GPUs that share each tensor.")
     ] = 1
     pipeline_parallel: Annotated[
-        int, Field(ge=1, le=64, description="As before: GPUs that share the layers.")
+        int, Field(ge=1, le=64, description="TensorRT-LLM: GPUs that share the layers.")
     ] = 1
     gpu_memory: Annotated[
         float,
-        Field(ge=0.01, le=1.0, description="As before: share of free memory for the KV cache."),
+        Field(ge=0.01, le=1.0, description="TensorRT-LLM: share of free memory for the KV cache."),
     ] = 0.9
     max_batch_size: Annotated[
-        int, Field(ge=0, le=100_000, description="As before: requests at once; 0 = its default.")
+        int,
+        Field(ge=0, le=100_000, description="TensorRT-LLM: parallel requests; 0 = its default."),
     ] = 0
     guided_decoding: Annotated[
         Literal["", "xgrammar", "llguidance"],
-        Field(description='As before: what holds answers to a schema; "" = nothing does.'),
+        Field(description='TensorRT-LLM: the library that enforces schemas; "" = none.'),
     ] = ""
     trust_remote_code: Annotated[
-        bool, Field(description="As before: run the code that comes with the model.")
+        bool, Field(description="TensorRT-LLM: run the model's own code.")
     ] = False
 
     @field_validator("type")
@@ -187,18 +188,18 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError unless `name` can be a provider's."""
+    """Raise ConfigError unless `name` is valid for a provider."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} can't be a provider's name: use up to 40 small letters, digits, '-' or '_', "
             "a letter or digit first."
         )
     if name in RESERVED:
-        raise ConfigError(f"{name} is a word of the commands; name the provider otherwise.")
+        raise ConfigError(f"{name} is a word of the commands; choose another name.")
 
 
 def _describe(name: str, problem: ErrorDetails) -> str:
-    """One of pydantic's problems with a provider, in a sentence that shows no value."""
+    """One of pydantic's problems with a provider, in a sentence without the value."""
     key = key_of(problem)
     first = str(problem["loc"][0])
     field = Provider.model_fields.get(first)
@@ -235,11 +236,11 @@ _TYPES_BY_OTHER_NAMES = {
         "openai",
     ),
 }  # fmt: skip
-"""What users call the API of a vendor or a server."""
+"""Other names that users may use for the API of a vendor or a server."""
 
 
 def _type_meant(value: object, types: Iterable[str]) -> str:
-    """A guess at the type that was meant, as the end of a sentence; "" without one."""
+    """The most similar type, as the end of a sentence; "" if there is none."""
     name = str(value).strip().lower().replace("_", "-")
     known = _TYPES_BY_OTHER_NAMES.get(name)
     return f"; did you mean {known}?" if known else did_you_mean(name, types)
@@ -261,18 +262,18 @@ def _is_known_type(type: str) -> bool:
 
 
 def plugin_types() -> list[str]:
-    """The types of providers that plugins add; nothing is loaded."""
+    """The types of providers that plugins add; plugins are not loaded."""
     return [p.name for p in installed_plugins() if p.group is Group.BACKENDS]
 
 
 class ProviderStore:
-    """The providers in the file at `path`, which need not exist; read anew each time."""
+    """The providers in the file at `path`, which need not exist; it is read for each call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def all(self) -> list[Provider]:
-        """By priority, then by name; raises ConfigError naming file and line of what is wrong."""
+        """All providers by priority, then name; raises ConfigError with file and line."""
         try:
             text = read_text(self.path, MAX_FILE_BYTES)
         except FileNotFoundError:
@@ -280,7 +281,7 @@ class ProviderStore:
         return sorted(self._parse(text), key=lambda p: (p.priority, p.name))
 
     def get(self, name: str) -> Provider:
-        """The provider called `name`; raises ConfigError naming those that there are."""
+        """The provider called `name`; raises ConfigError that lists the existing ones."""
         providers = self.all()
         result = next((p for p in providers if p.name == name), None)
         if result is None:
@@ -288,7 +289,7 @@ class ProviderStore:
         return result
 
     def save(self, provider: Provider) -> None:
-        """Add the provider or replace the one of its name; comments stay."""
+        """Add the provider, or replace the one with its name; comments stay."""
         from shepherd.config.edit import Document, change_document
 
         values = provider.model_dump(exclude_defaults=True)
@@ -304,7 +305,7 @@ class ProviderStore:
         change_document(self.path, change)
 
     def remove(self, name: str) -> Provider:
-        """Take the provider out of the file and return it; raises ConfigError if there is none."""
+        """Remove the provider from the file and return it; raises ConfigError if it is missing."""
         from shepherd.config.edit import Document, change_document
 
         provider = self.get(name)
@@ -334,7 +335,7 @@ class ProviderStore:
 
 
 def unknown_provider(name: str, names: list[str]) -> str:
-    """Say that there is no provider `name`, and what to do."""
+    """A message that there is no provider `name`, with advice."""
     if not names:
         return (
             f"There is no provider {name!r} and no other yet; "

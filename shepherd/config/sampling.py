@@ -15,7 +15,7 @@ def _ranged(name: str, description: str) -> Any:
 
 
 class SamplingSection(Section):
-    """How tokens are chosen when a request does not say; unset = as the model's file has it."""
+    """The default sampling of requests; unset = the model file's value."""
 
     temperature: Annotated[
         float | None, _ranged("temperature", "Randomness; 0 = always the likeliest token.")
@@ -28,7 +28,7 @@ class SamplingSection(Section):
         float | None, _ranged("min_p", "Drop tokens below this share of the likeliest; 0 = off.")
     ] = None
     min_keep: Annotated[
-        int | None, _ranged("min_keep", "Tokens that top_p and min_p keep at least.")
+        int | None, _ranged("min_keep", "Minimum tokens that top_p and min_p keep.")
     ] = None
     typical_p: Annotated[
         float | None,
@@ -45,17 +45,15 @@ class SamplingSection(Section):
     xtc_threshold: Annotated[
         float | None,
         _ranged(
-            "xtc_threshold", "XTC drops tokens above this probability, but for one; > 0.5 = off."
+            "xtc_threshold", "XTC drops tokens above this probability, except one; > 0.5 = off."
         ),
     ] = None
     dynatemp_range: Annotated[
         float | None,
-        _ranged(
-            "dynatemp_range", "The temperature follows the entropy, up and down by this; 0 = off."
-        ),
+        _ranged("dynatemp_range", "Range in which the entropy moves the temperature; 0 = off."),
     ] = None
     dynatemp_exponent: Annotated[
-        float | None, _ranged("dynatemp_exponent", "How it follows: the power of the entropy.")
+        float | None, _ranged("dynatemp_exponent", "Dynamic temperature: the power of the entropy.")
     ] = None
     penalty_repeat: Annotated[
         float | None, _ranged("penalty_repeat", "Repetition penalty; 1 = off.")
@@ -67,30 +65,30 @@ class SamplingSection(Section):
         float | None, _ranged("penalty_present", "Presence penalty; 0 = off.")
     ] = None
     penalty_last_n: Annotated[
-        int | None, _ranged("penalty_last_n", "Tokens the penalties look back; -1 = the context.")
+        int | None, _ranged("penalty_last_n", "Last tokens that penalties count; -1 = the context.")
     ] = None
     dry_multiplier: Annotated[
         float | None,
         _ranged("dry_multiplier", "Strength of DRY, against repeated phrases; 0 = off."),
     ] = None
     dry_base: Annotated[
-        float | None, _ranged("dry_base", "How DRY grows with each token that is repeated.")
+        float | None, _ranged("dry_base", "Growth of DRY with each repeated token.")
     ] = None
     dry_allowed_length: Annotated[
-        int | None, _ranged("dry_allowed_length", "Repeated tokens that DRY lets pass.")
+        int | None, _ranged("dry_allowed_length", "Repeated tokens that DRY allows.")
     ] = None
     dry_penalty_last_n: Annotated[
-        int | None, _ranged("dry_penalty_last_n", "Tokens DRY looks back; -1 = the context.")
+        int | None, _ranged("dry_penalty_last_n", "Last tokens that DRY checks; -1 = the context.")
     ] = None
     dry_sequence_breakers: Annotated[
-        list[str] | None, Field(description="Texts across which DRY sees no repetition.")
+        list[str] | None, Field(description="Texts that interrupt a repetition for DRY.")
     ] = None
     mirostat: Annotated[
         int | None,
-        _ranged("mirostat", "Mirostat 1 or 2, in place of the other samplers; 0 = off."),
+        _ranged("mirostat", "Mirostat 1 or 2, instead of the other samplers; 0 = off."),
     ] = None
     mirostat_tau: Annotated[
-        float | None, _ranged("mirostat_tau", "Mirostat: the surprise to aim at.")
+        float | None, _ranged("mirostat_tau", "Mirostat: the target surprise.")
     ] = None
     mirostat_eta: Annotated[
         float | None, _ranged("mirostat_eta", "Mirostat: how fast it learns.")
@@ -98,9 +96,7 @@ class SamplingSection(Section):
     samplers: Annotated[
         list[str] | None, Field(description="The samplers that are applied, in order.")
     ] = None
-    seed: Annotated[int | None, _ranged("seed", "Random seed; unset = another one each time.")] = (
-        None
-    )
+    seed: Annotated[int | None, _ranged("seed", "Random seed; unset = a new one each time.")] = None
     stop: Annotated[
         list[str] | None, Field(description="Texts that end an answer; at most 16.")
     ] = None

@@ -15,27 +15,27 @@ from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 
 SERVICE = "shepherd"
-"""Under which name the keyring has our keys."""
+"""The name of Shepherd's keys in the keyring."""
 
 ENVIRONMENT = "env:"
 _VISIBLE_CHARACTERS = 4
 _MIN_MASKED_LENGTH = 16
-"""Of shorter keys nothing is shown."""
+"""Shorter keys are masked completely."""
 
 _MIN_KEY_LENGTH = 12
-"""Shorter ones may be words that stand for themselves."""
+"""Shorter values may be ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A key, "" for none, and in words where it came from."""
+    """A key, "" if there is none, and a description of its source."""
 
     value: str = field(default="", repr=False)
     source: str = ""
 
     @property
     def masked(self) -> str:
-        """Enough to tell one's keys apart: `sk-…abcd`."""
+        """Enough of the key to tell keys apart: `sk-…abcd`."""
         if not self.value:
             return ""
         if len(self.value) < _MIN_MASKED_LENGTH:
@@ -45,7 +45,7 @@ class Secret:
 
 
 def keys_in(env: Mapping[str, str]) -> dict[str, str]:
-    """The keys in the environment that are long enough to be known again, with their variables."""
+    """The keys in the environment that are long enough to recognise, with their variables."""
     keys = {env[name].strip(): name for name in sorted(env) if name.endswith("_API_KEY")}
     return {key: name for key, name in keys.items() if len(key) >= _MIN_KEY_LENGTH}
 
@@ -60,7 +60,7 @@ class Secrets:
     def find(self, provider: Provider) -> Secret:
         """The provider's key; empty if it needs none or none is known.
 
-        Raises ConfigError when the place that the provider names does not hold it.
+        Raises ConfigError if the place that the provider names does not have it.
         """
         place = provider.api_key
         if place == "file":
@@ -73,7 +73,7 @@ class Secrets:
         return Secret() if place == "none" else self._usual(provider)
 
     def store(self, name: str, key: str, place: str) -> None:
-        """Keep the key of the provider `name` in `file` or `keyring`; raises ConfigError."""
+        """Store the key of the provider `name` in `file` or `keyring`; raises ConfigError."""
         if place == "keyring":
             _keyring_set(name, key)
         else:
@@ -99,7 +99,7 @@ class Secrets:
         if not key:
             name = provider.name
             raise ConfigError(
-                f"The key of provider {name} is not in {place}, where it should be; "
+                f"The key of provider {name} is missing in {place}; "
                 f"`shepherd provider set {name} api-key -` stores it."
             )
         return Secret(key, place)
@@ -118,7 +118,7 @@ class Secrets:
         return {name: key for name, key in data.items() if isinstance(key, str)}
 
     def _check_private(self) -> None:
-        """Raise ConfigError if others may read or change the file."""
+        """Raise ConfigError if other users may read or change the file."""
         try:
             result = self._path.stat()
         except FileNotFoundError:
@@ -131,7 +131,7 @@ class Secrets:
             )
 
     def _write(self, name: str, key: str | None) -> None:
-        """Set or delete a key; the file is private afterwards, whatever it was before."""
+        """Set or delete a key; the file is always private afterwards."""
         from shepherd.config.edit import Document, change_document
 
         self._stored(private=False)
@@ -177,7 +177,7 @@ def _keyring_errors() -> Generator[None]:
         yield
     except NoKeyringError:
         raise ConfigError(
-            "This system has no keyring that could be used; keep the key in a file "
+            "This system has no usable keyring; keep the key in a file "
             "(`--api-key -`) or in a variable (`--api-key-env NAME`)."
         ) from None
     except KeyringError as error:

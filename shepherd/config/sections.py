@@ -1,4 +1,4 @@
-"""The settings themselves: one pydantic model per TOML section, with the range of each value.
+"""The settings: one pydantic model per TOML section, with the range of each value.
 
 `[sampling]` is in `sampling.py`.
 """
@@ -13,7 +13,7 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 
 
 class Section(BaseModel):
-    """A section refuses keys that it does not know and values of another type."""
+    """A section; it refuses unknown keys and values of another type."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, populate_by_name=True, allow_inf_nan=False
@@ -25,7 +25,7 @@ MIN_CONTEXT = 256
 
 
 class ModelSection(Section):
-    """Which model answers, and what it is told."""
+    """The model that answers, and its instructions."""
 
     name: Annotated[
         str,
@@ -38,15 +38,15 @@ class ModelSection(Section):
     provider: Annotated[
         str,
         Field(
-            description="Provider that answers in place of the local model: `NAME`, or "
+            description="Provider that answers instead of the local model: `NAME`, or "
             '`NAME/MODEL` for another of its models; "" = none.'
         ),
     ] = ""
     fallback: Annotated[
         bool,
         Field(
-            description="When the provider can't be reached, ask the next one by priority and say "
-            "so; conversations then go to it too."
+            description="If the provider can't be reached, use the next one by priority, with a "
+            "notice; it then receives the conversations."
         ),
     ] = False
     thinking: Annotated[bool, Field(description="Let the model reason before it answers.")] = False
@@ -56,23 +56,23 @@ class ModelSection(Section):
         Field(description='System message; unset = Shepherd\'s own, "" = none.'),
     ] = None
     max_tokens: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Longest answer in tokens; 0 = what fits.")
+        int, Field(ge=0, le=16_777_216, description="Maximum answer in tokens; 0 = as many as fit.")
     ] = 0
     max_rounds: Annotated[
-        int, Field(ge=1, le=10_000, description="Rounds of tool calls in one turn.")
+        int, Field(ge=1, le=10_000, description="Maximum rounds of tool calls in one turn.")
     ] = 50
     max_hints: Annotated[
         int,
         Field(
             ge=0,
             le=10,
-            description="Times in one turn that the model is told why its call was not understood.",
+            description="Maximum hints per turn that tell the model why a call was not understood.",
         ),
     ] = 2
 
     @property
     def label(self) -> str:
-        """What answers, in short: the provider and its model, or the local model."""
+        """The name of the answering model: the provider and its model, or the local model."""
         return self.provider or self.name
 
 
@@ -80,18 +80,18 @@ class LlamaCppSection(Section):
     """How models are loaded and run in-process."""
 
     models_dir: Annotated[
-        str, Field(description="Where models given by name or relative path are; ~ is the home.")
+        str, Field(description="Directory of models given by name or relative path; ~ is the home.")
     ] = "~/.local/share/shepherd/models"
     context_size: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Tokens of context; 0 = the model's own.")
+        int, Field(ge=0, le=16_777_216, description="Context size in tokens; 0 = the model's own.")
     ] = 0
     gpu_layers: Annotated[
         int,
         Field(
             ge=-1,
             le=100_000,
-            description="Layers on the GPU; -1 = as many as there are. The environment variable "
-            "`GGML_N_GPU_LAYERS` goes before it.",
+            description="Layers on the GPU; -1 = all. The environment variable `GGML_N_GPU_LAYERS` "
+            "overrides it.",
         ),
     ] = -1
     pipeline_parallel: Annotated[
@@ -125,14 +125,14 @@ class LlamaCppSection(Section):
         ),
     ] = 512
     threads: Annotated[
-        int, Field(ge=0, le=1024, description="CPU threads; 0 = one per core available.")
+        int, Field(ge=0, le=1024, description="CPU threads; 0 = one per available core.")
     ] = 0
     parallel: Annotated[
         int,
         Field(
             ge=0,
             le=256,
-            description="Sequences at once; 0 = 4 in a server, 1 in a REPL and more when needed.",
+            description="Parallel sequences; 0 = 4 in a server, 1 in a REPL and more when needed.",
         ),
     ] = 0
     max_queue: Annotated[
@@ -142,15 +142,15 @@ class LlamaCppSection(Section):
     speculation: Annotated[
         Literal["auto", "lookup", "draft", "off"],
         Field(
-            description="Compute tokens ahead where that is faster: `lookup` guesses them from the "
-            "conversation, `draft` asks the draft model, `auto` does both."
+            description="Compute tokens ahead if that is faster: `lookup` predicts them from the "
+            "conversation, `draft` uses the draft model, `auto` uses both."
         ),
     ] = "auto"
     draft_model: Annotated[
         str,
         Field(
-            description="A small model of the same family that guesses ahead, as `model.name` "
-            'names it; "" = none.'
+            description="A small model of the same family that predicts tokens, as in "
+            '`model.name`; "" = none.'
         ),
     ] = ""
     flash_attention: Annotated[
@@ -159,13 +159,13 @@ class LlamaCppSection(Section):
     lora: Annotated[
         list[str],
         Field(
-            description="LoRA adapters (GGUF) that are added to the model: paths, relative ones in "
-            "models_dir, with `:SCALE` behind if it is not 1."
+            description="LoRA adapters (GGUF) for the model: paths, relative to models_dir or "
+            "absolute, with `:SCALE` at the end unless it is 1."
         ),
     ] = []
     check_calls: Annotated[
         bool,
-        Field(description="Hold the model's tool calls to the tools' schemas as it writes them."),
+        Field(description="Enforce the tools' schemas while the model writes a call."),
     ] = True
     cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
     cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
@@ -174,8 +174,8 @@ class LlamaCppSection(Section):
         Field(
             ge=-1,
             le=16_777_216,
-            description="MiB of memory for conversations that lost their sequence; -1 = an eighth "
-            "of what is free, at most 4096; 0 = none.",
+            description="MiB of memory for conversations without a sequence; -1 = an eighth of "
+            "the free memory, at most 4096; 0 = none.",
         ),
     ] = -1
     cache_disk_mib: Annotated[
@@ -183,22 +183,22 @@ class LlamaCppSection(Section):
         Field(
             ge=-1,
             le=16_777_216,
-            description="MiB on disk for conversations, so that they go on where they were after a "
-            "restart; -1 = a tenth of what is free, at most 8192; 0 = none.",
+            description="MiB on disk for conversations, so that they continue fast after a "
+            "restart; -1 = a tenth of the free space, at most 8192; 0 = none.",
         ),
     ] = -1
     swa_full: Annotated[
         bool,
         Field(
-            description="Keep all tokens of layers with a sliding window: any beginning can be "
-            "gone on from; false = the window only, which takes less memory."
+            description="Keep all tokens of layers with a sliding window, so that any prefix can "
+            "be reused; false = keep only the window, which takes less memory."
         ),
     ] = True
     reuse_after_eviction: Annotated[
         bool,
         Field(
-            description="When messages leave a full context, move what is behind them instead of "
-            "reading it again; it still carries traces of them."
+            description="After messages leave a full context, move the later ones instead of "
+            "computing them again; they keep traces of the evicted messages."
         ),
     ] = True
 
@@ -231,15 +231,15 @@ class PermissionRule(Section):
         str, Field(min_length=1, description="Path, command, host or variable, with * and **.")
     ]
     decision: Annotated[
-        Literal["allow", "ask", "deny"], Field(description="What happens to such a call.")
+        Literal["allow", "ask", "deny"], Field(description="The decision on such a call.")
     ]
     scope: Annotated[
-        str, Field(description='Directory in and below which it holds; "" = everywhere.')
+        str, Field(description='Directory in and below which the rule holds; "" = everywhere.')
     ] = ""
 
 
 class PermissionsSection(Section):
-    """What tools may do without being asked about."""
+    """The tool calls that need no approval."""
 
     approve: Annotated[
         ApproveMode,
@@ -253,8 +253,8 @@ class PermissionsSection(Section):
     rules: Annotated[
         list[PermissionRule],
         Field(
-            description="Rules behind the built-in ones; the last that matches wins. A project's "
-            "count only where they are stricter."
+            description="Rules after the built-in ones; the last match wins. A project's rules "
+            "count only if they are stricter."
         ),
     ] = []
 
@@ -263,14 +263,14 @@ class ToolsSection(Section):
     """Limits of the built-in tools."""
 
     timeout: Annotated[
-        float, Field(ge=1, le=86_400, description="Seconds that one call may run.")
+        float, Field(ge=1, le=86_400, description="Maximum seconds of one call.")
     ] = 120.0
     output_bytes: Annotated[
         int,
         Field(
             ge=1024,
             le=16_777_216,
-            description="Longest result in bytes; the rest goes to a file.",
+            description="Maximum result in bytes; the rest goes to a file.",
         ),
     ] = 32_768
     allow_private_hosts: Annotated[
@@ -280,8 +280,8 @@ class ToolsSection(Section):
         SandboxMode,
         Field(
             strict=False,
-            description="Commands run in the strongest sandbox that works here: `auto` runs them "
-            "without where none does, `required` refuses them, `off` uses none.",
+            description="Commands run in the strongest sandbox that works here. If none works, "
+            "`auto` runs them without one, and `required` refuses them; `off` uses none.",
         ),
     ] = SandboxMode.AUTO
     sandbox_writable: Annotated[
@@ -343,10 +343,10 @@ class ServerSection(Section):
         bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
     ] = False
     max_body_bytes: Annotated[
-        int, Field(ge=1024, le=1_073_741_824, description="Largest request body in bytes.")
+        int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
     ] = 16_777_216
     max_choices: Annotated[
-        int, Field(ge=1, le=128, description="Most answers to one request (`n`).")
+        int, Field(ge=1, le=128, description="Maximum answers to one request (`n`).")
     ] = 8
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
@@ -356,7 +356,7 @@ class ServerSection(Section):
         Field(
             ge=1,
             le=3600,
-            description="Seconds for a request's headers; a body gets a second more per 16 KiB.",
+            description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
         ),
     ] = 30.0
     write_timeout: Annotated[
@@ -364,15 +364,15 @@ class ServerSection(Section):
         Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
     ] = 60.0
     max_connections: Annotated[
-        int, Field(ge=0, le=100_000, description="Open connections in all; 0 = no limit.")
+        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
     ] = 512
     max_connections_per_address: Annotated[
         int,
         Field(
             ge=0,
             le=100_000,
-            description="Open connections from one address; 0 = no limit, as behind a proxy on "
-            "another machine. Addresses of this machine are not limited.",
+            description="Maximum open connections from one address; 0 = no limit, for a proxy "
+            "on another machine. Addresses of this machine are not limited.",
         ),
     ] = 64
     cors_origins: Annotated[
@@ -381,7 +381,7 @@ class ServerSection(Section):
 
 
 class PluginsSection(Section):
-    """What installed packages add."""
+    """The plugins of installed packages."""
 
     disabled: Annotated[
         list[str],

@@ -1,4 +1,4 @@
-"""All settings of one run, and where each value came from."""
+"""All settings of one run, and the source of each value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from shepherd.config.sections import (
 
 
 class MemorySection(Section):
-    """What outlives a conversation's context: messages that left it, and facts."""
+    """The memory beyond a conversation's context: evicted messages, and facts."""
 
     enabled: Annotated[
         bool,
         Field(
-            description="Keep what leaves a full context, and facts. Nothing is kept either when "
+            description="Keep messages that leave a full context, and facts. Nothing is kept if "
             "`terminal.save_sessions` is off."
         ),
     ] = True
@@ -36,17 +36,17 @@ class MemorySection(Section):
         Literal["auto", "on", "off"],
         Field(
             description="Offer the model `search_memory` and the tools for facts; `auto` does not "
-            "where a model was trained on a fixed list of tools, as the built-in one was."
+            "if a model was trained on a fixed list of tools, like the built-in one."
         ),
     ] = "auto"
     max_mib: Annotated[
         int,
-        Field(ge=1, le=1_048_576, description="MiB of text that are kept; the oldest goes first."),
+        Field(ge=1, le=1_048_576, description="MiB of stored text; the oldest goes first."),
     ] = 64
 
 
 class LayerName(StrEnum):
-    """Where a value can come from; later ones win."""
+    """The layers of settings; later ones win."""
 
     DEFAULT = "default"
     USER = "user"
@@ -57,7 +57,7 @@ class LayerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one value came from: `origin` is a variable's or flag's name, `path` the file."""
+    """The source of a value: `origin` is a variable's or flag's name, `path` is the file."""
 
     layer: LayerName
     origin: str = ""
@@ -69,7 +69,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Handed to `Config.model_validate` as its context: what is not a value itself."""
+    """The context of `Config.model_validate`: everything about the values, but not the values."""
 
     sources: Mapping[str, Source]
     project_rules: tuple[PermissionRule, ...] = ()
@@ -83,7 +83,7 @@ class Config(BaseModel):
     """The settings of one run, frozen; `Config()` is the defaults alone.
 
     `project_rules` are the permission rules of a project's file, which others may have written.
-    `warnings` holds what the user should hear about the files, one sentence each.
+    `warnings` holds sentences for the user about the files.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -117,7 +117,7 @@ class Config(BaseModel):
         return self._warnings
 
     def source(self, key: str) -> Source:
-        """Where the value of `section.key` came from."""
+        """The source of the value of `section.key`."""
         return self._sources.get(key, DEFAULT_SOURCE)
 
     def section(self, name: str) -> Section:

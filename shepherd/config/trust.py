@@ -1,9 +1,9 @@
-"""What a project's file may set.
+"""The settings that a project's file may change.
 
-A project's file comes with code that others wrote: it is read because somebody changed into a
-directory. So it may set what changes answers and looks, and may make permissions stricter. It may
-not set what runs code, opens a port, reaches the network, reads a file from anywhere or approves
-a tool call. Everything that is not named here is refused, new settings too.
+A project's file comes with code that others wrote. It takes effect as soon as a user enters the
+directory. So it may change answers and appearance, and make permissions stricter. It must not run
+code, open a port, reach the network, read any file or approve a tool call. All settings that are
+not listed here are refused, including new ones.
 """
 
 import re
@@ -31,10 +31,10 @@ FREE = frozenset(
         "terminal.code_theme",
     }
 )
-"""Settings that any file may set; so may it all of `sampling`."""
+"""Settings that any file may set, in addition to all of `sampling`."""
 
 ADDING_UP = frozenset({"tools.disabled", "plugins.disabled"})
-"""Lists to which a project's file may add; it can't take anything out of the user's."""
+"""Lists to which a project's file may add; it can't remove items of the user."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
 
@@ -48,13 +48,13 @@ STRICTNESS: Mapping[str, tuple[str, ...]] = {
     ),
     "tools.sandbox": (SandboxMode.OFF, SandboxMode.AUTO, SandboxMode.REQUIRED),
 }
-"""Settings that a project's file may only make stricter: their values, the strictest last."""
+"""Settings that a project's file may only make stricter, with their values, the strictest last."""
 
 
 def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, ...]]:
-    """The part of a project's layer that may count, and one warning for each other value.
+    """The permitted part of a project's layer, and a warning for each other value.
 
-    `below` holds the values that count without this layer.
+    `below` holds the values in effect without this layer.
     """
     values: dict[str, object] = {}
     warnings: list[str] = []

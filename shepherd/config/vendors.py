@@ -1,4 +1,4 @@
-"""The services that many people have a key for: where they are, and what their key is called."""
+"""Well-known services: their address, and the variable of their key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from shepherd.config.providers import Provider, ProviderType
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """One service; `variables` are its usual names for the key, the first one first.
+    """One service; `variables` are the usual names of its key, in order of preference.
 
-    `base_url` is "" where it is the type's own. `model` is one to begin with.
+    `base_url` is "" for the type's own address. `model` is a suggestion.
     """
 
     name: str
@@ -41,7 +41,7 @@ VENDORS = (
            ("AZURE_OPENAI_API_KEY",), ""),
     Vendor("ollama", "ollama", ("ollama.com",), ("OLLAMA_API_KEY",), ""),
 )  # fmt: skip
-"""In the order in which they are suggested; without a model they are not."""
+"""In the order of suggestions; services without a model are not suggested."""
 
 _OWN_VENDOR = {
     "openai": "openai",
@@ -49,13 +49,13 @@ _OWN_VENDOR = {
     "anthropic": "anthropic",
     "gemini": "gemini",
 }
-"""Whose service a type's own base URL is."""
+"""The vendor of each type's own base URL."""
 
 
 def vendor_of(provider: Provider) -> Vendor | None:
-    """Whose service the provider is; None for a server of one's own.
+    """The vendor of a provider; None for a private server.
 
-    A vendor's key goes to that vendor's hosts and nowhere else.
+    A vendor's key is sent only to that vendor's hosts.
     """
     if not provider.base_url:
         name = _OWN_VENDOR.get(provider.type)

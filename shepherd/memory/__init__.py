@@ -1,4 +1,4 @@
-"""What outlives a conversation's context: messages that left it, and facts. In SQLite."""
+"""The memory beyond a conversation's context: evicted messages and facts, in SQLite."""
 
 from shepherd.memory.memory import ConversationArchive, Memory
 from shepherd.memory.records import ArchivedMessage, Counts, Fact, MemoryMatch, Place

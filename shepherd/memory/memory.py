@@ -20,7 +20,7 @@ T = TypeVar("T")
 MIB = 1_048_576
 DEFAULT_MIB = 64
 CLOSING_SECONDS = 10.0
-"""How long closing waits for pending writes."""
+"""The time that closing waits for pending writes."""
 
 
 class Memory:
@@ -28,7 +28,7 @@ class Memory:
 
     One thread does the work in the order of the calls, so a search sees all earlier messages.
     `warn` is called on the event loop's thread with warnings for the user. Every
-    coroutine raises MemoryStoreError when the file can't be used.
+    coroutine raises MemoryStoreError if the file can't be used.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Memory:
         return await self._do(partial(facts_of, project=project), write=False)
 
     async def set_fact(self, project: str, key: str, value: str) -> None:
-        """Set or replace a fact; `project` "" is for all projects."""
+        """Set or replace a fact; `project` "" means all projects."""
         from shepherd.memory.rows import set_fact
 
         await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
@@ -141,7 +141,7 @@ class Memory:
             raise error
         if error is not None and not self._warned:
             self._warned = True
-            self._warn(f"What leaves the conversation is not kept: {error}")
+            self._warn(f"Messages that leave the conversation are not kept: {error}")
 
     def _pass_warnings(self) -> None:
         while self._warnings:

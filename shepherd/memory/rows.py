@@ -16,7 +16,7 @@ EVERYWHERE = ""
 
 MAX_FACTS = 1000
 MAX_KEY, MAX_VALUE = 200, 8192
-"""Characters."""
+"""Maximum lengths in characters."""
 
 
 def add_messages(handle: Handle, messages: Sequence[ArchivedMessage], max_bytes: int) -> None:

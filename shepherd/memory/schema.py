@@ -46,7 +46,7 @@ def has_full_text(connection: sqlite3.Connection) -> bool:
 
 
 def prepare_index(connection: sqlite3.Connection) -> None:
-    """Make the full-text index, and fill it when a SQLite without FTS5 has written meanwhile."""
+    """Create the full-text index, and fill it if a SQLite without FTS5 has written meanwhile."""
     tables = "SELECT count(*) FROM sqlite_master WHERE name = 'messages_fts'"
     if connection.execute(tables).fetchone()[0] == 0:
         connection.execute(_INDEX)

@@ -1,7 +1,7 @@
-"""Searching messages by words.
+"""Searches messages by words.
 
-All words first; where no message has them all, any of them; where no word is one of the index's
-(a part of a word, scripts without spaces), the words as they stand in the text.
+A search tries all words first, then any of them. If the index has none of the words (a part of a
+word, scripts without spaces), it searches the text for them.
 """
 
 import re
@@ -17,10 +17,10 @@ from shepherd.messages import Role
 
 MAX_TERMS = 24
 CANDIDATES = 50
-"""How many of the best matches are ranked by age."""
+"""The number of best matches that are also ranked by age."""
 
 WHOLE_CHARACTERS = 600
-"""A message up to this length is returned complete; of a longer one, the matching part."""
+"""A message up to this length is returned in full; of a longer one, the matching part."""
 
 HALF_LIFE_DAYS = 30.0
 _WORD = re.compile(r"\w+")
@@ -62,7 +62,7 @@ class _Hit:
 
 
 def _indexed(handle: Handle, match: str, project: str) -> list[_Hit]:
-    """The best by the full-text index, here and elsewhere."""
+    """The best matches by the full-text index, in this project and in others."""
     hits: list[_Hit] = []
     for here in (True, False):
         rows = handle.connection.execute(

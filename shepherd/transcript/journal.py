@@ -1,4 +1,4 @@
-"""Writing a conversation to its file as it happens."""
+"""Writes a conversation to its file as it happens."""
 
 import fcntl
 import os
@@ -26,10 +26,10 @@ from shepherd.transcript.records import (
 class Transcript:
     """The journal of one session; its file is created at the first write.
 
-    Each change is one line in one write, in the kernel's hands when the call returns: a killed
-    process loses at most the line it was writing. The file is synced to the disk when the
-    transcript is closed, so that only a power failure can take more. The file is locked while
-    the transcript is open.
+    Each change is one line in one write, which the kernel has when the call returns. So a killed
+    process loses at most the line it was writing. Closing the transcript syncs the file to the
+    disk; before that, only a power failure can lose more. The file is locked while the
+    transcript is open.
 
     A failed write (disk full) does not end the conversation: `on_failure` is called once, and
     nothing more is written.
@@ -50,7 +50,7 @@ class Transcript:
     ) -> tuple["Transcript", SavedSession]:
         """Continue the file at `path`; an incomplete last line is removed.
 
-        Raises SessionError when it is open in another process or can't be read.
+        Raises SessionError if it is open in another process or can't be read.
         """
         descriptor = _open_locked(path, os.O_RDWR | os.O_APPEND)
         try:
@@ -140,7 +140,7 @@ class Transcript:
             while data:
                 data = data[os.write(descriptor, data) :]
         except OSError as error:
-            with suppress(OSError):  # a torn last line is read without harm
+            with suppress(OSError):  # readers skip an incomplete last line
                 os.ftruncate(descriptor, before)
             self._fail(error)
 
@@ -154,7 +154,7 @@ class Transcript:
 
 
 def delete_session(path: Path) -> None:
-    """Delete the session file at `path`; raises SessionError when it is open elsewhere."""
+    """Delete the session file at `path`; raises SessionError if it is open elsewhere."""
     descriptor = _open_locked(path, os.O_RDWR)
     try:
         path.unlink(missing_ok=True)

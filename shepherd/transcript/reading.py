@@ -1,4 +1,4 @@
-"""Reading session files, also damaged ones."""
+"""Reads session files, including damaged ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, 
 class SavedSession:
     """A conversation as read from its file.
 
-    `numbers` and `times` run parallel to `messages`; None marks a result that was filled in for a
-    call that has none. `sound_bytes` is the length of the file without a torn last line,
-    `complete` whether it ends in a newline. `warnings` has a sentence per damaged line.
+    `numbers` and `times` run parallel to `messages`; None marks a result that was added for a call
+    without one. `sound_bytes` is the length of the file without an incomplete last line;
+    `complete` says whether the file ends in a newline. `warnings` has a sentence per damaged line.
     """
 
     path: Path
@@ -99,7 +99,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_session(path: Path) -> SavedSession:
-    """The conversation in the file at `path`; raises SessionError when there is no header."""
+    """The conversation in the file at `path`; raises SessionError if there is no header."""
     try:
         data = path.read_bytes()
     except OSError as error:

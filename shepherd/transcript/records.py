@@ -1,7 +1,7 @@
 """The lines of a session file.
 
-The first is the header; each of the others is one change. Messages are numbered from 0 for the
-life of the file and evictions name those numbers, so that a damaged line shifts nothing.
+The first line is the header; every other line is one change. Messages are numbered from 0 for the
+life of the file. Evictions name those numbers, so that a damaged line does not shift them.
 """
 
 import json
@@ -13,7 +13,7 @@ from shepherd.messages import JsonObject, Message, message_from_json, message_to
 
 VERSION = 1
 PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
-"""What `parse_header` and `parse_change` raise on a damaged line."""
+"""The exceptions of `parse_header` and `parse_change` for a damaged line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def json_line(data: JsonObject) -> bytes:
     text = json.dumps(data, ensure_ascii=False)
     try:
         return text.encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can only hold escaped
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can only hold escaped
         return json.dumps(data).encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""All saved conversations: finding, listing and deleting them."""
+"""Finds, lists and deletes saved conversations."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from shepherd.transcript.records import Header, now
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One line of `shepherd sessions list`; `title` is the first thing that the user said."""
+    """One line of `shepherd sessions list`; `title` is the user's first message."""
 
     id: str
     cwd: str
@@ -45,11 +45,11 @@ class SessionStore:
         return Transcript(self.directory / f"{header.id}.jsonl", header, on_failure)
 
     def reopen(self, id: str, on_failure: Callable[[str], None]) -> tuple[Transcript, SavedSession]:
-        """Go on with a session; `id` as for `find`."""
+        """Continue a session; `id` as for `find`."""
         return Transcript.reopen(self.find(id), on_failure)
 
     def read(self, id: str) -> SavedSession:
-        """A session as it is now, without locking it; `id` as for `find`."""
+        """The current state of a session, without locking it; `id` as for `find`."""
         return read_session(self.find(id))
 
     def find(self, id: str) -> Path:
@@ -63,8 +63,7 @@ class SessionStore:
         raise SessionError(f"No session {id}; `shepherd sessions list` shows all.")
 
     def latest(self, cwd: Path) -> str:
-        """The id of the session last written to in `cwd`, of those in which something was said;
-        raises SessionError if there is none."""
+        """The id of the newest session of `cwd` with a message; raises SessionError if none."""
         newest = next((i for i in self.session_ids(cwd) if not _is_empty(self.find(i))), None)
         if newest is None:
             raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
@@ -77,15 +76,14 @@ class SessionStore:
                 if read_header(path).cwd == str(cwd):
                     yield path.stem
             except SessionError:
-                continue  # listed, with what is wrong, by `shepherd sessions list`
+                continue  # `shepherd sessions list` shows it, with its error
 
     def summary(self, id: str) -> SessionSummary:
-        """One session in short; `id` as for `find`."""
+        """The summary of one session; `id` as for `find`."""
         return _summary(self.read(id))
 
     def summaries(self) -> tuple[list[SessionSummary], list[str]]:
-        """All sessions in which something was said, the newest first, and a sentence per file that
-        can't be read."""
+        """All sessions with a message, the newest first, and a sentence per unreadable file."""
         summaries: list[SessionSummary] = []
         problems: list[str] = []
         for path in self._newest_first():
@@ -99,22 +97,22 @@ class SessionStore:
         return summaries, problems
 
     def delete(self, id: str) -> str:
-        """Delete a session, return its full id; raises SessionError when it is open elsewhere."""
+        """Delete a session and return its full id; raises SessionError if it is open elsewhere."""
         path = self.find(id)
         delete_session(path)
         return path.stem
 
     def _newest_first(self) -> list[Path]:
-        """By the last change, which file systems tell coarsely, then by the beginning."""
+        """Files by their last change, which file systems store coarsely, then by their start."""
         return sorted(self._files(), key=lambda path: (_modified(path), path.stem), reverse=True)
 
     def _files(self) -> list[Path]:
-        """All but empty ones: their processes ended before there was anything in them."""
+        """All files except empty ones, whose processes ended before the first message."""
         return [path for path in self.directory.glob("*.jsonl") if _size(path) != 0]
 
 
 def _size(path: Path) -> int | None:
-    """Bytes; None if the file can't be looked at, so that whoever opens it is told."""
+    """The size in bytes; None if it is unknown, and opening the file then reports the error."""
     try:
         return path.stat().st_size
     except OSError:
@@ -122,7 +120,7 @@ def _size(path: Path) -> int | None:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether nothing was said; no if it can't be read, so that whoever opens it is told."""
+    """Whether it has no message; False if unreadable, and opening it then reports the error."""
     try:
         return not read_session(path).messages
     except SessionError:
@@ -130,7 +128,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _modified(path: Path) -> int:
-    """In nanoseconds."""
+    """The time of the last change in nanoseconds."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:  # deleted since the directory was listed

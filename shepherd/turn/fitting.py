@@ -1,4 +1,4 @@
-"""Making a session fit into its backend's context."""
+"""Makes a session fit into its backend's context."""
 
 import math
 from dataclasses import replace
@@ -11,30 +11,30 @@ from shepherd.session import Session
 from shepherd.tools.text import pluralize
 
 ANSWER_SHARE = 8
-"""An eighth of the context is kept free for the answer, as long as something can be evicted."""
+"""An eighth of the context stays free for the answer, as long as something can be evicted."""
 
 SLACK_SHARE = 4
-"""Once something must go, another quarter of the context goes with it, so that the next turns begin
-as those before, which prompt caches live from. Reading what stays again then costs some 2.5 times
-what is new in these turns; with an eighth it would be 6 times, whatever the context's size."""
+"""An eviction frees another quarter of the context, so that the prompts of the next turns share a
+prefix, which prompt caches need. Computing the remaining messages again then costs about 2.5 times
+the new tokens of these turns. With an eighth it would cost 6 times, for any context size."""
 
 UNKNOWN_OVERFLOW_SHARE = 8
-"""Without a number from the backend, one eighth of the conversation goes at a time, then more."""
+"""If the backend gives no number, an eighth of the conversation is evicted at a time, then more."""
 
 RESULT_SHARE = 4
 """One tool result may take a quarter of the context."""
 
 SAMPLE_CHARACTERS, SAMPLE_MARGIN = 2000, 0.6
-"""How much text is measured, and how much denser than it a tool's result may be."""
+"""The length of a text sample, and the share of its bytes per token that results may have."""
 
 COUNT_TOLERANCE, ESTIMATE_TOLERANCE = 1.25, 3.0
-"""How far counts and estimates may be below the truth before a plan is called hopeless."""
+"""The factors by which counts and estimates may be too low before a plan is hopeless."""
 
 
 async def message_counts(session: Session, backend: Backend) -> list[int]:
-    """The tokens of each message; what is not in the ledger yet is counted and noted there.
+    """The tokens of each message; missing counts are added to the ledger.
 
-    Estimates are made anew, as they get better.
+    Estimates are repeated, because they improve.
     """
     counts = session.ledger.counts
     estimated = backend.count_error is not None
@@ -49,9 +49,9 @@ async def make_room(
 ) -> list[Message]:
     """Evict the oldest whole groups that free what `full` asks for, and return them.
 
-    With it go the answer's share and some slack, so that nothing must go again soon. Each time
-    that this was not enough (`failures`) twice as much goes, and always a group.
-    Raises ContextFullError, and evicts nothing, when even all groups would not be enough.
+    It also frees the answer's share and some slack, so that the next eviction comes late. After
+    each failed attempt (`failures`) it evicts twice as much, and at least one group.
+    Raises ContextFullError, and evicts nothing, if even all groups would not be enough.
     """
     counts = await message_counts(session, backend)
     scale = await _scale(session, backend, full)
@@ -73,15 +73,15 @@ async def make_room(
 
 
 def has_room(backend: Backend, prompt_tokens: int) -> bool:
-    """Whether the prompt leaves the answer its share, as far as is known."""
+    """Whether the prompt leaves the answer's share free, as far as is known."""
     return _missing(backend, prompt_tokens) == 0
 
 
 async def room_for_answer(session: Session, backend: Backend, prompt_tokens: int) -> list[Message]:
     """Evict the oldest groups so that the prompt leaves room for an answer, and return them.
 
-    None go where the prompt would not fit without them either: whether it really does not is for
-    the backend to say.
+    Evicts nothing if the prompt would not fit without them either; the backend then decides
+    whether it fits.
     """
     counts = await message_counts(session, backend)
     if prompt_tokens - _freeable(session, counts) > backend.info.context_size:
@@ -92,13 +92,13 @@ async def room_for_answer(session: Session, backend: Backend, prompt_tokens: int
 
 
 def _missing(backend: Backend, prompt_tokens: int) -> int:
-    """The tokens that must go for the answer's share; none where the context's size is unknown."""
+    """The tokens to free for the answer's share; 0 if the context's size is unknown."""
     size = backend.info.context_size
     return max(0, prompt_tokens + size // ANSWER_SHARE - size) if size else 0
 
 
 async def _scale(session: Session, backend: Backend, full: ContextFullError) -> float:
-    """The backend's tokens for each of ours, where ours are estimates and it told its own."""
+    """The backend's tokens per estimated token; 1.0 without estimates or the backend's count."""
     if backend.count_error is None or not full.prompt_tokens:
         return 1.0
     return full.prompt_tokens / max(1, await backend.count_session_tokens(session))
@@ -120,10 +120,10 @@ def _freeable(session: Session, counts: list[int]) -> int:
 
 
 async def result_bytes(session: Session, backend: Backend) -> int | None:
-    """How long a tool's text should be, so that the tool itself can cut it and say how to go on.
+    """The maximum bytes of a tool's result, so that the tool can cut it and say how to continue.
 
-    By what the conversation's own words take, with a margin for text that takes more tokens. None
-    where the context's size is unknown.
+    Derived from the density of the conversation's text, with a margin for denser text. None if the
+    context's size is unknown.
     """
     if backend.info.context_size == 0:
         return None
@@ -135,7 +135,7 @@ async def result_bytes(session: Session, backend: Backend) -> int | None:
 
 
 async def fit_result(session: Session, backend: Backend, message: Message) -> Message:
-    """The tool result, cut at its end if it would take more than its share of the context."""
+    """The tool result, cut at its end if it exceeds its share of the context."""
     budget = backend.info.context_size // RESULT_SHARE
     if budget == 0 or len(message.content.encode()) <= budget:
         return message
@@ -148,11 +148,11 @@ async def fit_result(session: Session, backend: Backend, message: Message) -> Me
 
 
 SEARCH_TOOL = "search_memory"
-"""With this tool the model finds again what left."""
+"""The tool with which the model finds evicted messages."""
 
 
 def eviction_notice(session: Session, count: int) -> str:
-    """The notice about the `count` oldest messages: that they left, and how they are found."""
+    """The notice that the `count` oldest messages left, and how to find them."""
     text = f"Context full: {pluralize(count, 'old message')} left the conversation."
     if session.archive is None or not session.archive.keeps:
         return text

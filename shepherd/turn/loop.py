@@ -1,4 +1,4 @@
-"""Prefill, generate, run the tools, generate again, until the model is done."""
+"""The turn loop: prefill, generate, run the tools, generate again, until the model is done."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ NOT_REPEATED = "Error: not run again: this exact call was made {count} times in 
 
 
 class ToolExecutor(Protocol):
-    """Runs calls; never raises for a failed or refused call: the result says so."""
+    """Runs calls; for a failed or refused call, it returns a result and does not raise."""
 
     async def run(
         self,
@@ -43,7 +43,7 @@ class ToolExecutor(Protocol):
 class TurnLimits:
     """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
 
-    `max_hints`: how often the model gets a hint about a call that was not understood.
+    `max_hints` limits the hints to the model about calls that were not understood.
     """
 
     max_tokens: int = 0
@@ -55,7 +55,7 @@ class TurnLimits:
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """How a turn ended; `stats` has one entry per generation."""
+    """The end of a turn; `stats` has one entry per generation."""
 
     finish_reason: FinishReason
     stats: tuple[GenerationStats, ...] = ()
@@ -71,12 +71,11 @@ async def run_turn(
 ) -> TurnOutcome:
     """Answer `prompt`, a text or a message of the user, running tools until the model is done.
 
-    Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call and notices. A call that
-    was not understood makes the model try again with a hint. When the
-    callback returns False the outcome is CANCELLED; when the task is cancelled CancelledError
-    goes on. Either way the partial answer is kept and every call in the session has its result.
-    Raises ShepherdError after an ERROR event; a prompt that can't fit, or whose images are
-    refused, leaves no trace in the session.
+    Sends USER_PROMPT, each generation's events, one TOOL_RESULT per call, and notices. After a
+    call that was not understood, the model tries again with a hint. If the callback returns False,
+    the outcome is CANCELLED. If the task is cancelled, CancelledError is raised. In both cases the
+    partial answer is kept, and every call in the session has a result. Raises ShepherdError after
+    an ERROR event. A prompt that can't fit, or with refused images, is removed from the session.
     """
     limits = limits or TurnLimits()
     turn = _Turn(session, backend, tools, TurnStream(callback), limits)
@@ -89,7 +88,7 @@ async def run_turn(
 
 @dataclass(slots=True)
 class TurnStream:
-    """Passes events on, keeps the text that passed, and remembers a cancel."""
+    """Forwards events, keeps their text, and remembers a cancellation."""
 
     callback: EventCallback
     cancelled: bool = False
@@ -97,7 +96,7 @@ class TurnStream:
     _reasoning: list[str] = field(default_factory=list[str])
 
     def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
-        """Pass an event on; False, and silence from then on, once the callback has said False."""
+        """Forward an event; False, and nothing is forwarded, after the callback returned False."""
         if self.cancelled:
             return False
         if event is CallbackEvent.THINKING:
@@ -108,12 +107,12 @@ class TurnStream:
         return not self.cancelled
 
     def begin_generation(self) -> None:
-        """Forget the text of the generation before."""
+        """Discard the text of the previous generation."""
         self._content.clear()
         self._reasoning.clear()
 
     def partial_message(self) -> Message | None:
-        """The message until now, None if nothing was generated."""
+        """The message so far, None if nothing was generated."""
         content, reasoning = "".join(self._content), "".join(self._reasoning)
         return Message.assistant(content, reasoning) if content or reasoning else None
 
@@ -177,7 +176,7 @@ class _Turn:
     async def _generate_evicting(self) -> Generation:
         """Generate as soon as the prompt fits.
 
-        Each round generates, makes the conversation shorter, or finds that nothing more can go.
+        Each round generates, shortens the conversation, or finds that nothing more can be evicted.
         """
         failures, fits = 0, False
         while True:

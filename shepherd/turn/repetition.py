@@ -1,4 +1,4 @@
-"""The guard against a model that makes the same call again and again."""
+"""Guards against a model that repeats the same call, and limits hints about broken calls."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ REMINDER = (
 
 @dataclass(slots=True)
 class RepetitionGuard:
-    """Counts equal calls within one turn; a new result of another call starts the count afresh."""
+    """Counts equal calls within one turn; a new result of another call resets the count."""
 
     reminder_after: int
     stop_after: int
@@ -24,13 +24,13 @@ class RepetitionGuard:
     _seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def exhausted(self, call: ToolCall) -> bool:
-        """Count `call`; True when it has now been made `stop_after` times."""
+        """Count `call`; True if it has now been made `stop_after` times."""
         key = _key(call)
         self._counts[key] += 1
         return self._counts[key] >= self.stop_after
 
     def annotate(self, call: ToolCall, result: str) -> str:
-        """The result, with a reminder once the call was made `reminder_after` times."""
+        """The result, with a reminder once the call has been made `reminder_after` times."""
         key = _key(call)
         if (key, result) not in self._seen:
             self._seen.add((key, result))
@@ -55,22 +55,22 @@ ABANDONED = "A tool call could not be understood and was not run: {problems}"
 
 @dataclass(slots=True)
 class HintGuard:
-    """How often a turn may still go on after a call that was not understood."""
+    """Limits the hints of one turn about calls that were not understood."""
 
     left: int
 
     def needed(self, session: Session, generation: Generation) -> bool:
-        """Whether `generation` is an answer that was meant to call a tool and did not."""
+        """Whether `generation` tried to call a tool, but has no valid call."""
         ended_well = generation.finish_reason is FinishReason.STOP
         called = bool(generation.message.tool_calls)
         return bool(session.tools and generation.problems) and ended_well and not called
 
     def take(self) -> bool:
-        """Use up one hint; False when there is none left."""
+        """Use one hint; False if none is left."""
         self.left -= 1
         return self.left >= 0
 
 
 def hint(generation: Generation) -> Message:
-    """The message that tells the model what was wrong."""
+    """The message that explains the problem to the model."""
     return Message.hint(HINT.format(problems=" ".join(generation.problems)))

@@ -36,7 +36,7 @@ def test_a_model_that_can_not_see_is_told_of_in_one_sentence(program: Program) -
 def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
     text, missing = tmp_path / "todo.txt", tmp_path / "missing.png"
     text.write_text("buy milk")
-    with pytest.raises(ImageError, match=r"todo\.txt is no PNG"):
+    with pytest.raises(ImageError, match=r"todo\.txt is not a PNG"):
         load_images([text])
     with pytest.raises(ImageError, match=r"missing\.png can't be read: No such file"):
         load_images([missing])
@@ -57,7 +57,7 @@ def test_json_lines_bring_images() -> None:
     [
         ("x", "must be a list"),
         ([{"name": "a.png"}], 'as its "data"'),
-        ([{"data": "%", "name": "a.png"}], r"a\.png is no valid base64"),
+        ([{"data": "%", "name": "a.png"}], r"a\.png is not valid base64"),
         ([{"data": "AAAA"}], "convert it"),
         ([{"data": PHOTO.base64}] * 21, "too many"),
     ],

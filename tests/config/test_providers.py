@@ -156,7 +156,7 @@ def test_a_provider_of_the_command_line_alone_can_not_be_changed(paths: Paths) -
     store.save(provider("work", model="m"))
     book = ProviderBook(paths, {}, Ephemeral(provider("openai", model="theirs")))
     assert book.stored("work").model == "m"
-    with pytest.raises(ConfigError, match="by the command line alone"):
+    with pytest.raises(ConfigError, match="only on the command line"):
         book.stored("openai")
     with pytest.raises(ConfigError, match="there are work"):
         book.stored("home")

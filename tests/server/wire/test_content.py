@@ -45,7 +45,7 @@ def test_images_come_as_data_urls(part: object) -> None:
         ([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}], "data URL"),
         ([{"type": "image_url", "image_url": {"detail": "low"}}], "needs its URL"),
         ([{"type": "image_url", "image_url": "data:image/png,abc"}], "must be in base64"),
-        ([{"type": "image_url", "image_url": "data:image/png;base64,%"}], "no valid base64"),
+        ([{"type": "image_url", "image_url": "data:image/png;base64,%"}], "not valid base64"),
         ([{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}], "convert it"),
         ([{"type": "image_url", "image_url": URL}] * (MAX_IMAGES + 1), "too many"),
         ([{"type": "input_audio"}], "text and images only"),
