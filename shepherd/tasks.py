@@ -27,7 +27,7 @@ async def in_thread(work: Callable[[Stopped], T]) -> T:
 
 
 def in_daemon_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread that does not keep the program from ending."""
+    """Run `work` in a daemon thread, for which the end of the program does not wait."""
     result: Future[T] = Future()
     result.set_running_or_notify_cancel()
 

@@ -43,7 +43,7 @@ class Spares:
                 self._making.start()
 
     def _make(self, kind: HelperKind) -> None:
-        with suppress(OSError, ToolError):  # the next command starts its own, and reports that
+        with suppress(OSError, ToolError):  # the next command reports it
             helper = Helper(kind)
             with self._lock:
                 self._ready.append(helper)

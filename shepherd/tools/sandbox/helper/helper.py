@@ -53,7 +53,7 @@ class _Joining(threading.Thread):
 
 @dataclass(frozen=True, slots=True)
 class HelperKind:
-    """Which program a helper runs, its limits, and what else it does before its orders come.
+    """The program of a helper, its limits, and its preparation before the orders.
 
     `options` are further arguments of the program's `main`.
     """
@@ -94,7 +94,7 @@ class Helper:
         return self._process.poll() is None
 
     def prepare(self, surroundings: Mapping[str, object]) -> None:
-        """Let it do what needs no orders; raises ToolError as `send` does."""
+        """Let the helper do the steps that need no orders; raises ToolError as `send` does."""
         self._joining.finish()
         self._send(surroundings, [], [])
 

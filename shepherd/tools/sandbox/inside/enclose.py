@@ -28,7 +28,7 @@ from shepherd.tools.sandbox.inside.start import (
 
 
 def main(channel: int, *, bare: bool, network: bool) -> None:
-    """Become a command in steps: now, when one is about to come, when its orders come.
+    """Become a command in three steps: at the start, before a command, and with its orders.
 
     `bare` means without namespaces. Ends like the command; does not return.
     """

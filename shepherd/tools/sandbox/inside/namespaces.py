@@ -29,7 +29,7 @@ Mounts = list[tuple[int, str, str]]
 def separate(*, network: bool) -> None:
     """Leave the namespaces of the system, except that of mounts, which the next child needs.
 
-    Raises OSError where that is not allowed.
+    Raises OSError if that is not allowed.
     """
     user, group = os.geteuid(), os.getegid()
     flags = native.CLONE_NEWUSER | native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
@@ -60,10 +60,10 @@ def _limit_processes(processes: str, number: int) -> None:
 
 
 class Root:
-    """A root that is put together in an empty directory.
+    """A root that is built in an empty directory.
 
-    What does not depend on the command is mounted beside the root first, and moved into it when
-    everything else is in place, so that nothing covers it.
+    Mounts that do not depend on the command are first created beside the root. They move into
+    it after all others, so that nothing covers them.
     """
 
     def __init__(self, place: str) -> None:
@@ -102,7 +102,7 @@ def _add(kind: int, place: str, source: str) -> None:
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:
-    """What in /proc belongs to the whole system, and would let root change it."""
+    """The files in /proc that belong to the whole system, and that root could change."""
     return [
         f"{processes}/{name}"
         for name in sorted(os.listdir(processes))

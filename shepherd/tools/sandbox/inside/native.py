@@ -76,7 +76,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def set_mount(target: str, attributes: int, *, recursive: bool) -> None:
     """Add attributes to a mount. Raises OSError."""
-    request = attributes.to_bytes(32, "little")  # struct mount_attr, whose first word this is
+    request = attributes.to_bytes(32, "little")  # the first word of struct mount_attr
     flags = _AT_RECURSIVE if recursive else 0
     call(_MOUNT_SETATTR, -100, os.fsencode(target), flags, request, 32)
 
@@ -90,14 +90,14 @@ def enter_root(target: str) -> None:
 
 
 def limit_capabilities() -> None:
-    """Let no program that this process becomes gain a right of root; this one keeps its own."""
+    """Prevent later programs of this process from gaining capabilities; it keeps its own."""
     for capability in range(_LAST_CAPABILITY):
         if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # one past the last that this kernel knows
+            break  # one past the last capability of this kernel
 
 
 def drop_capabilities() -> None:
-    """Give up every right of root. Raises OSError."""
+    """Drop all capabilities. Raises OSError."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     none = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(header, none), "capset")

@@ -34,7 +34,7 @@ class Orders:
 
 
 class Surroundings:
-    """Where the root of a command is put together, and the bounds of it."""
+    """The directory in which the root of a command is built, and its limits."""
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
@@ -56,7 +56,7 @@ def receive(channel: int) -> Orders:
 
 
 def receive_surroundings(channel: int) -> Surroundings:
-    """Receive what is known of a command before its orders; the channel stays open."""
+    """Receive the values of a command that are known before its orders; the channel stays open."""
     values, _targets, _descriptors = _message(channel)
     return Surroundings(**values)
 

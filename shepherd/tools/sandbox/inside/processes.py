@@ -28,9 +28,9 @@ def wait_for(child: int) -> int:
 
 
 class Reaper:
-    """Watches over a command where there is no namespace of processes that would end it all.
+    """Ends all processes of a command if there is no process namespace that would do it.
 
-    This process must be a subreaper: without children it has no descendants either.
+    This process must be a subreaper, so that without children it has no descendants.
     """
 
     def __init__(self, child: int) -> None:
@@ -40,7 +40,7 @@ class Reaper:
         signals.pthread_sigmask(signals.SIG_BLOCK, _EVENTS)
 
     def finish(self) -> int:
-        """The command's wait status, when nothing that it started is alive."""
+        """The command's wait status, once no process that it started is alive."""
         while self._bury() and self._status is None:
             remaining = None if self._deadline is None else self._deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -52,7 +52,7 @@ class Reaper:
         return int(signals.SIGKILL) if self._status is None else self._status
 
     def _bury(self) -> bool:
-        """Collect all children that have ended; whether there are others."""
+        """Reap all children that have ended; returns whether others are alive."""
         while True:
             try:
                 ended, status = os.waitpid(-1, os.WNOHANG)
@@ -64,7 +64,7 @@ class Reaper:
                 self._status = status
 
     def _await_event(self, seconds: float | None) -> None:
-        """Wait for the end of a child; pass on SIGTERM, which starts the time of grace."""
+        """Wait for the end of a child; forward SIGTERM, which starts the grace period."""
         if seconds is None:
             event = signals.sigwaitinfo(_EVENTS)
         else:
