@@ -34,7 +34,7 @@ def in_daemon_thread(work: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that waits gets it
             result.set_exception(error)
 
     threading.Thread(target=run, name="shepherd-work", daemon=True).start()

@@ -43,7 +43,7 @@ A = TypeVar("A", bound=Arguments)
 
 
 class AccessKind(StrEnum):
-    """What a call does to its target."""
+    """The kind of access of a call to its target."""
 
     READ = "read"
     WRITE = "write"
@@ -52,8 +52,8 @@ class AccessKind(StrEnum):
     UNSANDBOXED = "unsandboxed"  # a command outside the sandbox
     NETWORK = "network"
     ENVIRONMENT = "environment"
-    REPOSITORY = "repository"  # git runs in a directory, with the settings that it finds there
-    TOOL = "tool"  # a tool that does not say what it touches
+    REPOSITORY = "repository"  # git runs in a directory, with the settings there
+    TOOL = "tool"  # a tool that does not declare its accesses
     NONE = "none"
 
 
@@ -68,8 +68,8 @@ class Claim(StrEnum):
     MENTION = "mention"  # the call may do this: only a rule that denies it counts
     OPAQUE = "opaque"  # can't be read in full: no rule can allow it
     TREE = "tree"  # the call may read all that is below
-    VISIBLE_TREE = "visible_tree"  # ... but for hidden files
-    UNIGNORED_TREE = "unignored_tree"  # ... but for what git ignores
+    VISIBLE_TREE = "visible_tree"  # ... except hidden files
+    UNIGNORED_TREE = "unignored_tree"  # ... except files that git ignores
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Access:
     """One target that a call touches.
 
     `target` is a resolved absolute path, a command in canonical shell quoting, a URL or the name
-    of a variable. `named` says of how many words of a command no wildcard may take the place: an
-    option, for example, that runs another program.
+    of a variable. `named` is the number of a command's words that no wildcard may match, such as
+    an option that runs another program.
     """
 
     kind: AccessKind
@@ -91,8 +91,8 @@ class Access:
 class ToolResult:
     """The result of a call: `content` is for the model, `display` (such as a diff) for the user.
 
-    `images` are images that the user attached; tools of a model return none. `refusal` is what the
-    sandbox refused to the programs of the call.
+    `images` are images that the user attached; tools of a model return none. `refusal` describes
+    the action that the sandbox refused to the programs of the call.
     """
 
     content: str
@@ -125,7 +125,7 @@ class ToolContext:
     replaced by its name. The runner sets `denies`, `grants`, `authorize` and `confinement`:
 
     - A tool that finds its files while it runs (grep, glob) skips those that `denies` reports.
-    - `grants` are the accesses that were decided on. The call may do these without asking again.
+    - `grants` are the approved accesses. The call may do these without another request.
     - `authorize` decides on a further access. It raises ToolError if the rules or the user refuse.
 
     `on_event` receives events while the tool runs. `runner` runs the call; a tool that calls
@@ -149,7 +149,7 @@ class ToolContext:
     confinement: "Confinement | None" = None
 
     def require(self, access: Access) -> None:
-        """Raise ToolError unless the call was decided on with this very access."""
+        """Raise ToolError unless the call was approved with exactly this access."""
         if access not in self.grants:
             raise ToolError("what the call touches has changed since it was approved; try again")
 

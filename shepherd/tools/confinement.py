@@ -42,7 +42,7 @@ class Command:
 
     @property
     def connects_itself(self) -> bool:
-        """Whether the shell opens a connection by a redirection, which no rule is about."""
+        """Whether the shell opens a connection by a redirection, which no rule covers."""
         return any(access.target.startswith(_SHELL_SOCKETS) for access in self.accesses)
 
     def opening(self, kind: AccessKind) -> tuple[Access, ...]:
@@ -53,10 +53,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a call runs: without a `box` as it is, else inside with these rights.
+    """The way in which a call runs: inside a `box` with these rights, or without a box.
 
-    `rules` decide over it, and `policy` are the rules with what the box holds. `is_contained` says
-    that the call runs unasked because the box holds it.
+    `rules` decide on it; `policy` is the same rules for a call in the box. `is_contained` means
+    that the call runs without approval because the box contains it.
     """
 
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""The tools of plugins: under the same rules as others, and never run unasked by default."""
+"""The tools of plugins: they follow the same rules as others, and need approval by default."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from shepherd.tools.registry import ToolRegistry
 
 
 class ExtensionTool(Tool[Any]):
-    """A plugin's tool. A call touches the tool itself, besides what the plugin says."""
+    """A plugin's tool. A call touches the tool itself, and the targets that the plugin declares."""
 
     is_extension = True
 
@@ -24,7 +24,7 @@ class ExtensionTool(Tool[Any]):
         self.arguments = tool.arguments
         self.calls_models = tool.calls_models
         self.starts_programs = tool.starts_programs
-        self.spec()  # raises what is wrong with the arguments
+        self.spec()  # raises the error of wrong arguments
 
     def accesses(self, arguments: Any, context: ToolContext) -> list[Access]:
         itself = Access(AccessKind.TOOL, self.name)
@@ -46,7 +46,7 @@ class ExtensionTool(Tool[Any]):
 def add_extensions(
     registry: ToolRegistry, plugins: Plugins, disabled: Iterable[str], warn: Callable[[str], None]
 ) -> None:
-    """Add the tools of plugins behind the others; one that can't be added is told to `warn`."""
+    """Append the tools of plugins; `warn` receives a sentence for one that can't be added."""
     names = {*disabled}
 
     def add(loaded: object) -> None:

@@ -58,7 +58,7 @@ class FunctionTool(Tool[Arguments]):
         return self._function(*args, **kwargs)
 
     def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
-        """What was declared; else the tool itself, about which the user is asked."""
+        """The declared accesses; else the tool itself, which needs approval."""
         if self._touches is None:
             return [Access(AccessKind.TOOL, self.name)]
         values = dict(arguments)
@@ -96,11 +96,11 @@ def tool(
     description: str = "",
     touches: Touches | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool from a function: its arguments from the type hints, its text from the docstring.
+    """Make a tool from a function, its type hints and its docstring.
 
-    `touches` declares what a call touches: accesses, or a function of the same arguments that
-    returns them. Without it each call needs the user's approval. An empty `touches` says that the
-    tool touches nothing, and it then runs without a question. Raises TypeError.
+    `touches` declares the accesses of a call, or a function of the same arguments that returns
+    them. Without it, each call needs the user's approval. An empty `touches` declares a tool
+    without accesses, which runs without approval. Raises TypeError.
     """
 
     def make(function: Function) -> FunctionTool:
@@ -110,7 +110,7 @@ def tool(
 
 
 def check_tool_name(name: str) -> str:
-    """The name; raises TypeError unless a model can call a tool so and no rule mistakes it.
+    """The name; raises TypeError unless models can use it and no rule can mistake it.
 
     Rules name tools and kinds of access alike.
     """
@@ -178,7 +178,7 @@ def _text(name: str, result: object) -> str:
 
 
 def _summary(documentation: str) -> str:
-    """What stands before the section of arguments, in one line."""
+    """The text before the section of arguments, in one line."""
     return " ".join(_SECTION.sub("", f"\n{documentation}").split())
 
 

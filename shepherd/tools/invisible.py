@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 MAX_COMBINING = 3
-"""Marks shown on one letter; no living script stacks more of them."""
+"""The maximum number of marks on one letter; no living script stacks more of them."""
 
 _VISIBLE_FORMATS = frozenset(
     [*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD]
@@ -40,8 +40,8 @@ _RIGHT_TO_LEFT = frozenset(["R", "AL", "AN"])
 def is_hidden(character: str) -> bool:
     """Whether a character is invisible, controls the display, or is whitespace other than a space.
 
-    By category and by Unicode's list of default ignorable characters. Tab and newline count as
-    hidden too: a caller that lays lines out takes them first.
+    Decided by category and by Unicode's list of default ignorable characters. Tab and newline
+    also count as hidden; callers that split text into lines handle them first.
     """
     code = ord(character)
     category = unicodedata.category(character)

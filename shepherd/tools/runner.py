@@ -169,7 +169,7 @@ class ToolRunner:
         accesses = await asyncio.to_thread(prepared.tool.accesses, prepared.arguments, self.context)
         if tuple(accesses) != prepared.accesses:
             raise ToolError(_CHANGED)
-        if denied := _denied(self.policy, prepared):  # by a rule that came meanwhile
+        if denied := _denied(self.policy, prepared):  # by a rule that was added meanwhile
             raise ToolError(
                 f"denied by rule: {self.policy.decide(prepared.tool.name, denied).cause}"
             )
@@ -213,7 +213,7 @@ class ToolRunner:
         Raises ToolError if a rule or the user says no.
         """
         opening = plan.opening(refusal)
-        # the first run may have made or removed what the line mentions
+        # the first run may have created or removed files that the line mentions
         current = await asyncio.to_thread(
             prepared.tool.accesses, prepared.arguments, prepared.context
         )
@@ -267,7 +267,7 @@ class ToolRunner:
     def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
         content = self._without_secrets(valid_text(result.content))
         try:
-            # twice the limit: tools that cap by themselves add a line or two to it
+            # twice the limit, because tools that cap their output add a line or two
             if len(content.encode()) > 2 * limit:
                 content = cap_text(content, limit, self.context.spill_dir)
         except OSError as error:

@@ -105,7 +105,7 @@ async def test_images_go_beside_the_text(
     [
         ("shut/photo.png", "denied by rule: deny read_file"),
         ("../outside.png", "denied"),
-        ("fake.png", "no PNG, JPEG, GIF or WebP"),
+        ("fake.png", "not a PNG, JPEG, GIF or WebP"),
     ],
 )
 async def test_an_image_is_read_by_the_rules_of_read_file(

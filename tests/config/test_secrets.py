@@ -74,7 +74,7 @@ def test_the_file(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_named_must_be_there(tmp_path: Path) -> None:
     assert key(secrets(tmp_path, MINE=f" {KEY}\n"), api_key="env:MINE") == Secret(KEY, "MINE")
-    with pytest.raises(ConfigError, match="not in MINE"):
+    with pytest.raises(ConfigError, match="missing in MINE"):
         key(secrets(tmp_path, OPENAI_API_KEY=KEY), api_key="env:MINE")
     assert key(secrets(tmp_path, OPENAI_API_KEY=KEY), api_key="none").value == ""
 
@@ -136,7 +136,7 @@ def test_the_keyring_and_its_absence(tmp_path: Path) -> None:
         capture_output=True, text=True, env=env, check=True,
     )  # fmt: skip
     absent, stored, empty = done.stdout.splitlines()
-    assert absent.startswith("This system has no keyring")
+    assert absent.startswith("This system has no usable keyring")
     assert stored == "the-key {('shepherd', 'work'): 'the-key'}"
     assert empty == "{}"
 

@@ -80,7 +80,7 @@ def test_a_mentioned_image_is_sent_from_here(start: Start, home: Path, work: Pat
         assert sent[0]["content"] == "[image photo.png, 64×48]\nwhat is @photo.png"
 
         terminal.say("and @fake.png")
-        terminal.wait_for("no PNG, JPEG, GIF or WebP")
+        terminal.wait_for("not a PNG, JPEG, GIF or WebP")
         terminal.wait_count("› and @fake.png", 2)
         assert len(httpx.get(f"{url}/session", timeout=PATIENCE).json()["messages"]) == 2
 

@@ -36,7 +36,7 @@ _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 class Verdict:
     """A decision and its rule; `rule` is None if no rule matched.
 
-    `doubt` is what is asked about a repository.
+    `doubt` is the question about a repository.
     """
 
     decision: Decision

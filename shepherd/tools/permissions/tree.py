@@ -61,7 +61,7 @@ def _lists_hidden(root: Path) -> bool:
 
 
 def _ignored(root: Path, paths: list[str]) -> set[str]:
-    """The paths that git ignores; none if git can't tell."""
+    """The paths that git ignores; none if git fails."""
     try:
         process = subprocess.run(
             ["git", "check-ignore", "-z", "--stdin"],

@@ -73,7 +73,7 @@ class Confinement:
         return self.box.enter(program, self.profile, self.refusals.append)
 
     def refusal(self, out: str, err: str, exit_code: int) -> Refusal | None:
-        """What the box refused to a finished program; None for nothing."""
+        """The refusal of the box to a finished program; None if there is none."""
         certain = [refusal for refusal in self.refusals if refusal.kind is not Refused.LOST]
         if certain:
             return certain[0]

@@ -15,8 +15,8 @@ kill -TERM "-$0" && sleep 1 && kill -KILL "-$0"
 class Guard:
     """A context in which the death of this process also ends a process group.
 
-    A small shell waits for the end of a pipe. PR_SET_PDEATHSIG is no alternative: it reaches only
-    the program and not its children, it is sent when a thread ends, and only Linux has it.
+    A small shell waits for the end of a pipe. PR_SET_PDEATHSIG is not sufficient: it reaches only
+    the program and not its children. It is sent when a thread ends, and only Linux has it.
     """
 
     def __init__(self, group: int) -> None:

@@ -26,7 +26,7 @@ _CACHES = re.compile(
 
 
 class Watch:
-    """Removes what a command created at such paths, after it has ended."""
+    """Removes files that a command created at such paths, after it has ended."""
 
     def __init__(self, profile: Profile) -> None:
         """Record the state before the command."""

@@ -100,7 +100,7 @@ def _rules(action: str, operations: str, form: str, paths: Iterable[Path]) -> st
 
 
 def quoted(text: str) -> str:
-    """A string of the profile's language. Raises ToolError for what it can't hold."""
+    """A string of the profile's language. Raises ToolError for text that it can't hold."""
     if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
         raise ToolError(f"the sandbox can't hold the path {text!r}")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')

@@ -134,5 +134,5 @@ def _status(name: str) -> list[bytes]:
 
 
 def report_process(descriptor: int, process: int) -> None:
-    """Tell the caller which process to wait for."""
+    """Report to the caller the process for which it must wait."""
     os.write(descriptor, f'{{"child-pid": {process}}}'.encode())

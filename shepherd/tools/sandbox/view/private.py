@@ -35,12 +35,12 @@ class PrivateFiles:
 
     @property
     def empty_file(self) -> Path:
-        """Stands for a hidden file."""
+        """The empty file that covers hidden files."""
         return self.base / "empty"
 
     @property
     def empty_directory(self) -> Path:
-        """Stands for a hidden directory."""
+        """The empty directory that covers hidden directories."""
         return self.base / "nothing"
 
     @property
@@ -123,7 +123,7 @@ _SOCKETS = (
     "XAUTHORITY",
     "XDG_RUNTIME_DIR",
 )
-"""Names of sockets that a box does not let through."""
+"""Variables with sockets that a box blocks."""
 
 
 def boxed_environment(environment: Mapping[str, str] | None, temp: str) -> dict[str, str]:

@@ -251,5 +251,5 @@ def real(path: Path) -> Path:
 
 
 def interpreter() -> Path:
-    """The Python that runs the helpers; what it needs lies below its own prefix."""
+    """The Python that runs the helpers; its files are below its own prefix."""
     return real(Path(sys.executable))
