@@ -12,7 +12,7 @@ from shepherd.config.fields import aliases, expected, section_class
 from shepherd.config.load import show_value
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
-from shepherd.config.trust import FREE, STRICTNESS
+from shepherd.config.trust import STRICTNESS, UNRESTRICTED
 from shepherd.sampling import DEFAULT_SAMPLING
 
 PAGE = "settings.md"
@@ -76,7 +76,7 @@ def _table(name: str, section: type[BaseModel]) -> Iterator[str]:
 
 def may_be_set_by_projects(key: str) -> str:
     """Whether a project's file may set `key`, as the page says it."""
-    if key in FREE or key.startswith("sampling."):
+    if key in UNRESTRICTED or key.startswith("sampling."):
         return "yes"
     if key in STRICTNESS:
         return "stricter only"

@@ -50,10 +50,10 @@ class SessionArchive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt that the model continues as it is, without a chat template.
+    """A prompt that the model continues directly, without a chat template.
 
-    `parts` are texts, in which control tokens count, and numbers of tokens. A prompt that begins
-    with text begins with the model's own token for the beginning, if it has one.
+    `parts` are texts, which may contain control tokens, and numbers of tokens. A prompt that begins
+    with text gets the model's start token first, if the model has one.
     """
 
     parts: tuple[str | int, ...]
@@ -61,9 +61,9 @@ class RawPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """Two texts between which the model writes; `start` begins what stands there.
+    """Two texts between which the model writes; `start` is the beginning of the text between them.
 
-    `files` are pairs of a name and a text that go before it.
+    `files` are pairs of a name and a text that come before the prompt.
     """
 
     prefix: str
@@ -76,12 +76,12 @@ class Infill:
 class Session:
     """A conversation, with everything that a backend needs to answer it; owned by one frontend.
 
-    Change `messages` through the methods, so that ledger and journal follow. Do not change
-    `system_message` after the first turn: that invalidates the whole KV cache. `began` is the date
-    that templates see, also after a restart; None means the date of the first request. `times`
+    Change `messages` through the methods, so that ledger and journal stay in step. Do not change
+    `system_message` after the first turn, because that invalidates the whole KV cache. `began` is
+    the date for templates, also after a restart; None means the date of the first request. `times`
     runs parallel to `messages` and holds the time of each; None if it is unknown. `raw_prompt`
-    takes the place of messages. With `continues`, the answer continues the last message, which is
-    the assistant's. Only backends whose `ModelInfo.raw_prompts` is true can do either.
+    replaces the messages. With `continues`, the answer continues the last message, which must be
+    the assistant's. Both need a backend whose `ModelInfo.raw_prompts` is true.
     """
 
     system_message: str = ""

@@ -13,7 +13,7 @@ from shepherd.backends.api.http import relay
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 from shepherd.config.settings import LayerName, Source
-from shepherd.config.trust import FREE, admit
+from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
 from shepherd.memory.records import OWN_TOOLS
@@ -166,7 +166,7 @@ def test_the_page_on_configuration_names_all_that_a_project_may_set() -> None:
     named = set(re.findall(r"`([a-z_]+\.[a-z_*]+)`", table))
     allowed = {key for key in all_fields() if may_be_set_by_projects(key) != "no"}
     exact = {key for key in allowed if not key.startswith(("sampling.", "llamacpp.cache_type_"))}
-    assert allowed >= FREE
+    assert allowed >= UNRESTRICTED
     assert named - {"llamacpp.cache_type_*"} == exact
 
 

@@ -113,7 +113,7 @@ class AskProvider(Tool[AskArguments]):
         session.tools = self._asking.offer(runner.tools, backend.info)
         progress = Progress(self.provider, context.on_event)
         limits = self._limits()
-        tools = _HurryingExecutor(runner, progress, limits.max_rounds)
+        tools = _LastRoundExecutor(runner, progress, limits.max_rounds)
         try:
             outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
         except ShepherdError as error:
@@ -196,7 +196,7 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _HurryingExecutor:
+class _LastRoundExecutor:
     """Runs calls, and tells the model if its next round is the last."""
 
     runner: CallRunner

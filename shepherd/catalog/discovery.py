@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 from urllib.parse import urlsplit
 
 from shepherd.catalog.model_files import ModelFile, model_files
-from shepherd.catalog.ollama import HERE, adding_command, ollama_url
+from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.config.vendors import vendors_with_key
 
 Json: TypeAlias = dict[str, object]
@@ -20,7 +20,7 @@ Json: TypeAlias = dict[str, object]
 PROBE_SECONDS = 0.1
 """The time that a server on this machine has to answer."""
 
-AWAY_SECONDS = 0.5
+REMOTE_PROBE_SECONDS = 0.5
 """The time that a server on another machine, named by OLLAMA_HOST, has to answer."""
 
 MAX_REPLY = 1_048_576
@@ -75,7 +75,7 @@ async def _ollama(url: str, probe_seconds: float) -> list[Discovery]:
         return []
     tables = [cast(Json, m) for m in cast(list[object], models) if isinstance(m, dict)]
     names = [str(table["name"]) for table in tables if table.get("name")]
-    label = "Ollama" if url == HERE else f"Ollama at {urlsplit(url).netloc}"
+    label = "Ollama" if url == DEFAULT_URL else f"Ollama at {urlsplit(url).netloc}"
     if not names:
         command = "shepherd model pull qwen3:4b --provider ollama"
         return [Discovery(f"{label}, without models yet", command)]
@@ -109,8 +109,10 @@ async def _get(server: str, path: str, probe_seconds: float) -> Json:
     """The JSON object that a server returns; {} if there is none in time."""
     try:
         at = urlsplit(server)
-        away = at.hostname not in _THIS_MACHINE
-        async with asyncio.timeout(max(probe_seconds, AWAY_SECONDS) if away else probe_seconds):
+        is_remote = at.hostname not in _THIS_MACHINE
+        async with asyncio.timeout(
+            max(probe_seconds, REMOTE_PROBE_SECONDS) if is_remote else probe_seconds
+        ):
             reader, writer = await asyncio.open_connection(
                 at.hostname, at.port, ssl=at.scheme == "https" or None
             )

@@ -14,10 +14,10 @@ import httpx
 from shepherd.errors import ModelLoadError
 
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 """The number of attempts without progress before the download fails."""
 
-_PART_OF_IT, _NO_SUCH_RANGE = 206, 416
+_PARTIAL_CONTENT, _RANGE_NOT_SATISFIABLE = 206, 416
 _RANGE = re.compile(r"bytes (\d+)-")
 
 
@@ -53,14 +53,17 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
     """
     names = (target.name, source.version[:12], "part")
     part = target.with_name(".".join(name for name in names if name))
-    with _alone(part) as file, httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
-        tries, reported = 0, 0
+    with (
+        _locked_part(part) as file,
+        httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client,
+    ):
+        attempts, reported = 0, 0
         while not source.size or file.seek(0, 2) < source.size:
             before = file.tell()
             advance(before - reported)
             reported = before
             try:
-                for count in _more(client, source, file):
+                for count in _download_rest(client, source, file):
                     advance(count)
                     reported += count
             except httpx.TransportError as error:
@@ -69,21 +72,21 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
                 if not source.size or file.tell() >= source.size:
                     break
                 problem = "the connection was closed too early"
-            tries = 1 if file.tell() > before else tries + 1
-            if tries >= _TRIES:
+            attempts = 1 if file.tell() > before else attempts + 1
+            if attempts >= _MAX_ATTEMPTS:
                 raise DownloadError(problem)
-            sleep(0.1 * 2**tries)
+            sleep(0.1 * 2**attempts)
     return part
 
 
-def _more(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]:
+def _download_rest(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]:
     """Request the missing part; yields the size of each piece after writing it."""
     start = file.tell()
     headers = {**(source.headers or {}), "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     with client.stream("GET", source.url, headers=headers) as response:
-        if response.status_code == _NO_SUCH_RANGE:
+        if response.status_code == _RANGE_NOT_SATISFIABLE:
             file.truncate(0)  # the existing part is not a prefix of the file
             file.seek(0)
             return
@@ -99,14 +102,14 @@ def _more(client: httpx.Client, source: Source, file: BinaryIO) -> Iterator[int]
 
 
 def _first_byte(response: httpx.Response) -> int:
-    if response.status_code != _PART_OF_IT:
+    if response.status_code != _PARTIAL_CONTENT:
         return 0
     match = _RANGE.match(response.headers.get("Content-Range", ""))
     return int(match.group(1)) if match else 0
 
 
 @contextmanager
-def _alone(part: Path) -> Generator[BinaryIO]:
+def _locked_part(part: Path) -> Generator[BinaryIO]:
     """The partial file, opened for appending by this process only."""
     with part.open("ab", buffering=0) as file:
         try:

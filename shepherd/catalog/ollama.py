@@ -7,7 +7,7 @@ from shlex import quote
 
 VARIABLE = "OLLAMA_HOST"
 PORT = 11434
-HERE = f"http://127.0.0.1:{PORT}"
+DEFAULT_URL = f"http://127.0.0.1:{PORT}"
 """The default address of Ollama."""
 
 _PORTS = {"http": 80, "https": 443}
@@ -15,7 +15,7 @@ _BRACKETED = re.compile(r"\[(?P<host>[^\]]*)\](?::(?P<port>.*))?")
 
 
 def ollama_url(env: Mapping[str, str]) -> str:
-    """The address in OLLAMA_HOST, `HERE` if it is unset; never raises.
+    """The address in OLLAMA_HOST, `DEFAULT_URL` if it is unset; never raises.
 
     The variable may be a host, HOST:PORT or a URL; a URL without a port uses that of its scheme.
     Wildcard addresses (0.0.0.0) become the address of this machine.
@@ -34,7 +34,7 @@ def ollama_url(env: Mapping[str, str]) -> str:
 
 def adding_command(url: str, model: str) -> str:
     """The command that permanently connects the model of the Ollama server at `url`."""
-    address = "" if url == HERE else f" --base-url {quote(url)}"
+    address = "" if url == DEFAULT_URL else f" --base-url {quote(url)}"
     return f"shepherd provider add ollama --use --type ollama{address} --model {quote(model)}"
 
 

@@ -14,7 +14,7 @@ from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 
-FREE = frozenset(
+UNRESTRICTED = frozenset(
     {
         "model.thinking",
         "model.system_message",
@@ -33,7 +33,7 @@ FREE = frozenset(
 )
 """Settings that any file may set, in addition to all of `sampling`."""
 
-ADDING_UP = frozenset({"tools.disabled", "plugins.disabled"})
+ADDITIVE = frozenset({"tools.disabled", "plugins.disabled"})
 """Lists to which a project's file may add; it can't remove items of the user."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(?:/[A-Za-z0-9][\w.+-]*)*", re.ASCII)
@@ -61,7 +61,7 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
     for key, value in layer.values.items():
         reason = _refusal(key, value, below)
         if reason is None:
-            values[key] = _joined(value, below.get(key)) if key in ADDING_UP else value
+            values[key] = _joined(value, below.get(key)) if key in ADDITIVE else value
             continue
         where = layer.where(tuple(key.split(".")))
         warnings.append(f"{where}: {key} ignored: {reason}; set it in your own settings file")
@@ -70,7 +70,7 @@ def admit(layer: Layer, below: Mapping[str, object]) -> tuple[Layer, tuple[str, 
 
 
 def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None:
-    if key in FREE | ADDING_UP or key.startswith("sampling."):
+    if key in UNRESTRICTED | ADDITIVE or key.startswith("sampling."):
         return None
     if key in STRICTNESS:
         return _looser(STRICTNESS[key], value, below.get(key, all_fields()[key].default))

@@ -249,7 +249,7 @@ class ToolRunner:
                 prepared.tool.preview, prepared.arguments, prepared.context
             )
         except ToolError as error:
-            reads = _telling(error, prepared.accesses)
+            reads = _revealing_reads(error, prepared.accesses)
             if self.policy.decide(prepared.tool.name, reads).decision is Decision.ALLOW:
                 raise
             return f"({error})"
@@ -317,7 +317,7 @@ def _parse(tool: AnyTool, call: ToolCall) -> Arguments:
         raise ToolError(f"bad arguments for {call.name}: {problems}") from error
 
 
-def _telling(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
+def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
     """The reads that would give the model the same information as the error."""
     reads = [access for access in accesses if access.kind is AccessKind.READ]
     if not isinstance(error, PlaceError):

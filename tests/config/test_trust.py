@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.config.fields import all_fields
 from shepherd.config.load import show_value
-from shepherd.config.trust import ADDING_UP, FREE, STRICTNESS
+from shepherd.config.trust import ADDITIVE, STRICTNESS, UNRESTRICTED
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES
 
@@ -24,7 +24,9 @@ TIGHTENING = {
 REFUSED = [
     key
     for key in all_fields()
-    if key not in FREE | ADDING_UP and not key.startswith("sampling.") and key not in TIGHTENING
+    if key not in UNRESTRICTED | ADDITIVE
+    and not key.startswith("sampling.")
+    and key not in TIGHTENING
 ]
 
 

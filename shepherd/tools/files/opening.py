@@ -15,7 +15,7 @@ _SEARCH = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NOT_FOLLOWED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
-LINK = "a link was put into the path after it was checked; try again"
+LINK_ERROR = "a link was put into the path after it was checked; try again"
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _report_links(directory: int, name: str) -> Generator[None]:
         yield
     except OSError as error:
         if error.errno in _NOT_FOLLOWED and _is_link(directory, name):
-            raise OSError(errno.ELOOP, LINK, name) from error
+            raise OSError(errno.ELOOP, LINK_ERROR, name) from error
         raise
 
 
@@ -162,6 +162,6 @@ def _check_regular(name: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     if stat.S_ISLNK(status.st_mode):
-        raise OSError(errno.ELOOP, LINK, name)
+        raise OSError(errno.ELOOP, LINK_ERROR, name)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", name)

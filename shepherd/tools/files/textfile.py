@@ -13,7 +13,7 @@ from shepherd.tools.text import pluralize
 
 HEAD_BYTES = 8192
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
-_FEW = 16
+_MAX_STRAY_BYTES = 16
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 MAX_BYTES = 32 << 20
@@ -64,8 +64,8 @@ def _eight_bit(head: bytes) -> Encoding | None:
     proper = sum(1 for c in inner if c > "\x7f" and not "\udc80" <= c <= "\udcff")
     if broken <= proper:
         return UTF8
-    mostly = broken * 10 > len(head) * 3 and broken > _FEW
-    return None if mostly else LATIN1
+    is_binary = broken * 10 > len(head) * 3 and broken > _MAX_STRAY_BYTES
+    return None if is_binary else LATIN1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic, has_open_braces
-from shepherd.tools.permissions.match import path_regex, pattern_matches, speaks_of
+from shepherd.tools.permissions.match import applies_to, path_regex, pattern_matches
 from shepherd.tools.permissions.rules import Rule
 
 _ANYWHERE = ("/**/", "{cwd}/**/", "~/**/")
@@ -23,12 +23,12 @@ class PathIndex:
         self._named: dict[str, set[int]] = {}
         self._unnamed: list[int] = []
         for number, rule in enumerate(rules):
-            keys = [_key(tail) for tail in _tails(rule.pattern)]
+            keys = [_key(tail) for tail in _relative_patterns(rule.pattern)]
             if None in keys:
                 self._unnamed.append(number)
             for key in filter(None, keys):
                 self._named.setdefault(key, set()).add(number)
-        self._any_unnamed = _either([rules[number] for number in self._unnamed], cwd)
+        self._any_unnamed = _any_regex([rules[number] for number in self._unnamed], cwd)
 
     def candidates(self, path: str) -> list[Rule]:
         """The rules that may match the path, in their order."""
@@ -41,7 +41,7 @@ class PathIndex:
         return [self._rules[number] for number in sorted(numbers)]
 
 
-def _tails(pattern: str) -> list[str]:
+def _relative_patterns(pattern: str) -> list[str]:
     """The pattern relative to any directory; unchanged if it starts at a fixed place."""
     for prefix in _ANYWHERE:
         if pattern.startswith(prefix) and not has_open_braces(pattern):
@@ -64,7 +64,7 @@ def _endings(name: str) -> list[str]:
     return ["*." + ".".join(parts[start:]) for start in range(1, len(parts))]
 
 
-def _either(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
+def _any_regex(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
     """An expression for all paths of the rules; names in any directory share one search."""
     names: list[str] = []
     patterns: list[str] = []
@@ -119,7 +119,7 @@ class RuleLayer:
 
     def _find_relevant(self, tool: str, kind: AccessKind) -> Callable[[str], list[Rule]]:
         """A function that returns the rules that may match a target, the last rule first."""
-        rules = [r for r in reversed(self._rules) if speaks_of(r, tool, kind, self._cwd)]
+        rules = [r for r in reversed(self._rules) if applies_to(r, tool, kind, self._cwd)]
         if kind in (AccessKind.READ, AccessKind.WRITE):
             return PathIndex(rules, self._cwd).candidates
         return lambda _target: rules

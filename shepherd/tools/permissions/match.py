@@ -13,7 +13,7 @@ from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 
 
-def speaks_of(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
+def applies_to(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
     """Whether a rule is about this tool or kind of access, and holds in `cwd`.
 
     A rule that opens the sandbox names the kind: `allow execute_command *` opens nothing.

@@ -188,7 +188,7 @@ class PermissionPolicy:
             access.kind is not AccessKind.READ
             or verdict.decision is not Decision.ALLOW
             or self.mode is ApproveMode.ALL
-            or _names_it(own.last(tool, access))
+            or _names_target(own.last(tool, access))
             or not is_key_file(Path(access.target))
         ):
             return verdict
@@ -235,9 +235,9 @@ class PermissionPolicy:
 
     def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         user_rule = own.last(tool, access)
-        shut = self._shut(tool, access)
-        if shut is not None and not _names_it(user_rule):
-            return Verdict(Decision.DENY, shut)
+        secret_rule = self._secret_rule(tool, access)
+        if secret_rule is not None and not _names_target(user_rule):
+            return Verdict(Decision.DENY, secret_rule)
         base = user_rule or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
         tighter = self._project.last(tool, access)
@@ -260,7 +260,7 @@ class PermissionPolicy:
                 verdict = self._with_mode(access, Verdict(Decision.ASK, note=note))
         return verdict
 
-    def _shut(self, tool: str, access: Access) -> Rule | None:
+    def _secret_rule(self, tool: str, access: Access) -> Rule | None:
         """The rule that marks the target as a secret, or as a copy of one."""
         rule = self._protected.last(tool, access)
         if rule is not None or access.kind not in (AccessKind.READ, AccessKind.WRITE):
@@ -281,7 +281,7 @@ def _edits(cwd: Path) -> list[Rule]:
     return [*edits_rules(), *(home_rules() if at_home else [])]
 
 
-def _names_it(rule: Rule | None) -> bool:
+def _names_target(rule: Rule | None) -> bool:
     """Whether a rule allows a target by name and not only by a wildcard."""
     if rule is None or rule.decision is not Decision.ALLOW:
         return False

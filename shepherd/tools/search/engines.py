@@ -34,7 +34,7 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
         argv.append(f"--glob={query.glob}")
     argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
-    exit_ = await run_program(Program(argv, query.root), matches.feed, _ignore, _FOR_EVER)
+    exit_ = await run_program(Program(argv, query.root), matches.feed, _ignore, _NO_TIMEOUT)
     return exit_.stopped or exit_.code in (0, 1)
 
 
@@ -49,12 +49,12 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
         stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
         stdin.seek(0)
         program = Program(argv, query.root, stdin=stdin)
-        exit_ = await run_program(program, matches.feed, errors.feed, _FOR_EVER)
+        exit_ = await run_program(program, matches.feed, errors.feed, _NO_TIMEOUT)
     if exit_.code == _BAD_PATTERN and not exit_.stopped:
         raise BadPatternError(errors.text().strip())
 
 
-_FOR_EVER = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
+_NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
 
 
 def _ignore(data: bytes) -> bool:

@@ -9,7 +9,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.doubts import is_doubtful, opens_file
 from shepherd.tools.shell.mentions import mentioned_files, rough_mentions
-from shepherd.tools.shell.places import Places, named_words, reached, resolved
+from shepherd.tools.shell.places import Places, directory_accesses, named_words, resolved
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import (
     Command,
@@ -65,7 +65,7 @@ def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
         yield Access(AccessKind.SHELL, ">", claim)
     if command.words:
         yield from _inner(command, places, depth)
-        yield from reached(command, places)
+        yield from directory_accesses(command, places)
     for redirect in command.redirects:
         yield from _redirect(redirect, places)
     texts = [word.text for word in command.words]

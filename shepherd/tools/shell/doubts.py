@@ -74,7 +74,8 @@ def is_doubtful(command: Command, places: Places) -> bool:
         not places.known
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
         or any(
-            _of_process(word.text) for word in [*command.words, *map(_target, command.redirects)]
+            _is_process_path(word.text)
+            for word in [*command.words, *map(_target, command.redirects)]
         )
         or not all(_is_file(redirect.target) for redirect in command.redirects)
         or (places.makes_links and any(map(opens_file, command.redirects)))
@@ -93,7 +94,7 @@ def opens_file(redirect: Redirect) -> bool:
     return redirect.target.text not in _HARMLESS_TARGETS
 
 
-def _of_process(text: str) -> bool:
+def _is_process_path(text: str) -> bool:
     """Whether a path leads through a directory or file of a process, known only at run time."""
     return _OF_PROCESS.search(text) is not None
 

@@ -106,7 +106,7 @@ def named_words(command: Command, places: Places) -> int:
     return named + len(command.assignments) if named else 0
 
 
-def reached(command: Command, places: Places) -> Iterator[Access]:
+def directory_accesses(command: Command, places: Places) -> Iterator[Access]:
     """The repositories that git uses, and the directories that may be read as a whole."""
     words = _texts(command)
     for place in places.all:

@@ -32,8 +32,10 @@ _MAX_WORDS = 500
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "-p", "-r", "-E"})
 
-_GIT_REACHES = ("--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec",
-                "--open-files-in-pager")  # fmt: skip
+_RISKY_GIT_OPTIONS = frozenset(
+    {"--output", "--ext-diff", "--textconv", "--upload-pack", "--receive-pack", "--exec"}
+    | {"--open-files-in-pager"}
+)
 """Git accepts them abbreviated, too."""
 
 
@@ -84,8 +86,8 @@ def runs_more(words: Sequence[str]) -> bool:
     """Whether an option of git writes a file or runs a program other than git's own."""
     options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
     return _name(words[0]) == "git" and any(
-        reaches.startswith(option) and len(option) > len("--x")
-        for reaches in _GIT_REACHES
+        risky.startswith(option) and len(option) > len("--x")
+        for risky in _RISKY_GIT_OPTIONS
         for option in options
     )
 

@@ -31,7 +31,7 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
     context.require(network_access(parse_url(request.url)))
     ssl_context = await asyncio.to_thread(httpx.create_ssl_context)
     for _ in range(_MAX_REDIRECTS + 1):
-        reply = await _one(request, context, ssl_context)
+        reply = await _exchange_once(request, context, ssl_context)
         hop = following(request, reply)
         if hop is None:
             return reply
@@ -40,7 +40,9 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
     raise ToolError(f"too many redirects from {parse_url(request.url).host}")
 
 
-async def _one(request: Request, context: ToolContext, ssl_context: ssl.SSLContext) -> Reply:
+async def _exchange_once(
+    request: Request, context: ToolContext, ssl_context: ssl.SSLContext
+) -> Reply:
     """One request to a checked address, over a new connection.
 
     A reused connection or cookie of another host at the same address would undo the checks.

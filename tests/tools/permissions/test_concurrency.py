@@ -49,15 +49,15 @@ def test_a_rule_that_is_added_while_another_thread_looks_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = PermissionPolicy(tmp_path, user=[parse_rule("allow shell make *")])
-    speaks_of = layer.speaks_of
+    applies_to = layer.applies_to
     late = [Rule("shell", "make *", Decision.DENY, lifetime=Lifetime.SESSION)]
 
     def meanwhile(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
         if late:
             policy.add(late.pop())  # as the terminal does in its own thread
-        return speaks_of(rule, tool, kind, cwd)
+        return applies_to(rule, tool, kind, cwd)
 
-    monkeypatch.setattr(layer, "speaks_of", meanwhile)
+    monkeypatch.setattr(layer, "applies_to", meanwhile)
     policy.decide("execute_command", [SHELL])
     assert not late
     assert policy.decide("execute_command", [SHELL]).decision is Decision.DENY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shepherd.errors import ConfigError
 from shepherd.tools.base import AccessKind
 from shepherd.tools.permissions.command_pattern import command_matches
-from shepherd.tools.permissions.match import host_matches, path_regex, speaks_of
+from shepherd.tools.permissions.match import applies_to, host_matches, path_regex
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
 
 CWD = Path("/w")
@@ -129,13 +129,13 @@ def test_the_subject_is_a_tool_or_a_kind_of_access() -> None:
     for subject, expected in (("write", True), ("edit_file", True), ("edit_*", True),
                               ("*", True), ("read", False), ("write_file", False)):  # fmt: skip
         rule = Rule(subject, "**", Decision.ALLOW)
-        assert speaks_of(rule, "edit_file", AccessKind.WRITE, CWD) is expected
+        assert applies_to(rule, "edit_file", AccessKind.WRITE, CWD) is expected
 
 
 def test_a_rule_holds_in_its_scope_only() -> None:
     rule = Rule("shell", "ls", Decision.ALLOW, scope="/w/a")
-    assert speaks_of(rule, "execute_command", AccessKind.SHELL, Path("/w/a/b"))
-    assert not speaks_of(rule, "execute_command", AccessKind.SHELL, Path("/w/ab"))
+    assert applies_to(rule, "execute_command", AccessKind.SHELL, Path("/w/a/b"))
+    assert not applies_to(rule, "execute_command", AccessKind.SHELL, Path("/w/ab"))
 
 
 def test_a_rule_is_told_on_one_line_whatever_the_file_is_called() -> None:

@@ -13,7 +13,7 @@ from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
 from shepherd.backends.api.ollama.models import LocalModel, ShownModel
 from shepherd.backends.connect import endpoint_of
-from shepherd.catalog.ollama import HERE, adding_command, ollama_url
+from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.models.text import PullBars, note, print_rows, print_table, size_text
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
@@ -77,7 +77,7 @@ class OllamaModels:
         print_rows(
             {
                 "model": result.name,
-                "provider": f"{self._name} ({self._provider.base_url or HERE})",
+                "provider": f"{self._name} ({self._provider.base_url or DEFAULT_URL})",
                 "architecture": result.family,
                 "parameters": result.parameter_size,
                 "quantisation": result.quantization,

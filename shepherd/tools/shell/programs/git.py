@@ -35,13 +35,13 @@ _VERBS = {
 }
 """The known first operands of subcommands with operations; a rule must name any other one."""
 
-_TALKS_TO_REMOTE = frozenset({"fetch", "pull", "push", "ls-remote"})
-_ABOUT_FIRST = _TALKS_TO_REMOTE | _VERBS.keys() | {"clone"}
+_REMOTE_COMMANDS = frozenset({"fetch", "pull", "push", "ls-remote"})
+_OPERAND_COMMANDS = _REMOTE_COMMANDS | _VERBS.keys() | {"clone"}
 """The effect of these depends on their first operand, at any position."""
 
 _REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
 _URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
-_ELSEWHERE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
+_OUTSIDE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
 """Paths outside of the repository; `git diff` compares them as plain files."""
 
 _BESIDE = frozenset({"cd", "pwd", "true", "echo"})
@@ -99,7 +99,7 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
     for index in range(start + 1, len(words)):
         if words[index] == "--":
             # a verb or a remote may also come after it
-            operands += range(index + 1, len(words) if name in _ABOUT_FIRST else 0)
+            operands += range(index + 1, len(words) if name in _OPERAND_COMMANDS else 0)
             break
         if not words[index].startswith("-") or words[index] == "-":
             operands.append(index)
@@ -109,7 +109,7 @@ def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]
         yield operands[-1] + 1
     if name == "diff":
         paths = range(start + 1, len(words))
-        yield from (index + 1 for index in paths if _ELSEWHERE.match(words[index]))
+        yield from (index + 1 for index in paths if _OUTSIDE.match(words[index]))
 
 
 def _are_operands(
@@ -125,7 +125,7 @@ def _are_operands(
         addresses = [operand for operand in operands if ":" in operand]
         is_plain = len(addresses) == 1 and _URL.fullmatch(addresses[0]) is not None
         return is_plain and not any(map(exists, operands))
-    if name not in _TALKS_TO_REMOTE:
+    if name not in _REMOTE_COMMANDS:
         return True
     remotes = [operand for operand in operands if not operand.isdigit()][:1]
     numbers = any(operand.isdigit() and exists(operand) for operand in operands)

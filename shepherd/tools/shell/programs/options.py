@@ -42,7 +42,7 @@ _TELLING = re.compile(
 )
 
 
-def is_telling(program: str, word: str) -> bool:
+def is_suspicious(program: str, word: str) -> bool:
     """Whether a word may make an unknown program run, load or write a file."""
     return program not in _PLAIN and _TELLING.match(word) is not None
 
@@ -101,7 +101,7 @@ def risky_words(program: str, words: Sequence[str]) -> Iterator[int]:
     for index in range(1, len(words)):
         text = " ".join(words[index : index + 1 + words[index].startswith("-")])
         if pattern is None:
-            if not _is_own(words[0]) and is_telling(program, words[index]):
+            if not _is_own(words[0]) and is_suspicious(program, words[index]):
                 yield index + 1
         elif len(text) > _MAX_LENGTH or pattern.match(text):
             yield index + 1

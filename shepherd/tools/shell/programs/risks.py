@@ -63,7 +63,7 @@ _BEFORE_PROGRAM = {"timeout": 1, "flock": 1, "taskset": 1, "chrt": 1}
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
 _GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "ugrep", "ggrep"})
 _SEARCHERS = frozenset({"rg", "ag", "ack"})
-_FROM_ELSEWHERE = frozenset({"xargs", "parallel", "cpio", "pax"})
+_INDIRECT = frozenset({"xargs", "parallel", "cpio", "pax"})
 _SHOWS_HIDDEN = re.compile(
     r"--hidden|--no-ignore.*|--unrestricted|-[a-zA-Z]*[.u].*|-g.*|--i?glob.*|-a|--all.*"
     r"|--ignore-file.*"
@@ -125,7 +125,7 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
     program = name_of(words[0])
     if program in _READS_NOTHING:
         return
-    if program in _FROM_ELSEWHERE:
+    if program in _INDIRECT:
         inner = _inner_program(words, program) if program in _WRAPPERS else len(words)
         if inner >= len(words) or name_of(words[inner]) not in _READS_NOTHING:
             yield place, Claim.TREE

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.catalog.ollama import HERE, adding_command, ollama_url
+from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.config.providers import make_provider
 
 
 @pytest.mark.parametrize(
     ("text", "url"),
     [
-        ("", HERE),
-        ("0.0.0.0", HERE),
-        ("::", HERE),
-        ("[::]:11434", HERE),
+        ("", DEFAULT_URL),
+        ("0.0.0.0", DEFAULT_URL),
+        ("::", DEFAULT_URL),
+        ("[::]:11434", DEFAULT_URL),
         (":8000", "http://127.0.0.1:8000"),
         ("0.0.0.0:8000", "http://127.0.0.1:8000"),
         ("box", "http://box:11434"),
@@ -35,7 +35,7 @@ def test_forms(text: str, url: str) -> None:
 
 
 def test_the_usual_address_without_it() -> None:
-    assert ollama_url({}) == HERE
+    assert ollama_url({}) == DEFAULT_URL
 
 
 @given(st.text())
@@ -44,5 +44,5 @@ def test_whatever_it_says_is_read(text: str) -> None:
 
 
 def test_the_command_names_an_address_that_is_not_the_usual_one() -> None:
-    assert adding_command(HERE, "qwen3:8b").endswith("--type ollama --model qwen3:8b")
+    assert adding_command(DEFAULT_URL, "qwen3:8b").endswith("--type ollama --model qwen3:8b")
     assert "--base-url http://box:1 --model 'a b'" in adding_command("http://box:1", "a b")
