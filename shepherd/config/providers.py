@@ -174,9 +174,9 @@ class Provider(Section):
 
 
 def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = False) -> Provider:
-    """A checked provider; raises ConfigError that names what is wrong, never a key.
+    """A validated provider; raises ConfigError that names the error, never a key.
 
-    The type of one that `is_stored` may be missing: its plugin may have been removed since.
+    A provider that `is_stored` may have an unknown type, because its plugin may be removed.
     """
     check_name(name)
     try:
@@ -247,7 +247,7 @@ def _type_meant(value: object, types: Iterable[str]) -> str:
 
 
 def missing_type(provider: Provider) -> str:
-    """Say that no plugin has the provider's type; "" if the type is known."""
+    """A message that the provider's type needs a missing plugin; "" if the type is known."""
     if _is_known_type(provider.type):
         return ""
     guess = _type_meant(provider.type, (*PROVIDER_TYPES, *plugin_types()))
