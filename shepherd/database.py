@@ -14,19 +14,19 @@ from shepherd.errors import ShepherdError
 T = TypeVar("T")
 
 BUSY_SECONDS = 30.0
-"""How long a write waits for other processes; SQLite does not serve them in order."""
+"""The time that a write waits for other processes; SQLite does not serve them in order."""
 
 
 def _nothing(_connection: sqlite3.Connection) -> None:
-    """Leave a new connection as it is."""
+    """The default of `on_open`: do not change a new connection."""
 
 
 class DatabaseFile:
     """One process's connection to the file at `path`; all calls from one thread.
 
-    `migrations` are the statements that lead from each version to the next; a file of a higher
-    version is not opened. `on_damage` gets the damage and the new path of a file that was renamed.
-    `failure` is the error for a file that can't be used. `on_open` gets each new connection.
+    `migrations` are the statements from each version to the next; a file of a higher version is
+    not opened. `on_damage` receives the error and the new path of a renamed file. `failure` is the
+    error for an unusable file. `on_open` receives each new connection.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DatabaseFile:
         """Close the file; the next `run` opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(sqlite3.Error):  # a damaged file; there is nothing left to lose
+            with suppress(sqlite3.Error):  # a damaged file, which is replaced anyway
                 connection.close()
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
@@ -92,7 +92,7 @@ class DatabaseFile:
 
     def _open(self) -> sqlite3.Connection:
         make_private_directory(self.path.parent)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's own would be 0644
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would use 0644
         self._identity = _identity(self.path)
         connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:

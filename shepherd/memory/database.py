@@ -55,7 +55,7 @@ class Database:
             self._warn(NO_FULL_TEXT)
 
     def _damaged(self, error: Exception, aside: Path) -> None:
-        self._warn(f"The memory was damaged ({error}). It begins afresh; the old file is {aside}")
+        self._warn(f"The memory was damaged ({error}). It begins again; the old file is {aside}")
 
 
 class Handle:
