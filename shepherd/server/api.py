@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, cast
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import Match
 from starlette.types import Scope
 
 from shepherd.messages import JsonObject
@@ -64,6 +66,19 @@ class Api:
         if self.pattern is None or self.pattern.fullmatch(path) is None:
             return False
         return not self.header or any(name == self.header.encode() for name, _ in headers)
+
+
+def routes_with(header: str) -> type[APIRoute]:
+    """The class of routes for requests that carry `header`; others go to another API."""
+    name = header.encode()
+
+    class RouteWithHeader(APIRoute):
+        def matches(self, scope: Scope) -> tuple[Match, Scope]:
+            if any(name == key for key, _ in scope["headers"]):
+                return super().matches(scope)
+            return Match.NONE, {}
+
+    return RouteWithHeader
 
 
 class ErrorShapes:

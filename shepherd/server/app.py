@@ -18,6 +18,7 @@ from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.models import OneModel
@@ -32,7 +33,7 @@ from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
-APIS: Sequence[Api] = (OPENAI, OPENAI_RESPONSES)
+APIS: Sequence[Api] = (GEMINI, GEMINI_MODELS, OPENAI, OPENAI_RESPONSES)
 
 logger = logging.getLogger(__name__)
 

@@ -86,6 +86,11 @@ class Choices:
         """The prompt of a choice that has begun."""
         return self._handles[index]
 
+    @property
+    def count(self) -> int:
+        """How many choices there are."""
+        return len(self._tasks)
+
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
         running = len(self._tasks)
         while running:

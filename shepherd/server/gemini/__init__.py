@@ -1,0 +1,1 @@
+"""Google's Gemini wire format to and from `Session`, as pure functions."""

@@ -1,0 +1,203 @@
+"""The paths of the Gemini API: generate, count, list models."""
+
+import re
+from functools import partial
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.base import ModelInfo
+from shepherd.messages import JsonObject
+from shepherd.server.api import Api, routes_with, use_error_shape
+from shepherd.server.errors import ApiError
+from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.gemini.answers import GeminiAnswer
+from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
+from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
+from shepherd.server.gemini.to_session import session_from_request
+from shepherd.server.responses import JSON_ARRAY, SERVER_SENT_EVENTS, JsonResponse
+from shepherd.server.settings import ServerContext
+
+CLIENT_HEADER = "x-goog-api-client"
+"""All of Google's clients send it; on paths that OpenAI has too, it tells them apart."""
+
+MANY_CONTENTS = 500
+"""More are translated beside the event loop."""
+
+_MAX_TOKENS = 2**31 - 1
+_METHODS = ("generateContent", "countTokens")
+_PREFIX = "models/"
+
+
+def generate_router(context: ServerContext, version: str) -> APIRouter:
+    """The routes that generate and count, for one version of the API."""
+    router = APIRouter(prefix=f"{version}/models", include_in_schema=version == BETA)
+    exchanges = Exchanges(context)
+
+    @router.post("/{model:path}:generateContent")
+    async def generate_content(request: Request, model: str) -> Response:
+        """Continue a conversation; the answer comes whole."""
+        body = await context.bodies.read(request, GenerateRequest)
+        return await exchanges.respond(request, _call(context, model, body))
+
+    @router.post("/{model:path}:streamGenerateContent")
+    async def stream_generate_content(request: Request, model: str) -> Response:
+        """Continue a conversation in pieces.
+
+        With `alt=sse` they are server-sent events, otherwise the elements of one array. The prompt
+        is processed before the first header is sent, so a conversation that does not fit is a 400.
+        Hanging up stops the work.
+        """
+        array = _wants_array(request)
+        body = await context.bodies.read(request, GenerateRequest)
+        if array:
+            use_error_shape(request.scope, GeminiArrayErrors())
+        call = _call(context, model, body, stream=True, array=array)
+        return await exchanges.respond(request, call)
+
+    @router.post("/{model:path}:countTokens")
+    async def count_tokens(request: Request, model: str) -> JsonResponse:
+        """How many tokens the prompt of a request takes, with its instructions and functions."""
+        body = await context.bodies.read(request, CountRequest)
+        prompt = body.generate_content_request or _prompt(body)
+        tokens = await exchanges.count_tokens(request, _call(context, model, prompt))
+        details = [{"modality": "TEXT", "tokenCount": tokens}]
+        return JsonResponse({"totalTokens": tokens, "promptTokensDetails": details})
+
+    return router
+
+
+def models_router(
+    context: ServerContext, version: str, route_class: type[APIRoute] = APIRoute
+) -> APIRouter:
+    """The routes that list the models, for one version of the API."""
+    schema = version == BETA
+    router = APIRouter(
+        prefix=f"{version}/models", route_class=route_class, include_in_schema=schema
+    )
+
+    @router.get("")
+    async def list_models() -> JsonResponse:
+        """The models on offer, all on one page."""
+        models = [_model(info) for info in context.models.listed()]
+        return JsonResponse({"models": models})
+
+    @router.get("/{model:path}")
+    async def get_model(model: str) -> JsonResponse:
+        """The model of that name; 404 for any other."""
+        name = model.removeprefix(_PREFIX)
+        for info in context.models.listed():
+            if info.id == name:
+                return JsonResponse(_model(info))
+        message = f"models/{name} is not found; {version}/models lists this server's."
+        raise ApiError(404, message, "model_not_found")
+
+    @router.post("/{model:path}:{method}", include_in_schema=False)
+    async def call_method(method: str) -> JsonResponse:
+        """Refuse methods that are not served."""
+        message = f"The method {method[:40]!r} is not served; see supportedGenerationMethods."
+        raise ApiError(404, message, "not_found")
+
+    return router
+
+
+def _call(
+    context: ServerContext,
+    model: str,
+    body: PromptFields,
+    *,
+    stream: bool = False,
+    array: bool = False,
+) -> Call:
+    return Call(
+        model=model.removeprefix(_PREFIX),
+        build=partial(_exchange, body, context, array=array),
+        stream=stream,
+        slow=len(body.contents) > MANY_CONTENTS,
+        stream_format=JSON_ARRAY if array else SERVER_SENT_EVENTS,
+    )
+
+
+def _exchange(
+    body: PromptFields, context: ServerContext, model: ModelInfo, *, array: bool
+) -> Exchange:
+    """The exchange of a request; raises ApiError."""
+    settings, config = context.settings, body.generation
+    session = session_from_request(body, model, context.seal, thinking=settings.thinking)
+    thinking = config.thinking_config
+    answer = GeminiAnswer(
+        model=model.id,
+        seal=context.seal,
+        thoughts=session.thinking and bool(thinking and thinking.include_thoughts),
+        array=array,
+    )
+    limit = min(config.max_output_tokens or settings.max_tokens, _MAX_TOKENS)
+    return Exchange(session, answer, _count(config.candidate_count, settings.max_choices), limit)
+
+
+def _count(requested: int | None, maximum: int) -> int:
+    """How many candidates are generated; raises ApiError above `maximum`."""
+    count = requested or 1
+    if count > maximum:
+        param = "generationConfig.candidateCount"
+        message = f"{param}: must be at most {maximum} here (server.max_choices), got {count}"
+        raise ApiError(400, message, "invalid_value", param)
+    return count
+
+
+def _wants_array(request: Request) -> bool:
+    """Whether a stream is an array; raises ApiError for a format that is not served."""
+    alt = request.query_params.get("alt") or request.query_params.get("$alt") or "json"
+    if alt not in ("json", "sse"):
+        raise ApiError(400, f"alt: must be sse or json, got {alt[:40]!r}", "invalid_value", "alt")
+    return alt == "json"
+
+
+def _prompt(body: CountRequest) -> PromptFields:
+    if body.contents is None:
+        message = "contents is missing"
+        raise ApiError(400, message, "missing_required_parameter", "contents")
+    return PromptFields.model_construct(
+        contents=body.contents, system_instruction=body.system_instruction, tools=body.tools
+    )
+
+
+def _model(info: ModelInfo) -> JsonObject:
+    limits = {"inputTokenLimit": info.context_size, "outputTokenLimit": info.context_size}
+    return {
+        "name": f"{_PREFIX}{info.id}",
+        "baseModelId": info.id,
+        "version": info.id,
+        "displayName": info.id,
+        "description": f"Served by {info.owned_by}.",
+        **(limits if info.context_size else {}),
+        "supportedGenerationMethods": [*_METHODS],
+    }
+
+
+BETA = "/v1beta"
+STABLE = "/v1"
+GEMINI = Api(
+    paths=(BETA,),
+    errors=GeminiErrors(),
+    routers=lambda context: (
+        generate_router(context, BETA),
+        generate_router(context, STABLE),
+        models_router(context, BETA),
+    ),
+    bodies={
+        f"{BETA}/models/{{model}}:generateContent": GenerateRequest,
+        f"{BETA}/models/{{model}}:streamGenerateContent": GenerateRequest,
+        f"{BETA}/models/{{model}}:countTokens": CountRequest,
+    },
+    pattern=re.compile(r"/v1/models/.+:(generateContent|streamGenerateContent|countTokens)/?"),
+)
+GEMINI_MODELS = Api(
+    paths=(),
+    errors=GEMINI.errors,
+    routers=lambda context: [models_router(context, STABLE, routes_with(CLIENT_HEADER))],
+    pattern=re.compile(r"/v1/models(/.*)?"),
+    header=CLIENT_HEADER,
+)
