@@ -332,4 +332,6 @@ wild_choices = st.builds(chunk_with, st.sampled_from(["delta", "choice"]), value
 
 @given(st.lists(wild_chunks | wild_choices, max_size=4))
 def test_nothing_that_comes_is_a_failure(events: list[JsonObject]) -> None:
-    answer(*events)
+    heard = answer(*events, wild(content="[end]"))
+    assert heard.text.endswith("[end]")
+    assert {type(part) for call in heard.calls for part in call} <= {str}

@@ -1,5 +1,6 @@
 """Sessions as requests for chat completions."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -282,9 +283,17 @@ def test_our_own_server_understands_every_history(history: list[Message]) -> Non
     assert again == understood
 
 
+def lost_questions(history: list[Message], request: JsonObject) -> list[str]:
+    """What the user has said and the request does not hold."""
+    sent = json.dumps(request, ensure_ascii=False)
+    said = [message.content.strip() for message in history if message.role is Role.USER]
+    return [text for text in said if json.dumps(text, ensure_ascii=False)[1:-1] not in sent]
+
+
 @given(histories)
 def test_openai_takes_every_history(history: list[Message]) -> None:
-    valid_chat(body(Session("", history), "gpt-4.1"))
+    request = valid_chat(body(Session("", history), "gpt-4.1"))
+    assert lost_questions(history, request) == []
 
 
 def test_text_before_calls_is_kept_as_it_was() -> None:

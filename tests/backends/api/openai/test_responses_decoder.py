@@ -263,7 +263,9 @@ fields = st.sampled_from(["item", "delta", "output_index", "item_id", "response"
 
 @given(st.lists(st.tuples(kinds, st.dictionaries(fields, values, max_size=4)), max_size=4))
 def test_nothing_that_comes_is_a_failure(events: list[tuple[str, JsonObject]]) -> None:
-    answer(*({**fields, "type": kind} for kind, fields in events))
+    heard = answer(*({**fields, "type": kind} for kind, fields in events), text(600, "[end]"))
+    assert heard.text.endswith("[end]")
+    assert {type(part) for call in heard.calls for part in call} <= {str}
 
 
 def test_items_without_a_place_are_told_once() -> None:

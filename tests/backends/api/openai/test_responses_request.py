@@ -13,7 +13,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from tests.backends.api.openai.official import valid_responses
-from tests.backends.api.openai.test_chat_request import CALL, HISTORY, SPEC
+from tests.backends.api.openai.test_chat_request import CALL, HISTORY, SPEC, lost_questions
 from tests.backends.api.test_normalise import histories
 
 ADAPTER = OpenAIResponsesAdapter()
@@ -166,4 +166,5 @@ def test_reasoning_that_only_the_server_could_know_stays_away() -> None:
 
 @given(histories)
 def test_openai_takes_every_history(history: list[Message]) -> None:
-    body(Session("", history))
+    request = body(Session("", history))
+    assert lost_questions(history, request) == []
