@@ -22,7 +22,7 @@ from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.models import OneModel
-from shepherd.server.openai.routes import OPENAI
+from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
@@ -33,7 +33,16 @@ from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
-APIS: Sequence[Api] = (GEMINI, GEMINI_MODELS, OPENAI, OPENAI_RESPONSES)
+APIS: Sequence[Api] = (
+    OPENAI,
+    OPENAI_UNPREFIXED,
+    OPENAI_RESPONSES,
+    GEMINI,
+    GEMINI_MODELS,
+)
+
+ANY_ORIGIN = "*"
+"""In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +131,8 @@ def _finish(
     if settings.cors_origins:
         app.add_middleware(
             JsonCors,
-            allow_origins=settings.cors_origins,
+            allow_origins=[origin for origin in settings.cors_origins if origin != ANY_ORIGIN],
+            allow_origin_regex=".*" if ANY_ORIGIN in settings.cors_origins else None,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[CLIENT_HEADER, REQUEST_HEADER],

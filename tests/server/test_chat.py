@@ -49,7 +49,7 @@ def test_answer_is_complete_and_names_the_real_model(server: Scripted) -> None:
     with server.client() as client:
         answer = ask(client)
     assert answer.id.startswith("chatcmpl-")
-    assert (answer.object, answer.model) == ("chat.completion", "script")
+    assert (answer.object, answer.model) == ("chat.completion", "gpt-4")
     choice = answer.choices[0]
     assert (choice.message.role, choice.message.content) == ("assistant", MARKDOWN)
     assert (choice.finish_reason, choice.message.tool_calls) == ("stop", None)
@@ -66,7 +66,7 @@ def test_stream_gives_the_same_text(server: Scripted) -> None:
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].finish_reason for c in chunks] == [None] * (len(chunks) - 1) + ["stop"]
     assert {(c.id, c.created, c.model, c.object) for c in chunks} == {
-        (chunks[0].id, chunks[0].created, "script", "chat.completion.chunk")
+        (chunks[0].id, chunks[0].created, "gpt-4", "chat.completion.chunk")
     }
     assert all(c.usage is None for c in chunks)
 

@@ -5,14 +5,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.progress import PromptProgress
 from shepherd.server.responses import Frames
+from shepherd.server.wire.llamacpp import fingerprint, progress_fields, timings
 from shepherd.server.wire.openai_logprobs import token_logprobs
 from shepherd.session import Session
 
@@ -27,36 +29,57 @@ def _now() -> int:
     return int(time.time())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatAnswer:
     """One answer, as an object or as the chunks of a stream.
 
     `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
-    first are left out; `stream_usage`: whether a stream ends with the usage.
+    first are left out; `stream_usage`: whether a stream ends with the usage; `all_timings`: whether
+    each chunk has them; `verbose`: whether the answer has the prompt.
     """
 
     model: str
+    fingerprint: str = ""
+    tier: str | None = None
     reasoning: bool = False
     one_call: bool = False
     stream_usage: bool = False
+    all_timings: bool = False
+    verbose: bool = False
+    logprobs: bool = False
+    choices: Choices | None = None
     id: str = field(default_factory=_new_id)
     created: int = field(default_factory=_now)
 
     @classmethod
-    def to_request(cls, request: ChatRequest, session: Session, model: str) -> "ChatAnswer":
-        """The answer to `request`, given by `model`."""
+    def to_request(cls, request: ChatRequest, session: Session, model: ModelInfo) -> "ChatAnswer":
+        """The answer to `request`, given by `model` under the name that the request has for it."""
         options = request.stream_options
         return cls(
-            model=model,
+            model=request.model or model.id,
+            fingerprint=fingerprint(model),
+            tier=None if request.service_tier is None else "default",
             reasoning=session.thinking,
             one_call=request.parallel_tool_calls is False,
             stream_usage=bool(options is not None and options.include_usage),
+            all_timings=bool(request.timings_per_token),
+            verbose=bool(request.verbose),
+            logprobs=bool(request.logprobs),
         )
+
+    def attach(self, choices: Choices) -> None:
+        """Take the choices that are answered, for what a generation alone does not tell."""
+        self.choices = choices
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer, one choice for each generation."""
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
-        return self._frame("chat.completion", choices) | {"usage": usage(*generations)}
+        body = self._frame("chat.completion", choices) | {"usage": usage(*generations)}
+        return body | self._measures(generations[0])
+
+    def progress(self, progress: PromptProgress) -> str:
+        """The frame that tells how far the prompt is read."""
+        return frame(self._chunk(0, {}) | {"prompt_progress": progress_fields(progress)})
 
     async def frames(self, choices: Choices) -> Frames:
         """Yields each choice's role chunk, its text chunks, then its final chunks."""
@@ -71,7 +94,9 @@ class ChatAnswer:
                 started.add(index)
                 yield frame(self.first_chunk(index))
             for chunk in filter(None, chunks):
-                yield frame(chunk)
+                live = self.all_timings and event is not None
+                extra = {"timings": timings(choices.handle(index).stats())} if live else {}
+                yield frame(chunk | extra)
             if event is None:
                 check_whole(await choices.result(index))
         usage = self.usage_chunk(*await choices.results())
@@ -81,7 +106,7 @@ class ChatAnswer:
 
     def first_chunk(self, choice: int = 0) -> JsonObject:
         """The chunk that carries the role."""
-        return self._chunk(choice, {"role": "assistant", "content": ""})
+        return self._chunk(choice, {"role": "assistant", "content": None})
 
     def text_chunk(
         self,
@@ -103,13 +128,22 @@ class ChatAnswer:
             rest = {"index": index, "function": {"arguments": call.arguments_json}}
             yield self._chunk(choice, {"tool_calls": [rest]})
         if generation.finish_reason is not FinishReason.ERROR:
-            yield self._chunk(choice, {}, finish_reason(generation))
+            last = self._chunk(choice, {}, finish_reason(generation))
+            yield last if self.stream_usage else last | self._measures(generation)
 
     def usage_chunk(self, *generations: Generation) -> JsonObject | None:
         """The last chunk of a stream, None unless the usage was requested."""
         if not self.stream_usage:
             return None
-        return self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
+        chunk = self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
+        return chunk | self._measures(generations[0])
+
+    def _measures(self, generation: Generation) -> JsonObject:
+        """What llama.cpp's server adds to the end of an answer."""
+        body: JsonObject = {"timings": timings(generation.stats)}
+        if self.verbose and self.choices is not None:
+            body["__verbose"] = {"prompt": self.choices.handle(0).prompt_text}
+        return body
 
     def _choice(self, index: int, generation: Generation) -> JsonObject:
         reply, logprobs = generation.message, generation.logprobs
@@ -141,23 +175,26 @@ class ChatAnswer:
         finish: str | None = None,
         logprobs: Sequence[TokenLogprob] = (),
     ) -> JsonObject:
+        expected = self.logprobs and "content" in delta and "role" not in delta
         choice = {
             "index": index,
             "delta": delta,
-            "logprobs": wire_logprobs(logprobs) if logprobs else None,
+            "logprobs": wire_logprobs(logprobs) if logprobs or expected else None,
             "finish_reason": finish,
         }
         chunk = self._frame("chat.completion.chunk", [choice])
         return chunk | {"usage": None} if self.stream_usage else chunk
 
     def _frame(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
-        return {
+        body: JsonObject = {
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
+            "system_fingerprint": self.fingerprint,
             "choices": list(choices),
         }
+        return body if self.tier is None else body | {"service_tier": self.tier}
 
 
 def finish_reason(generation: Generation) -> str:

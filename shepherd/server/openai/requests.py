@@ -4,15 +4,15 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BeforeValidator,
     Field,
     PlainValidator,
-    model_validator,
 )
 
-from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.wire.content import Content, arguments_object, content_of
+from shepherd.server.openai.tools import WireTool, WireToolCall
+from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.sampling import SamplingFields
 
 MAX_MESSAGES = 10_000
@@ -39,22 +39,6 @@ def _token_limit(value: int | None) -> int | None:
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
 
 
-class WireFunctionCall(RequestModel):
-    """The function of a replayed call; its arguments come as JSON text or as an object."""
-
-    name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
-        default_factory=dict[str, Any]
-    )
-
-
-class WireToolCall(RequestModel):
-    """A call in the history."""
-
-    id: str | None = None
-    function: WireFunctionCall
-
-
 class WireMessage(RequestModel):
     """A message of any role."""
 
@@ -67,29 +51,6 @@ class WireMessage(RequestModel):
     ] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
-
-
-class WireFunction(RequestModel):
-    """A function on offer; `parameters` is a JSON schema."""
-
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    description: str | None = None
-    parameters: JsonObject | None = None
-
-
-class WireTool(RequestModel):
-    """A tool on offer; the function's fields may also stand beside the type."""
-
-    type: Literal["function"] = "function"
-    function: WireFunction
-
-    @model_validator(mode="before")
-    @classmethod
-    def _flat(cls, value: object) -> object:
-        if isinstance(value, dict) and "function" not in value and "name" in value:
-            fields = cast(JsonObject, value)
-            return {"type": fields.get("type", "function"), "function": fields}
-        return cast(object, value)
 
 
 class StreamOptions(RequestModel):
@@ -110,7 +71,7 @@ class ChatRequest(SamplingFields):
     """The body of `POST /v1/chat/completions`."""
 
     model: Annotated[
-        str | None, Field(description="Any name: the loaded model answers, under its own.")
+        str | None, Field(description="Any name: the loaded model answers, under this name.")
     ] = None
     messages: Annotated[
         list[WireMessage],
@@ -130,7 +91,7 @@ class ChatRequest(SamplingFields):
         Any,
         Field(
             description="`auto`; `none`: the tools are not offered; `required`: the answer is "
-            "calls; a function's name: it is one call of it."
+            "calls; a tool's name: it is one call of it; `allowed_tools`: only these are offered."
         ),
     ] = None
     parallel_tool_calls: Annotated[
@@ -144,7 +105,13 @@ class ChatRequest(SamplingFields):
     max_completion_tokens: Annotated[
         TokenLimit, Field(description="Tokens to generate at most; none or -1: as many as fit.")
     ] = None
-    max_tokens: Annotated[TokenLimit, Field(description="The older name of the same.")] = None
+    max_tokens: Annotated[
+        TokenLimit,
+        Field(
+            validation_alias=AliasChoices("max_tokens", "n_predict"),
+            description="The older name of the same, also `n_predict`.",
+        ),
+    ] = None
     reasoning_effort: Annotated[
         str | None, Field(description="`none`: the model does not reason; anything else: it does.")
     ] = None
@@ -166,6 +133,36 @@ class ChatRequest(SamplingFields):
     grammar: Annotated[
         str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
     ] = None
+    json_schema: Annotated[
+        Any, Field(description="A JSON schema that the answer fits, as llama.cpp takes it.")
+    ] = None
+    continue_final_message: Annotated[
+        bool | Literal["content", "reasoning_content"] | None,
+        Field(
+            description="The answer continues the last message, which is the assistant's. Only "
+            "models in this process can."
+        ),
+    ] = None
+    add_generation_prompt: Annotated[
+        bool | None, Field(description="false: only with `continue_final_message`.")
+    ] = None
+    return_progress: Annotated[
+        bool | None, Field(description="A stream tells in `prompt_progress` how far the prompt is.")
+    ] = None
+    timings_per_token: Annotated[
+        bool | None, Field(description="Each chunk of a stream has `timings`.")
+    ] = None
+    verbose: Annotated[
+        bool | None, Field(description="`__verbose.prompt` is the prompt as the model reads it.")
+    ] = None
+    service_tier: Annotated[
+        str | None, Field(description="Accepted; the answer says `default`.")
+    ] = None
+    prediction: Annotated[Any, Field(description="Accepted; drafts come from the prompt.")] = None
+    verbosity: Annotated[Any, Field(description="Accepted.")] = None
+    metadata: Annotated[Any, Field(description="Accepted.")] = None
     functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None
     function_call: Annotated[Any, Field(description="Not served; use `tool_choice`.")] = None
     modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None
+    audio: Annotated[Any, Field(description="Not served.")] = None
+    web_search_options: Annotated[Any, Field(description="Not served; use `tools`.")] = None

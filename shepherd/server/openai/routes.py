@@ -14,6 +14,7 @@ from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import (
+    check_continuation,
     check_images,
     choice_count,
     session_from_request,
@@ -21,7 +22,7 @@ from shepherd.server.openai.to_session import (
 )
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.openai_errors import OpenAiErrors
+from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 
 MANY_MESSAGES = 500
 """More are translated beside the event loop."""
@@ -32,6 +33,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     router = APIRouter()
     exchanges = Exchanges(context)
 
+    @router.post("/chat/completions", include_in_schema=False)
     @router.post(CHAT_PATH)
     async def create_chat_completion(request: Request) -> Response:
         """Continue a conversation, streaming or not.
@@ -54,38 +56,51 @@ def chat_router(context: ServerContext) -> APIRouter:
 def _exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo) -> Exchange:
     """The exchange of a chat request; raises ApiError."""
     check_images(body, model)
+    check_continuation(body, model)
     session = session_from_request(body, thinking=settings.thinking)
+    answer = ChatAnswer.to_request(body, session, model)
     return Exchange(
         session,
-        ChatAnswer.to_request(body, session, model.id),
+        answer,
         choice_count(body, settings.max_choices),
         token_limit(body, settings.max_tokens),
+        opened=answer.attach,
+        progress=answer.progress if body.stream and body.return_progress else None,
     )
 
 
 def models_router(context: ServerContext) -> APIRouter:
     """The routes that tell which model answers."""
-    router = APIRouter(prefix="/v1/models")
+    router = APIRouter()
 
-    @router.get("")
+    @router.get("/models", include_in_schema=False)
+    @router.get(MODELS_PATH)
     async def list_models() -> JsonResponse:
-        """The model that is loaded, as a list of one."""
-        return JsonResponse({"object": "list", "data": [_model(context)]})
+        """The models on offer; `models` has them as llama.cpp's clients read them."""
+        models = context.models.listed()
+        body: JsonObject = {
+            "object": "list",
+            "data": [_model(info, context) for info in models],
+            "models": [_entry(info) for info in models],
+        }
+        return JsonResponse(body)
 
-    @router.get("/{model_id:path}")
+    @router.get("/models/{model_id:path}", include_in_schema=False)
+    @router.get(MODELS_PATH + "/{model_id:path}")
     async def get_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 `model_not_found` for any other."""
-        model = _model(context)
-        if model_id != model["id"]:
-            message = f"The model '{model_id}' does not exist; this server has '{model['id']}'."
-            raise ApiError(404, message, "model_not_found", "model")
-        return JsonResponse(model)
+        models = context.models.listed()
+        for info in models:
+            if info.id == model_id:
+                return JsonResponse(_model(info, context))
+        names = ", ".join(f"'{info.id}'" for info in models)
+        message = f"The model '{model_id}' does not exist; this server has {names}."
+        raise ApiError(404, message, "model_not_found", "model")
 
     return router
 
 
-def _model(context: ServerContext) -> JsonObject:
-    info = context.backend.info
+def _model(info: ModelInfo, context: ServerContext) -> JsonObject:
     seen = ["text", "image"] if info.vision else ["text"]
     return {
         "id": info.id,
@@ -93,14 +108,32 @@ def _model(context: ServerContext) -> JsonObject:
         "created": context.started,
         "owned_by": info.owned_by,
         "max_model_len": info.context_size or None,
+        "meta": {"n_ctx": info.context_size or None},
         **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
     }
 
 
+def _entry(info: ModelInfo) -> JsonObject:
+    return {
+        "name": info.id,
+        "model": info.id,
+        "type": "model",
+        "capabilities": ["completion", *(["multimodal"] if info.vision else [])],
+        "details": {"format": "gguf" if info.raw_prompts else ""},
+    }
+
+
 CHAT_PATH = "/v1/chat/completions"
+MODELS_PATH = "/v1/models"
 OPENAI = Api(
     paths=("/v1",),
     errors=OpenAiErrors(),
     routers=lambda context: (models_router(context), chat_router(context)),
     bodies={CHAT_PATH: ChatRequest},
 )
+OPENAI_UNPREFIXED = Api(
+    paths=("/chat", "/models"),
+    errors=OpenAiErrors(EXCEEDS_CONTEXT),
+    routers=lambda _: (),
+)
+"""The same paths without `/v1`, which llama.cpp's clients use."""

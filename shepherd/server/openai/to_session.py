@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from shepherd.backends.base import ModelInfo
-from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.errors import ApiError, unsupported
-from shepherd.server.openai.requests import ChatRequest, WireMessage, WireTool, WireToolCall
+from shepherd.server.openai.requests import ChatRequest, WireMessage
+from shepherd.server.openai.tools import offered_tools, tool_choice
 from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.structure import OutputFormat
 
 MAX_TOKENS = 2**31 - 1
 """Larger limits mean this one."""
@@ -27,30 +28,17 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
     instructions = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
     system = [text for text in instructions if text]
     requested = wants_thinking(request)
+    single = request.parallel_tool_calls is False
     return Session(
         system_message="\n\n".join(system),
         messages=_conversation(request.messages),
-        tools=[] if request.tool_choice == "none" else [_spec(t) for t in request.tools],
+        tools=offered_tools(request.tools, request.tool_choice),
         sampling=request.to_sampling(),
         thinking=thinking if requested is None else requested,
-        tool_choice=tool_choice(request),
+        tool_choice=tool_choice(request.tools, request.tool_choice, single=single),
         output_format=output_format(request),
+        continues=bool(request.continue_final_message),
     )
-
-
-def tool_choice(request: ChatRequest) -> ToolChoice | None:
-    """The calls that the answer must be, None if the model decides; raises ApiError."""
-    choice = request.tool_choice
-    if choice in (None, "auto", "none"):
-        return None
-    name = "" if choice == "required" else _function_name(choice)
-    if name is None:
-        raise _bad_choice('must be "none", "auto", "required" or name a function')
-    if not request.tools:
-        raise _bad_choice("tools are needed with it")
-    if name and name not in (tool.function.name for tool in request.tools):
-        raise _bad_choice(f"there is no tool {name!r}")
-    return ToolChoice(name, single=request.parallel_tool_calls is False)
 
 
 def token_limit(request: ChatRequest, default: int = 0) -> int:
@@ -82,20 +70,36 @@ def check_supported(request: ChatRequest) -> None:
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):
         raise unsupported("modalities", "Only text is served.")
+    if request.audio is not None:
+        raise unsupported("audio", "Only text is served.")
+    if request.web_search_options is not None:
+        raise unsupported("web_search_options", "This server searches nothing; offer a tool.")
+    if request.add_generation_prompt is False and not request.continue_final_message:
+        message = "add_generation_prompt: false only with continue_final_message"
+        raise unsupported("add_generation_prompt", message)
 
 
-def _function_name(choice: object) -> str | None:
-    """The name in `{"type": "function", "function": {"name": …}}`, or beside the type."""
-    if not isinstance(choice, dict):
-        return None
-    fields = cast(JsonObject, choice)
-    function = fields.get("function", fields)
-    name = cast(JsonObject, function).get("name") if isinstance(function, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def _bad_choice(reason: str) -> ApiError:
-    return ApiError(400, f"tool_choice: {reason}", "invalid_value", "tool_choice")
+def check_continuation(request: ChatRequest, model: ModelInfo) -> None:
+    """Raise ApiError unless the last message can be continued, where that is requested."""
+    kind, where = request.continue_final_message, "continue_final_message"
+    if not kind:
+        return
+    if not model.raw_prompts:
+        message = f"{model.id} does not run in this process, so it can't continue a message."
+        raise unsupported(where, message)
+    last = request.messages[-1]
+    reasoning = bool(last.reasoning_content or last.reasoning)
+    if request.add_generation_prompt:
+        problem = "add_generation_prompt must not be true with it"
+    elif last.role != "assistant" or last.tool_calls:
+        problem = "the last message must be the assistant's, without tool calls"
+    elif kind == "reasoning_content" and (last.content.text or not reasoning):
+        problem = "the last message must have reasoning_content and no content"
+    elif kind == "content" and reasoning and not last.content.text:
+        problem = "the last message must have content"
+    else:
+        return
+    raise ApiError(400, f"{where}: {problem}", "invalid_value", where)
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
@@ -110,7 +114,7 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
                 messages.append(Message.user(message.content.text, message.content.images))
             case "assistant":
                 calls = tuple(
-                    _call(call, f"call_{index}_{i}") for i, call in enumerate(message.tool_calls)
+                    call.to_call(f"call_{index}_{i}") for i, call in enumerate(message.tool_calls)
                 )
                 names.update((call.id, call.name) for call in calls)
                 reasoning = message.reasoning_content or message.reasoning or ""
@@ -118,10 +122,6 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
             case "tool" | "function":
                 messages.append(_result(message, names, f"messages.{index}"))
     return messages
-
-
-def _call(wire: WireToolCall, default_id: str) -> ToolCall:
-    return ToolCall(wire.id or default_id, wire.function.name, wire.function.arguments)
 
 
 def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
@@ -132,12 +132,6 @@ def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
     name = names.get(call_id) or message.name or ""
     content = message.content
     return Message(Role.TOOL, content.text, tool_call_id=call_id, name=name, images=content.images)
-
-
-def _spec(wire: WireTool) -> ToolSpec:
-    function = wire.function
-    empty: JsonObject = {"type": "object", "properties": {}}
-    return ToolSpec(function.name, function.description or "", function.parameters or empty)
 
 
 def check_images(request: ChatRequest, model: ModelInfo) -> None:
@@ -163,6 +157,8 @@ def output_format(request: ChatRequest) -> OutputFormat | None:
         else {"type": response_format}
     )
     kind = fields.get("type")
+    if request.json_schema is not None:
+        return _plain_schema(request, kind)
     if request.grammar:
         if kind not in (None, "text"):
             raise ApiError(400, "grammar: not with a response_format", "invalid_value", "grammar")
@@ -174,6 +170,18 @@ def output_format(request: ChatRequest) -> OutputFormat | None:
     if kind == "json_schema":
         return _json_schema(fields.get("json_schema"))
     raise _bad("its type must be text, json_object or json_schema")
+
+
+def _plain_schema(request: ChatRequest, kind: object) -> OutputFormat:
+    """llama.cpp's `json_schema` beside the messages."""
+    where = "json_schema"
+    if request.grammar or kind not in (None, "text"):
+        message = f"{where}: not with a grammar or a response_format"
+        raise ApiError(400, message, "invalid_value", where)
+    schema: object = request.json_schema
+    if not isinstance(schema, dict):
+        raise ApiError(400, f"{where}: must be an object", "invalid_value", where)
+    return OutputFormat(cast(JsonObject, schema))
 
 
 def _json_schema(value: object) -> OutputFormat:

@@ -8,6 +8,7 @@ from shepherd.server.api import ErrorReply
 from shepherd.server.errors import ApiError
 
 INVALID_REQUEST = "invalid_request_error"
+EXCEEDS_CONTEXT = "exceed_context_size_error"
 _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
@@ -17,13 +18,22 @@ _TYPES: dict[int, str] = {
 
 
 class OpenAiErrors:
-    """OpenAI's `ErrorShape`."""
+    """OpenAI's `ErrorShape`; `context_type` is the type of a conversation that does not fit."""
+
+    def __init__(self, context_type: str = INVALID_REQUEST) -> None:
+        self._context_type = context_type
 
     def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, error_body(error), error.headers)
+        return ErrorReply(error.status, self._body(error), error.headers)
 
     def event(self, error: ApiError) -> str:
-        return frame(error_body(error))
+        return frame(self._body(error))
+
+    def _body(self, error: ApiError) -> JsonObject:
+        body = error_body(error)
+        if error.prompt_tokens:
+            body["error"] |= context_numbers(error) | {"type": self._context_type}
+        return body
 
 
 def error_body(error: ApiError) -> JsonObject:
@@ -36,3 +46,8 @@ def error_body(error: ApiError) -> JsonObject:
             "code": error.code,
         }
     }
+
+
+def context_numbers(error: ApiError) -> JsonObject:
+    """How large the conversation and the context are, under llama.cpp's names."""
+    return {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.context_size}

@@ -14,6 +14,7 @@ from pydantic import (
 from shepherd.sampling import MAX_BIASES, MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
+from shepherd.server.wire.unsupported import refuse_unsupported
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
@@ -46,6 +47,9 @@ _SAME_NAMES = (
 )
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
 
+
+RANDOM_SEED = -1
+"""llama.cpp's word for a seed of its own choice."""
 
 _NUMBERS = {int, float}
 
@@ -181,7 +185,9 @@ class SamplingFields(RequestModel):
         BeforeValidator(_sampler_names),
         Field(description=f"The samplers that are applied, in order: {', '.join(SAMPLERS)}."),
     ] = None
-    seed: Annotated[int | None, Field(description="Random seed; taken modulo 2^32.")] = None
+    seed: Annotated[
+        int | None, Field(description="Random seed; taken modulo 2^32, -1: another one each time.")
+    ] = None
     stop: Annotated[
         Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
         BeforeValidator(_stop_strings),
@@ -216,6 +222,14 @@ class SamplingFields(RequestModel):
                 raise ApiError(400, message, "invalid_value", name)
         return cast(object, value)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: Any) -> object:
+        """Refuse known fields that are not served, which `extra` would ignore."""
+        if isinstance(value, dict):
+            refuse_unsupported(cast(dict[str, Any], value))
+        return cast(object, value)
+
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError where two do not fit together."""
         if self.top_logprobs and not self.logprobs:
@@ -231,6 +245,6 @@ class SamplingFields(RequestModel):
             penalty_freq=self.frequency_penalty,
             penalty_present=self.presence_penalty,
             penalty_last_n=self.repeat_last_n,
-            seed=None if self.seed is None else self.seed % 2**32,
+            seed=None if self.seed in (None, RANDOM_SEED) else self.seed % 2**32,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )

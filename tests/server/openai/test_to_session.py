@@ -93,7 +93,7 @@ def test_sampling_is_mapped() -> None:
         repetition_penalty=1.1,
         frequency_penalty=0.2,
         presence_penalty=-0.3,
-        seed=-1,
+        seed=-2,
         stop="END",
     ).sampling
     assert found == Sampling(
@@ -104,7 +104,7 @@ def test_sampling_is_mapped() -> None:
         penalty_repeat=1.1,
         penalty_freq=0.2,
         penalty_present=-0.3,
-        seed=2**32 - 1,
+        seed=2**32 - 2,
         stop=("END",),
     )
 
