@@ -12,8 +12,10 @@ from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.openai.tools import custom_names
 from shepherd.server.progress import PromptProgress
 from shepherd.server.responses import Frames
+from shepherd.server.wire.custom_tools import custom_input
 from shepherd.server.wire.llamacpp import fingerprint, progress_fields, timings
 from shepherd.server.wire.openai_logprobs import token_logprobs
 from shepherd.session import Session
@@ -35,7 +37,8 @@ class ChatAnswer:
 
     `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
     first are left out; `stream_usage`: whether a stream ends with the usage; `all_timings`: whether
-    each chunk has them; `verbose`: whether the answer has the prompt.
+    each chunk has them; `verbose`: whether the answer has the prompt. `custom` are the names of the
+    custom tools.
     """
 
     model: str
@@ -47,6 +50,7 @@ class ChatAnswer:
     all_timings: bool = False
     verbose: bool = False
     logprobs: bool = False
+    custom: frozenset[str] = frozenset()
     choices: Choices | None = None
     id: str = field(default_factory=_new_id)
     created: int = field(default_factory=_now)
@@ -65,6 +69,7 @@ class ChatAnswer:
             all_timings=bool(request.timings_per_token),
             verbose=bool(request.verbose),
             logprobs=bool(request.logprobs),
+            custom=custom_names(request.tools),
         )
 
     def attach(self, choices: Choices) -> None:
@@ -123,9 +128,12 @@ class ChatAnswer:
     def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
         """The chunks behind the text of a choice: calls, and the reason unless it broke off."""
         for index, call in enumerate(self._calls(generation)):
-            head = _wire_call(call) | {"function": {"name": call.name, "arguments": ""}}
+            whole = self._wire_call(call)
+            kind: str = whole["type"]
+            field = "input" if kind == "custom" else "arguments"
+            head = whole | {kind: {"name": call.name, field: ""}}
             yield self._chunk(choice, {"tool_calls": [{"index": index, **head}]})
-            rest = {"index": index, "function": {"arguments": call.arguments_json}}
+            rest = {"index": index, kind: {field: whole[kind][field]}}
             yield self._chunk(choice, {"tool_calls": [rest]})
         if generation.finish_reason is not FinishReason.ERROR:
             last = self._chunk(choice, {}, finish_reason(generation))
@@ -156,13 +164,20 @@ class ChatAnswer:
         if self.reasoning and reply.reasoning:
             message["reasoning_content"] = reply.reasoning
         if calls:
-            message["tool_calls"] = [_wire_call(call) for call in calls]
+            message["tool_calls"] = [self._wire_call(call) for call in calls]
         return {
             "index": index,
             "message": message,
             "logprobs": None if logprobs is None else wire_logprobs(logprobs),
             "finish_reason": finish_reason(generation),
         }
+
+    def _wire_call(self, call: ToolCall) -> JsonObject:
+        if call.name in self.custom:
+            custom = {"name": call.name, "input": custom_input(call)}
+            return {"id": call.id, "type": "custom", "custom": custom}
+        function = {"name": call.name, "arguments": call.arguments_json}
+        return {"id": call.id, "type": "function", "function": function}
 
     def _calls(self, generation: Generation) -> tuple[ToolCall, ...]:
         calls = generation.message.tool_calls
@@ -218,11 +233,6 @@ def usage(*generations: Generation) -> JsonObject:
         "total_tokens": prompt.prompt_tokens + completion,
         "prompt_tokens_details": {"cached_tokens": prompt.cached_tokens},
     }
-
-
-def _wire_call(call: ToolCall) -> JsonObject:
-    function = {"name": call.name, "arguments": call.arguments_json}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def wire_logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:

@@ -84,7 +84,9 @@ class ChatRequest(SamplingFields):
     ]
     tools: Annotated[
         list[WireTool],
-        Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
+        Field(
+            max_length=MAX_TOOLS, fail_fast=True, description="Functions and custom tools on offer."
+        ),
         BeforeValidator(_list_or_empty),
     ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[

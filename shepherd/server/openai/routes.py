@@ -20,6 +20,7 @@ from shepherd.server.openai.to_session import (
     session_from_request,
     token_limit,
 )
+from shepherd.server.openai.tools import check_tools
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
@@ -56,6 +57,7 @@ def chat_router(context: ServerContext) -> APIRouter:
 def _exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo) -> Exchange:
     """The exchange of a chat request; raises ApiError."""
     check_images(body, model)
+    check_tools(body.tools, model)
     check_continuation(body, model)
     session = session_from_request(body, thinking=settings.thinking)
     answer = ChatAnswer.to_request(body, session, model)

@@ -5,11 +5,20 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.wire.content import arguments_object
+from shepherd.server.wire.custom_tools import (
+    CustomFormat,
+    check_custom_format,
+    custom_arguments,
+    custom_spec,
+)
 from shepherd.structure import ToolChoice
+
+_KINDS = ("function", "custom")
 
 
 class WireFunctionCall(RequestModel):
@@ -21,15 +30,33 @@ class WireFunctionCall(RequestModel):
     )
 
 
+class WireCustomCall(RequestModel):
+    """The custom tool of a replayed call, and the text that the model sent to it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    input: str = ""
+
+
 class WireToolCall(RequestModel):
-    """A call in the history."""
+    """A call in the history: of a function or of a custom tool."""
 
     id: str | None = None
-    function: WireFunctionCall
+    function: WireFunctionCall | None = None
+    custom: WireCustomCall | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "WireToolCall":
+        if (self.function is None) is (self.custom is None):
+            raise ValueError("a call needs either 'function' or 'custom'")
+        return self
 
     def to_call(self, default_id: str) -> ToolCall:
         """The call; it gets `default_id` if it has no id."""
-        return ToolCall(self.id or default_id, self.function.name, self.function.arguments)
+        call_id = self.id or default_id
+        if self.custom is not None:
+            return ToolCall(call_id, self.custom.name, custom_arguments(self.custom.input))
+        function = self.function or WireFunctionCall(name="?")
+        return ToolCall(call_id, function.name, function.arguments)
 
 
 class WireFunction(RequestModel):
@@ -40,30 +67,70 @@ class WireFunction(RequestModel):
     parameters: JsonObject | None = None
 
 
-class WireTool(RequestModel):
-    """A tool on offer; the function's fields may also stand beside the type."""
+def _flat_format(value: object) -> object:
+    """A grammar stands in an object of its own in this API, and beside the type in others."""
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    grammar = fields.get("grammar")
+    if not isinstance(grammar, dict):
+        return cast(object, value)
+    return {**fields, **cast(JsonObject, grammar)}
 
-    type: Literal["function"] = "function"
-    function: WireFunction
+
+class WireCustom(RequestModel):
+    """A custom tool on offer, whose input is text."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    format: Annotated[CustomFormat | None, BeforeValidator(_flat_format)] = None
+
+
+class WireTool(RequestModel):
+    """A tool on offer; the fields of a function or custom tool may also stand beside the type."""
+
+    type: Literal["function", "custom"] = "function"
+    function: WireFunction | None = None
+    custom: WireCustom | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, value: object) -> object:
-        if isinstance(value, dict) and "function" not in value and "name" in value:
-            fields = cast(JsonObject, value)
-            return {"type": fields.get("type", "function"), "function": fields}
+        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        kind = fields.get("type", "function")
+        if "name" in fields and kind in _KINDS and kind not in fields:
+            return {"type": kind, kind: fields}
         return cast(object, value)
+
+    @model_validator(mode="after")
+    def _matching(self) -> "WireTool":
+        if (self.custom if self.type == "custom" else self.function) is None:
+            raise ValueError(f"a tool of type {self.type!r} needs {self.type!r}")
+        return self
 
     @property
     def name(self) -> str:
         """The tool's name."""
-        return self.function.name
+        return self.to_spec().name
 
     def to_spec(self) -> ToolSpec:
         """The tool as a model sees it."""
-        function = self.function
+        if self.custom is not None and self.type == "custom":
+            custom = self.custom
+            return custom_spec(custom.name, custom.description or "", custom.format)
+        function = self.function or WireFunction(name="?")
         empty: JsonObject = {"type": "object", "properties": {}}
         return ToolSpec(function.name, function.description or "", function.parameters or empty)
+
+
+def check_tools(tools: Sequence[WireTool], model: ModelInfo) -> None:
+    """Raise ApiError for a grammar of a custom tool that can't be enforced with this model."""
+    for index, tool in enumerate(tools):
+        if tool.custom is not None and tool.type == "custom":
+            check_custom_format(tool.custom.format, model, f"tools.{index}.custom.format")
+
+
+def custom_names(tools: Sequence[WireTool]) -> frozenset[str]:
+    """The names of the custom tools."""
+    return frozenset(tool.name for tool in tools if tool.type == "custom")
 
 
 def offered_tools(tools: Sequence[WireTool], choice: object) -> list[ToolSpec]:

@@ -9,14 +9,11 @@ from tests.server.harness import Scripted, ask, scripted, stream
 from tests.server.openai.test_to_session import session
 
 FUNCTIONS = [{"type": "function", "function": {"name": name}} for name in ("one", "two", "three")]
-ALLOWED = {
-    "type": "allowed_tools",
-    "allowed_tools": {"mode": "auto", "tools": [FUNCTIONS[2], FUNCTIONS[0]]},
-}
 
 
 def allowed(mode: str) -> dict[str, Any]:
-    return {**ALLOWED, "allowed_tools": {**ALLOWED["allowed_tools"], "mode": mode}}
+    tools = [FUNCTIONS[2], FUNCTIONS[0]]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +87,9 @@ def test_parts_of_other_kinds_are_refused_by_name(server: Scripted, kind: str) -
 
 @pytest.mark.parametrize("flat", [True, False])
 def test_only_the_allowed_tools_are_offered(*, flat: bool) -> None:
-    choice = {**allowed("auto")["allowed_tools"], "type": "allowed_tools"} if flat else ALLOWED
+    choice = allowed("auto")
+    if flat:
+        choice = {**choice["allowed_tools"], "type": "allowed_tools"}
     found = session(tools=FUNCTIONS, tool_choice=choice)
     assert [tool.name for tool in found.tools] == ["one", "three"]
     assert found.tool_choice is None
@@ -100,19 +99,19 @@ def test_only_the_allowed_tools_are_offered(*, flat: bool) -> None:
     assert (required.tool_choice.name, required.tool_choice.single) == ("", True)
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        allowed("none"),
-        allowed("else"),
-        {"type": "allowed_tools"},
-        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
-        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}},
-        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "four"}]},
-        {"type": "allowed_tools", "mode": "auto", "tools": "one"},
-        {"type": "allowed_tools", "allowed_tools": 3},
-    ],
-)
+WRONG: list[dict[str, Any]] = [
+    allowed("none"),
+    allowed("else"),
+    {"type": "allowed_tools"},
+    {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+    {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}},
+    {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "four"}]},
+    {"type": "allowed_tools", "mode": "auto", "tools": "one"},
+    {"type": "allowed_tools", "allowed_tools": 3},
+]
+
+
+@pytest.mark.parametrize("choice", WRONG)
 def test_allowed_tools_that_make_no_sense_are_refused(server: Scripted, choice: Any) -> None:
     with server.client() as client, pytest.raises(openai.BadRequestError) as caught:
         ask(client, tools=FUNCTIONS, tool_choice=choice)
