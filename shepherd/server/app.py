@@ -33,13 +33,7 @@ from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
-APIS: Sequence[Api] = (
-    OPENAI,
-    OPENAI_UNPREFIXED,
-    OPENAI_RESPONSES,
-    GEMINI,
-    GEMINI_MODELS,
-)
+APIS: Sequence[Api] = (GEMINI, GEMINI_MODELS, OPENAI, OPENAI_UNPREFIXED, OPENAI_RESPONSES)
 
 ANY_ORIGIN = "*"
 """In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
