@@ -12,6 +12,10 @@ QUICK := tests/agents tests/config tests/memory tests/turn tests/backends/inproc
 	$(filter-out %_differential.py %_execute.py,$(wildcard tests/tools/shell/test_*.py)) \
 	$(filter-out %_readme.py %_package.py %_reference.py,$(wildcard tests/test_*.py))
 
+# tests of models, servers and programs, in which an example takes long
+HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
+	integration plugins server training upstreams)
+
 .PHONY: help chat serve test quick search soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
 
 help:       ## list the tasks
@@ -29,10 +33,10 @@ test: .venv-dev      ## set up what is missing, then run all tests (offline)
 quick: .venv-dev     ## the tests that need no model, no socket and no terminal
 	@$(BIN)/pytest $(PARALLEL) --pure -m "not long" $(QUICK)
 
-search: .venv-dev    ## try new examples of the properties in QUICK (SEED repeats a search)
+search: .venv-dev    ## try new examples of the properties (SEED repeats a search)
 	@echo "make search SEED=$(SEED)"
-	@SHEPHERD_EXAMPLES=search SHEPHERD_SEED=$(SEED) $(BIN)/pytest $(PARALLEL) --pure \
-		-m hypothesis --hypothesis-seed=$(SEED) $(QUICK)
+	@SHEPHERD_EXAMPLES=search SHEPHERD_SEED=$(SEED) $(BIN)/pytest $(PARALLEL) \
+		-m hypothesis --hypothesis-seed=$(SEED) $(addprefix --ignore=,$(HEAVY))
 
 soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \

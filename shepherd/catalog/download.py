@@ -76,6 +76,7 @@ def download(source: Source, target: Path, advance: Advance) -> Path:
             if attempts >= _MAX_ATTEMPTS:
                 raise DownloadError(problem)
             sleep(0.1 * 2**attempts)
+        advance(file.tell() - reported)
     return part
 
 

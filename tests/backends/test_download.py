@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.catalog.download import DownloadError, Source, download
@@ -29,6 +29,7 @@ def source(server: Hub, name: str = "model.gguf") -> Source:
 
 
 @settings(max_examples=10)
+@example(len(DATA), False, None)
 @given(st.integers(0, len(DATA)), st.booleans(), st.integers(0, len(DATA) - 1) | st.none())
 def test_it_goes_on_from_what_is_there(
     tmp_path_factory: pytest.TempPathFactory,

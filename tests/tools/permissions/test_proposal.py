@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import Access, AccessKind
@@ -134,6 +134,7 @@ PROGRAMS = st.sampled_from(["git", "ls", "rm", "bash", "python3", "sudo", "x", "
 WORDS = st.sampled_from(["status", "-c", "push", "a b", "*", "test", "'", "-rf", "http://h", "~"])
 
 
+@example("git", [], "git", ["-c"])
 @given(PROGRAMS, st.lists(WORDS, max_size=3), PROGRAMS, st.lists(WORDS, max_size=3))
 def test_what_is_stored_allows_this_call_and_no_other_program(
     program: str, words: list[str], other: str, other_words: list[str]

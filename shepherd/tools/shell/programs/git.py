@@ -80,7 +80,7 @@ def _start_of_subcommand(words: Sequence[str]) -> int:
     index = 1
     while index < len(words) and words[index].startswith("-"):
         index += 2 if words[index] in _GLOBAL_VALUES else 1
-    return index
+    return min(index, len(words))
 
 
 def _is_harmless(words: Sequence[str], index: int) -> bool:
