@@ -38,8 +38,8 @@ def counted(draw: st.DrawFn) -> tuple[list[Message], list[int]]:
 
 
 def without(messages: list[Message], plan: list[range]) -> list[Message]:
-    gone = {i for r in plan for i in r}
-    return [m for i, m in enumerate(messages) if i not in gone]
+    evicted = {i for r in plan for i in r}
+    return [m for i, m in enumerate(messages) if i not in evicted]
 
 
 @given(counted(), st.integers(1, 3000))
@@ -137,26 +137,26 @@ def labelled(draw: st.DrawFn) -> tuple[list[Message], list[list[int]]]:
     messages: list[Message] = []
     groups: list[list[int]] = []
 
-    def add(*told: Message) -> list[int]:
+    def add(*answer: Message) -> list[int]:
         start = len(messages)
-        messages.extend(told)
+        messages.extend(answer)
         return list(range(start, len(messages)))
 
     for turn in range(turns):
-        asked = add(Message.user(f"question {turn}"))
+        question = add(Message.user(f"question {turn}"))
         answers: list[list[int]] = []
         for kind in draw(st.lists(st.sampled_from(["calls", "hint", "answer"]), max_size=4)):
             call = ToolCall(f"c{len(messages)}", "read", {})
             other = ToolCall(f"d{len(messages)}", "read", {})
-            told = [Message.assistant("", tool_calls=(call, other))]
-            told += [Message.tool(call, "text"), Message.tool(other, "text")]
+            answer = [Message.assistant("", tool_calls=(call, other))]
+            answer += [Message.tool(call, "text"), Message.tool(other, "text")]
             if kind == "hint":
-                told = [Message.assistant("<tool_call>{"), Message.hint("what?")]
+                answer = [Message.assistant("<tool_call>{"), Message.hint("what?")]
             elif kind == "answer":
-                told = [Message.assistant("answer")]
-            answers.append(add(*told))
+                answer = [Message.assistant("answer")]
+            answers.append(add(*answer))
         if turn < turns - 1:
-            groups.append(sum(answers, asked))
+            groups.append(sum(answers, question))
         else:
             groups += answers[:-1]
     return messages, groups
@@ -169,13 +169,13 @@ def test_what_goes_is_known_from_how_the_conversation_was_made(
     messages, groups = made
     size = len(messages)
     counts = data.draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
-    gone: list[int] = []
+    evicted: list[int] = []
     for group in groups:
-        if sum(counts[i] for i in gone) >= over:
+        if sum(counts[i] for i in evicted) >= over:
             break
-        gone += group
+        evicted += group
     plan = plan_eviction(messages, counts, over)
-    assert [i for taken in plan for i in taken] == gone
+    assert [i for group in plan for i in group] == evicted
 
 
 def test_questions_that_nobody_answered_go_one_by_one() -> None:

@@ -106,15 +106,15 @@ def test_text_shows_a_label_and_never_the_bytes() -> None:
     assert message.plain_text == f"{label}\nWhat is this?"
     assert Message.user("", (image,)).plain_text == label
     assert message.without_images() == Message.user(f"{label}\nWhat is this?")
-    shown = [
+    texts = [
         as_markdown(Session(messages=[message])),
         as_json(Session(messages=[message])),
         archived_text(message),
         repr(message),
     ]
-    for text in shown:
+    for text in texts:
         assert image.base64[:40] not in text
-    assert all("640×480" in text for text in shown[:3])
+    assert all("640×480" in text for text in texts[:3])
 
 
 def test_a_session_file_keeps_images_a_line_each(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_given_parameters_win_over_defaults() -> None:
 def test_eviction_keeps_ledger_and_messages_parallel() -> None:
     session = Session(messages=[Message.user(str(i)) for i in range(5)])
     session.ledger.counts[:] = [10, 11, 12, 13, 14]
-    gone = session.evict([range(1, 3)])
-    assert [m.content for m in gone] == ["1", "2"]
+    evicted = session.evict([range(1, 3)])
+    assert [m.content for m in evicted] == ["1", "2"]
     assert session.ledger.counts == [10, 13, 14]
     assert [m.content for m in session.messages] == ["0", "3", "4"]
 

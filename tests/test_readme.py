@@ -96,8 +96,8 @@ def serving(line: str, home: Path) -> Generator[int]:
     )
     assert process.stdout is not None
     try:
-        found = (re.search(r"http://127\.0\.0\.1:(\d+)", said) for said in process.stdout)
-        yield next(int(port[1]) for port in found if port)
+        matches = (re.search(r"http://127\.0\.0\.1:(\d+)", said) for said in process.stdout)
+        yield next(int(port[1]) for port in matches if port)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)

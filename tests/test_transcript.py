@@ -315,10 +315,10 @@ def test_a_killed_process_loses_at_most_the_line_it_was_writing(tmp_path: Path, 
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(lines)]
+        output = [process.stdout.readline() for _ in range(lines)]
         process.send_signal(signal.SIGKILL)
-        told += process.stdout.readlines()
-    written = [int(line) for line in told if line.endswith("\n")]
+        output += process.stdout.readlines()
+    written = [int(line) for line in output if line.endswith("\n")]
     store = SessionStore(tmp_path)
     (path,) = tmp_path.iterdir()
     session = reopen(store, path.stem)
@@ -349,8 +349,8 @@ print(len(session.messages))
 def test_a_full_disk_ends_the_saving_and_not_the_conversation(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told, count = done.stdout.splitlines()
-    assert "the session is no longer saved: File too large" in told
+    output, count = done.stdout.splitlines()
+    assert "the session is no longer saved: File too large" in output
     assert count == "20"
     (path,) = tmp_path.iterdir()
     saved = SessionStore(tmp_path).read(path.stem)

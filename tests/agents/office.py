@@ -43,7 +43,7 @@ class Office:
         return len(self.events) != self.deaf_after
 
     @property
-    def asked(self) -> Session:
+    def delegate_session(self) -> Session:
         return self.sessions["fast"]
 
     @property

@@ -35,7 +35,7 @@ def base(tmp_path: Path) -> Path:
 def assert_whole(office: Office) -> None:
     """Every call of the asked model has its result, and nothing holds its backend."""
     waiting: list[str] = []
-    for message in office.asked.messages:
+    for message in office.delegate_session.messages:
         if message.role is Role.TOOL:
             assert message.tool_call_id == waiting.pop(0)
         else:
@@ -55,8 +55,9 @@ async def test_the_answer_is_the_result_and_the_rest_is_told(base: Path) -> None
     assert kinds == [stats, (CallbackEvent.SYSTEM, Topic.PROGRESS), stats]
     assert json.loads(office.events[0][1])["completion_tokens"] == 3
     assert office.conversation.messages == []
-    assert [m.content for m in office.asked.messages][::3] == ["What is in notes.txt?", "Milk."]
-    assert str(office.workshop.root) in office.asked.system_message
+    texts = [m.content for m in office.delegate_session.messages]
+    assert texts[::3] == ["What is in notes.txt?", "Milk."]
+    assert str(office.workshop.root) in office.delegate_session.system_message
 
 
 async def test_it_remembers_until_it_is_to_forget(base: Path) -> None:
@@ -67,7 +68,7 @@ async def test_it_remembers_until_it_is_to_forget(base: Path) -> None:
     assert isinstance(backend, ScriptedBackend)
     assert backend.requests == [1, 3]
     await office.ask("three", fresh=True)
-    assert [m.content for m in office.asked.messages] == ["three", "yes"]
+    assert [m.content for m in office.delegate_session.messages] == ["three", "yes"]
 
 
 async def test_what_needs_a_yes_is_asked_in_its_name(base: Path) -> None:
@@ -88,8 +89,8 @@ async def test_what_needs_a_yes_is_asked_in_its_name(base: Path) -> None:
 async def test_it_can_not_ask_in_turn(base: Path) -> None:
     office = open_office(base, 'call: ask_fast {"question": "you"}\n---\ntext: Alone.')
     assert (await office.ask("who?")).content == "Alone."
-    assert "Error: unknown tool: ask_fast" in [m.content for m in office.asked.messages]
-    offered = {spec.name for spec in office.asked.tools}
+    assert "Error: unknown tool: ask_fast" in [m.content for m in office.delegate_session.messages]
+    offered = {spec.name for spec in office.delegate_session.tools}
     assert "read_file" in offered
     assert "ask_fast" not in offered
 
@@ -103,7 +104,7 @@ async def test_ten_rounds_and_no_more(base: Path) -> None:
     [backend] = office.opened
     assert isinstance(backend, ScriptedBackend)
     assert len(backend.requests) == MAX_ROUNDS
-    results = [m.content for m in office.asked.messages if m.role is Role.TOOL]
+    results = [m.content for m in office.delegate_session.messages if m.role is Role.TOOL]
     assert [LAST_ROUND in text for text in results] == [n == 8 for n in range(10)]
     assert_whole(office)
 
@@ -117,21 +118,21 @@ async def test_fewer_rounds_where_the_settings_say_so(base: Path) -> None:
 async def test_cancelling_the_turn_cancels_it_too(base: Path, script: str) -> None:
     office = open_office(base, script, mode=ApproveMode.ALL)
     backend = ScriptedBackend(parse_script('call: ask_fast {"question": "x"}'))
-    conversation, heard = office.conversation, asyncio.Event()
+    conversation, started = office.conversation, asyncio.Event()
 
     def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event is CallbackEvent.STATS and name == "fast":
-            heard.set()
+            started.set()
         return True
 
     runner = office.workshop.runner
     turn = asyncio.ensure_future(run_turn(conversation, "go", backend, runner, listen))
     async with asyncio.timeout(PATIENCE):
         if "delay" in script:
-            while not (office.opened and len(office.asked.messages)):
+            while not (office.opened and len(office.delegate_session.messages)):
                 await asyncio.sleep(0.005)
         else:
-            await heard.wait()
+            await started.wait()
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
@@ -149,14 +150,14 @@ async def test_nobody_listening_any_more_ends_it(base: Path) -> None:
 
 
 async def test_what_keeps_it_from_answering_is_the_result(base: Path) -> None:
-    gone, refused = UnreachableError("fast can't be reached."), AccessError("fast refuses.")
-    office = open_office(base, gone, refused, "error: the stream broke\n---\ntext: Now.")
-    for told in ("fast can't be asked: fast can't be reached.", "fast can't be asked: fast ref",
+    unreachable, refused = UnreachableError("fast can't be reached."), AccessError("fast refuses.")
+    office = open_office(base, unreachable, refused, "error: the stream broke\n---\ntext: Now.")
+    for expected in ("fast can't be asked: fast can't be reached.", "fast can't be asked: fast ref",
                  "fast (gpt-5-mini) failed: the stream broke"):  # fmt: skip
         result = await office.ask("what?")
         assert not result.ok
-        assert result.content.startswith(f"Error: {told}")
-    assert office.asked.messages == []
+        assert result.content.startswith(f"Error: {expected}")
+    assert office.delegate_session.messages == []
     assert (await office.ask("again?")).content == "Now."
     assert len(office.opened) == 1
 
@@ -202,7 +203,7 @@ async def test_its_context_never_stops_it(base: Path) -> None:
     archive = office.conversation.archive = Archive()
     for number in range(30):
         assert (await office.ask(f"question {number} " + "more " * 20)).ok
-    assert len(office.asked.messages) < 10
+    assert len(office.delegate_session.messages) < 10
     assert archive.questions[:3] == ["0", "1", "2"]
     assert any(line.startswith("fast: Context full") for line in office.lines)
     too_long = await office.ask("word " * 300)
@@ -229,9 +230,9 @@ async def test_a_provider_elsewhere_is_asked_as_the_network_is(base: Path) -> No
     assert (first.caller, second.preview) == ("", "the question")
     assert [str(rule) for rule in second.session] == ["allow ask_fast api.openai.com"]
     (base / "ruled").mkdir()
-    for rule, told in (("allow ask_fast *", "hi"), ("deny ask_* *", "Error: denied by rule")):
+    for rule, expected in (("allow ask_fast *", "hi"), ("deny ask_* *", "Error: denied by rule")):
         ruled = open_office(base / "ruled", "text: hi", address=far, rules=[rule])
-        assert (await ruled.ask("x")).content.startswith(told)
+        assert (await ruled.ask("x")).content.startswith(expected)
 
 
 async def test_a_call_is_checked_like_any_other(base: Path) -> None:

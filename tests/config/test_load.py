@@ -148,9 +148,9 @@ def test_of_very_many_problems_some_are_told(places: Places) -> None:
     places.project_file.write_text("[server]\n" + "".join(f"k{n} = 1\n" for n in range(2_000)))
     with pytest.raises(ConfigError) as caught:
         places.load()
-    told = str(caught.value).splitlines()
-    assert len(told) == MAX_PROBLEMS + 1
-    assert told[-1] == f"and {2_000 - MAX_PROBLEMS} more"
+    problems = str(caught.value).splitlines()
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == f"and {2_000 - MAX_PROBLEMS} more"
 
 
 def test_a_file_that_is_no_settings_file_is_not_read(places: Places) -> None:

@@ -74,7 +74,7 @@ def test_comments_stay_and_the_file_is_private(store: ProviderStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[work]\ntype = 5\n", r"toml:1: work.type must be one of .*"),
         ('[a]\ntype="openai"\n[work]\nmodel = "x"\n', "providers.toml:3: work.type is missing"),
@@ -87,9 +87,9 @@ def test_comments_stay_and_the_file_is_private(store: ProviderStore) -> None:
         ("[work\n", "not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_named(store: ProviderStore, text: str, told: str) -> None:
+def test_what_is_wrong_is_named(store: ProviderStore, text: str, message: str) -> None:
     store.path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         store.all()
 
 
@@ -190,7 +190,7 @@ def test_the_users_file_goes_before_it(paths: Paths) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('[[model]]\nmatch = ["a"]\ncontxt = 1\n', r":3: unknown key contxt; did you mean context"),
         ('[[model]]\nmatch = ["a"]\ncontext = "1"\n', r":3: context must be"),
@@ -198,10 +198,10 @@ def test_the_users_file_goes_before_it(paths: Paths) -> None:
         ("[models]\n", r"\[\[model\]\] tables and nothing else"),
     ],
 )
-def test_a_wrong_database_is_named(paths: Paths, text: str, told: str) -> None:
+def test_a_wrong_database_is_named(paths: Paths, text: str, message: str) -> None:
     paths.config.mkdir(parents=True)
     paths.models_file.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         ModelDatabase.load(paths.models_file)
 
 

@@ -18,8 +18,8 @@ def secrets(tmp_path: Path, **env: str) -> Secrets:
     return Secrets(tmp_path / "config" / "credentials.toml", env)
 
 
-def key(found: Secrets, **values: object) -> Secret:
-    return found.find(make_provider("work", {"type": "openai", **values}))
+def key(key_store: Secrets, **values: object) -> Secret:
+    return key_store.find(make_provider("work", {"type": "openai", **values}))
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,21 @@ def test_a_vendors_key_goes_nowhere_else(tmp_path: Path, url: str) -> None:
 
 
 def test_the_file(tmp_path: Path) -> None:
-    found = secrets(tmp_path)
-    found.store("work", KEY, "file")
-    found.store("other", "another", "file")
+    key_store = secrets(tmp_path)
+    key_store.store("work", KEY, "file")
+    key_store.store("other", "another", "file")
     path = tmp_path / "config" / "credentials.toml"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert key(found, api_key="file").value == KEY
+    assert key(key_store, api_key="file").value == KEY
     path.chmod(0o640)
     with pytest.raises(ConfigError, match=f"mode is 0640: run `chmod 600 {path}`"):
-        key(found, api_key="file")
-    found.store("work", KEY, "file")
+        key(key_store, api_key="file")
+    key_store.store("work", KEY, "file")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    found.forget(make_provider("work", {"type": "openai", "api_key": "file"}))
+    key_store.forget(make_provider("work", {"type": "openai", "api_key": "file"}))
     assert KEY not in path.read_text()
     with pytest.raises(ConfigError, match="provider set work api-key -"):
-        key(found, api_key="file")
+        key(key_store, api_key="file")
 
 
 def test_a_variable_that_is_named_must_be_there(tmp_path: Path) -> None:
@@ -80,23 +80,23 @@ def test_a_variable_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_is_named_but_not_quoted(tmp_path: Path) -> None:
-    found = secrets(tmp_path)
+    key_store = secrets(tmp_path)
     path = tmp_path / "credentials.toml"
     path.write_text(f"work = {KEY}")
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="not valid TOML") as caught:
         Secrets(path, {}).find(make_provider("work", {"type": "openai", "api_key": "file"}))
     assert KEY not in str(caught.value)
-    assert KEY not in repr(found)
+    assert KEY not in repr(key_store)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "masked_key"),
     [(KEY, "sk-…abcd"), ("AIzaSyA12345678901234", "…1234"), ("short", "…"), ("", "")],
 )
-def test_a_key_is_masked(value: str, shown: str) -> None:
+def test_a_key_is_masked(value: str, masked_key: str) -> None:
     secret = Secret(value, "somewhere")
-    assert secret.masked == shown
+    assert secret.masked == masked_key
     assert not value or value not in repr(secret)
 
 

@@ -38,7 +38,7 @@ async def opened(
 
 
 async def texts(memory: Memory, query: str, limit: int = 50) -> list[str]:
-    return [found.text for found in await memory.search(query, HERE.project, limit)]
+    return [match.text for match in await memory.search(query, HERE.project, limit)]
 
 
 def content(path: Path) -> bytes:

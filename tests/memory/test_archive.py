@@ -55,20 +55,20 @@ def test_what_left_and_what_stayed_is_the_whole_conversation(
                 session.add(Message.assistant(answer))
             began, everything = session.times[0], list(session.messages)
             session.evict(message_groups(session.messages)[:-1])
-            gone = everything[: len(everything) - len(session.messages)]
-            assert everything == gone + session.messages
-            assert (await memory.counts()).messages == len(gone)
+            evicted = everything[: len(everything) - len(session.messages)]
+            assert everything == evicted + session.messages
+            assert (await memory.counts()).messages == len(evicted)
             for number in range(len(turns)):
                 for word, role in (
                     (f"question{number}", Role.USER),
                     (f"result{number}", Role.TOOL),
                 ):
-                    found = await memory.search(word, HERE.project, 50)
-                    left = 4 * number < len(gone)
-                    assert [f.role for f in found] == ([role] if left else [])
+                    matches = await memory.search(word, HERE.project, 50)
+                    left = 4 * number < len(evicted)
+                    assert [f.role for f in matches] == ([role] if left else [])
             oldest = (await memory.counts()).oldest
             assert began is not None
-            assert gone == [] or oldest == began.replace(microsecond=0)
+            assert evicted == [] or oldest == began.replace(microsecond=0)
 
     asyncio.run(check())
 

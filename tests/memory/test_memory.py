@@ -85,9 +85,9 @@ async def test_this_project_goes_first_then_words_and_age(path: Path) -> None:
             "the key lies under the old mat",
             "the key lies under the mat, elsewhere",
         ]
-        found = await memory.search("key mat", HERE.project, 50)
-        assert [f.directory for f in found] == ["", "", "/work/there"]
-        assert [f.said for f in found] == [NOW, NOW - month, NOW]
+        matches = await memory.search("key mat", HERE.project, 50)
+        assert [f.directory for f in matches] == ["", "", "/work/there"]
+        assert [f.said for f in matches] == [NOW, NOW - month, NOW]
         assert len(await texts(memory, "key mat", limit=2)) == 2
         assert await texts(memory, "nothing mat") != []
 

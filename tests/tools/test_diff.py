@@ -25,9 +25,9 @@ def applied(diff: str, before: str) -> str:
     made: list[str] = []
     at, last = 0, ""
     for line in diff.split("\n")[2:]:
-        found = HUNK.fullmatch(line)
-        if found:
-            start = int(found[1]) - (found[2] != "0")
+        header = HUNK.fullmatch(line)
+        if header:
+            start = int(header[1]) - (header[2] != "0")
             made += old[at:start]
             at = start
         elif line == NO_NEWLINE:

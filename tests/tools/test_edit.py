@@ -102,7 +102,7 @@ async def test_the_request_shows_the_diff_and_a_failing_edit_asks_nobody(tmp_pat
     (workshop.root / "a").write_text("one\n")
     text = await workshop.call("edit_file", path="a", old_string="two", new_string="x")
     assert text == "Error: old_string not found in a"
-    assert workshop.asked == 0
+    assert workshop.request_count == 0
     await workshop.call("edit_file", path="a", old_string="one", new_string="two")
     assert workshop.approver.requests[0].preview.endswith("-one\n+two")
 

@@ -242,7 +242,7 @@ async def test_private_hosts_are_refused_in_every_spelling_and_not_asked_for(
     port = url.rsplit(":", 1)[1]
     text = await shop.call("http_get", url=f"http://{host}:{port}/")
     assert text.startswith(("Error: private address refused: ", "Error: bad URL: "))
-    assert shop.asked == 0
+    assert shop.request_count == 0
     assert Handler.seen == []
 
 

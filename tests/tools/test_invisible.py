@@ -27,11 +27,11 @@ IGNORABLE = [
     "\U000e0fff",
 ]  # fmt: skip
 """Of each range of Unicode's Default_Ignorable_Code_Point the ends at least."""
-BLANKS = "\u00a0\u1680\u2000\u2003\u200a\u2028\u2029\u202f\u205f\u2800\u3000\x85"
+SPACES = "\u00a0\u1680\u2000\u2003\u200a\u2028\u2029\u202f\u205f\u2800\u3000\x85"
 CONTROLS = "\x00\x07\x08\x0b\x0c\r\x1b\x7f\x9b\ud800\ue000\U0010ffff\ufff9\ufffc"
 
 
-@pytest.mark.parametrize("character", [*IGNORABLE, *BLANKS, *CONTROLS], ids=ascii)
+@pytest.mark.parametrize("character", [*IGNORABLE, *SPACES, *CONTROLS], ids=ascii)
 def test_what_would_not_be_seen_is_spelled_out(character: str) -> None:
     assert reveal(f"a{character}b") == f"a<U+{ord(character):04X}>b"
     assert count_hidden(f"a{character}b") == 1
@@ -66,9 +66,9 @@ def test_living_scripts_stay(text: str) -> None:
 
 @given(st.integers(0, 60), st.sampled_from(["\u0301", "\u0489", "\u20dd", "\u0e31", "\u0903"]))
 def test_marks_do_not_pile_up(count: int, mark: str) -> None:
-    shown = reveal("z" + mark * count)
-    assert shown.count(mark) == min(count, MAX_COMBINING)
-    assert shown.count("<U+") == max(0, count - MAX_COMBINING)
+    text = reveal("z" + mark * count)
+    assert text.count(mark) == min(count, MAX_COMBINING)
+    assert text.count("<U+") == max(0, count - MAX_COMBINING)
     assert mark not in reveal(mark * count)
     assert mark not in reveal("x " + mark)
 

@@ -59,7 +59,7 @@ async def test_messages_and_facts_are_found_with_time_and_role(
     ]
     assert f"[{local} user in /work/here]" in await there.call("search_memory", query="heron")
     assert len((await here.call("search_memory", query="heron", limit=1)).splitlines()) == 2
-    assert here.asked == 0
+    assert here.request_count == 0
 
 
 async def test_facts_belong_to_a_project_or_to_all(here: Workshop, there: Workshop) -> None:

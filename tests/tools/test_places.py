@@ -52,7 +52,7 @@ async def test_nothing_is_asked_that_can_not_succeed(
     (shop.root / "file").write_text("text")
     os.mkfifo(shop.root / "fifo")
     assert await shop.call(name, **arguments) == expected
-    assert shop.asked == 0
+    assert shop.request_count == 0
 
 
 @pytest.mark.parametrize("name", ["read_file", "delete_file", "list_directory"])
@@ -62,7 +62,7 @@ async def test_what_is_outside_is_not_told_unasked(tmp_path: Path, name: str) ->
         shop = asking(tmp_path)
         (shop.outside / "x").touch() if there else (shop.outside / "x").unlink()
         texts.append(await shop.call(name, path="../outside/x"))
-        assert shop.asked == 1
+        assert shop.request_count == 1
     assert texts == ["Error: denied by the user"] * 2
 
 
@@ -145,7 +145,7 @@ async def test_where_there_are_too_many_files_a_file_with_further_names_asks(
     for name in ("a", "b", "c"):
         (shop.root / name).write_text("x")
     assert await shop.call("read_file", path="a") == "x"
-    assert shop.asked == 0
+    assert shop.request_count == 0
     assert await shop.call("read_file", path="twin") == "x"
     assert "further names" in shop.approver.requests[0].cause
     assert "twin" not in await shop.call("grep", pattern="x")

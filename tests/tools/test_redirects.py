@@ -113,7 +113,7 @@ async def test_without_anybody_to_ask_it_ends_at_the_redirect(tmp_path: Path, po
 async def test_the_same_origin_needs_no_second_word(tmp_path: Path, port: int) -> None:
     shop = web(tmp_path, Choice.ONCE)
     assert await shop.call("http_get", url=f"http://127.0.0.1:{port}/302//to") == "HTTP 200"
-    assert shop.asked == 1
+    assert shop.request_count == 1
 
 
 async def test_sending_something_elsewhere_on_the_host_is_asked_for(
@@ -131,7 +131,7 @@ async def test_a_rule_given_for_a_hop_holds(tmp_path: Path, port: int) -> None:
     shop = web(tmp_path, Choice.ONCE, Choice.SESSION)
     await shop.call("http_get", url=f"http://127.0.0.1:{port}/302/http://localhost:{port}/")
     assert await shop.call("http_get", url=f"http://localhost:{port}/") == "HTTP 200"
-    assert shop.asked == 2
+    assert shop.request_count == 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ async def test_a_hop_that_is_refused_anyway_is_not_asked_for(
     shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
     text = await shop.call("http_get", url=f"http://public.example:{port}/302/{target}")
     assert "not followed: private address refused: " in text
-    assert shop.asked == 1
+    assert shop.request_count == 1
     assert len(Redirecting.seen) == 1
 
 

@@ -142,17 +142,17 @@ async def test_cancelling_goes_through(tmp_path: Path) -> None:
 
 async def test_cancelling_goes_through_while_the_user_thinks(tmp_path: Path) -> None:
     workshop = odd(tmp_path)
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     class Slow:
         async def ask(self, request: ApprovalRequest) -> Approval:
-            asked.set()
+            requested.set()
             await asyncio.sleep(60)
             return Approval(Choice.ONCE)
 
     workshop.runner.approver = Slow()
     task = asyncio.create_task(workshop.call("odd", text="ask"))
-    await asked.wait()
+    await requested.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -186,7 +186,7 @@ async def test_the_answers(tmp_path: Path) -> None:
         "done",
         "done",
     ]
-    assert workshop.asked == 4
+    assert workshop.request_count == 4
     request = workshop.approver.requests[0]
     assert request.call.name == "odd"
     assert request.cause == "ask network *"

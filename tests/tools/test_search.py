@@ -162,9 +162,9 @@ async def test_glob_outside_is_seen_as_outside(tmp_path: Path) -> None:
     workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE, Choice.ONCE])
     (workshop.outside / "o.py").touch()
     assert await workshop.call("glob", pattern="../outside/*.py") == "../outside/o.py"
-    found = await workshop.call("glob", pattern=f"{workshop.outside}/*")
-    assert found == f"{workshop.outside}/o.py"
-    assert workshop.asked == 2
+    result = await workshop.call("glob", pattern=f"{workshop.outside}/*")
+    assert result == f"{workshop.outside}/o.py"
+    assert workshop.request_count == 2
 
 
 NAMES = st.lists(st.sampled_from(["a", "b", "ab", ".c", "a.b"]), min_size=1, max_size=3)
@@ -188,13 +188,13 @@ def test_globs_mean_what_they_mean_elsewhere(
         for p in stdlib_glob.glob(pattern, root_dir=root, recursive=True, include_hidden=True)  # noqa: PTH207
     }
     ours = name_matcher(pattern)
-    found = {
+    result = {
         str(p.relative_to(root))
         for p in root.rglob("*")
         if ours.fullmatch(str(p.relative_to(root)))
     }
     # the standard library also yields `a/` for `a/**` where there is no `a`
-    assert found == {path for path in expected if path and (root / path).exists()}
+    assert result == {path for path in expected if path and (root / path).exists()}
 
 
 @given(st.text("ab*?[]{},!^-\\/", min_size=1), st.text("ab*?[]{},!^-\\/"))

@@ -29,6 +29,6 @@ async def test_variables_and_those_that_look_like_secrets(tmp_path: Path) -> Non
     assert await workshop.call(name, name="NO_SUCH_VARIABLE") == (
         "Error: environment variable NO_SUCH_VARIABLE is not set"
     )
-    assert workshop.asked == 0
+    assert workshop.request_count == 0
     assert await workshop.call(name, name="MY_API_KEY") == "Error: denied by the user"
     assert await workshop.call(name, name="MY_API_KEY") == "s3cret"

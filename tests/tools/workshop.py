@@ -37,7 +37,7 @@ class Workshop:
         return (await self.result(name, **arguments)).content
 
     @property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """How often approval was asked for."""
         return len(self.approver.requests)
 

@@ -14,23 +14,24 @@ from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 
-ASKED = 16
+OUTPUT_TOKENS = 16
 """Output that upstreams are asked for, in tokens."""
 
 STYLES: dict[str, Callable[[int, int], str]] = {
     "exact": lambda limit, prompt: f"prompt is too long: {prompt} tokens > {limit} maximum",
     "with the answer": lambda limit, prompt: (
-        f"input length and `max_tokens` exceed context limit: {prompt} + {ASKED} > {limit}"
+        f"input length and `max_tokens` exceed context limit: {prompt} + {OUTPUT_TOKENS} > {limit}"
     ),
     "over alone": lambda limit, prompt: (
-        f"too many tokens: size limit exceeded by {max(1, prompt + ASKED - limit)} tokens"
+        f"too many tokens: size limit exceeded by {max(1, prompt + OUTPUT_TOKENS - limit)} tokens"
     ),
     "limit alone": lambda limit, prompt: (
         f"The input token count exceeds the maximum number of tokens allowed {limit}."
     ),
     "lower bound": lambda limit, prompt: (
-        f"This model's maximum context length is {limit} tokens. However, you requested {ASKED} "
-        f"output tokens and your prompt contains at least {limit - ASKED + 1} input tokens"
+        f"This model's maximum context length is {limit} tokens. However, you requested "
+        f"{OUTPUT_TOKENS} output tokens and your prompt contains at least "
+        f"{limit - OUTPUT_TOKENS + 1} input tokens"
     ),
     "nothing": lambda limit, prompt: "Please reduce the length of the messages or completion.",
 }
@@ -94,7 +95,7 @@ class Guessing(Backend):
         assert_valid(session)
         self.requests += 1
         prompt = self.true_tokens(session, session.messages)
-        if prompt + ASKED > self.limit:
+        if prompt + OUTPUT_TOKENS > self.limit:
             self.overflows += 1
             raise self._full(session, prompt)
         self.estimator.learn(session, prompt)

@@ -18,7 +18,7 @@ WINDOW = 1000
 BACKEND = ScriptedBackend(parse_script(f"context: {WINDOW}\ntext: yes"))
 
 
-def talk(sizes: list[int], last: int = 1) -> Session:
+def conversation(sizes: list[int], last: int = 1) -> Session:
     """A conversation of turns that are so many words long, and a question."""
     messages: list[Message] = []
     for size in sizes:
@@ -34,14 +34,14 @@ async def used(session: Session) -> int:
 async def test_what_the_backend_asks_for_goes_and_room_for_turns_with_it(
     sizes: list[int], over: int
 ) -> None:
-    session = talk(sizes)
+    session = conversation(sizes)
     counts = await message_counts(session, BACKEND)
     before, freeable, group = sum(counts), sum(counts[:-1]), max(counts) + counts[1]
-    gone = await make_room(session, BACKEND, ContextFullError("full", over))
+    evicted = await make_room(session, BACKEND, ContextFullError("full", over))
     freed = before - await used(session)
     share = min(WINDOW, before) // 8
     half = over + share + max(0, freeable - over - share) // 2
-    assert len(gone) % 2 == 0
+    assert len(evicted) % 2 == 0
     assert freed >= min(freeable, over + share)
     assert freed >= over + 3 * share or freed + group > half
     assert freed < over + 3 * share + group + 8
@@ -49,12 +49,12 @@ async def test_what_the_backend_asks_for_goes_and_room_for_turns_with_it(
 
 
 async def test_a_conversation_of_one_large_message_keeps_what_it_can() -> None:
-    session = talk([20] * 10, last=600)
+    session = conversation([20] * 10, last=600)
     before = await used(session)
-    gone = await room_for_answer(session, BACKEND, WINDOW - WINDOW // 8 + 20)
-    freeable = before - await used(talk([], last=600))
+    evicted = await room_for_answer(session, BACKEND, WINDOW - WINDOW // 8 + 20)
+    freeable = before - await used(conversation([], last=600))
     assert 20 <= before - await used(session) <= 20 + (freeable - 20) // 2
-    assert 0 < len(gone) < 12
+    assert 0 < len(evicted) < 12
 
 
 async def test_one_eviction_lasts_for_several_turns() -> None:

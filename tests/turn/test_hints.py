@@ -58,11 +58,11 @@ async def test_the_model_is_told_what_was_wrong_and_tries_again() -> None:
     roles = [m.role for m in session.messages]
     user, assistant, tool = Role.USER, Role.ASSISTANT, Role.TOOL
     assert roles == [user, assistant, user, assistant, tool, assistant]
-    told = session.messages[2]
-    assert told.is_hint
-    assert "read_file is not valid JSON" in told.content
+    hint = session.messages[2]
+    assert hint.is_hint
+    assert "read_file is not valid JSON" in hint.content
     assert [m.is_hint for m in session.messages].count(True) == 1
-    assert message_from_json(message_to_json(told)) == told
+    assert message_from_json(message_to_json(hint)) == hint
 
 
 async def test_the_user_sees_it_behind_the_text_and_before_the_next_answer() -> None:

@@ -13,7 +13,7 @@ from tests.pictures import picture
 from tests.turn.test_run_turn import Recorder, Tools
 
 PHOTO = picture()
-SHOWN = Message.user("What is this?", (PHOTO,))
+IMAGE_PROMPT = Message.user("What is this?", (PHOTO,))
 
 
 class RefusingBackend(ScriptedBackend):
@@ -33,8 +33,8 @@ class RefusingBackend(ScriptedBackend):
 async def test_images_go_with_the_prompt_and_stay() -> None:
     session, recorder = Session(), Recorder()
     backend = ScriptedBackend(parse_script("text: A cat."))
-    await run_turn(session, SHOWN, backend, Tools(), recorder)
-    assert session.messages == [SHOWN, Message.assistant("A cat.")]
+    await run_turn(session, IMAGE_PROMPT, backend, Tools(), recorder)
+    assert session.messages == [IMAGE_PROMPT, Message.assistant("A cat.")]
     assert recorder.of(CallbackEvent.USER_PROMPT) == ["[image photo.png, 3×2]\nWhat is this?"]
 
 
@@ -44,18 +44,18 @@ async def test_a_prompt_whose_images_are_refused_leaves_no_trace() -> None:
     for backend in (blind, RefusingBackend("text: Never.")):
         session, recorder = Session(messages=list(before)), Recorder()
         with pytest.raises(InvalidRequestError):
-            await run_turn(session, SHOWN, backend, Tools(), recorder)
+            await run_turn(session, IMAGE_PROMPT, backend, Tools(), recorder)
         assert session.messages == before
         assert len(recorder.of(CallbackEvent.ERROR)) == 1
 
 
 async def test_a_model_that_can_not_see_goes_on_with_what_others_saw() -> None:
-    session = Session(messages=[SHOWN, Message.assistant("A cat.")])
+    session = Session(messages=[IMAGE_PROMPT, Message.assistant("A cat.")])
     blind = ScriptedBackend(parse_script("vision: no\ntext: Yes."))
     await run_turn(session, "Really?", blind, Tools(), Recorder())
     assert session.messages[-1] == Message.assistant("Yes.")
     with pytest.raises(ImageError, match="can't see"):
-        await run_turn(session, SHOWN, blind, Tools(), Recorder())
+        await run_turn(session, IMAGE_PROMPT, blind, Tools(), Recorder())
     assert session.messages[-1] == Message.assistant("Yes.")
 
 
@@ -63,7 +63,7 @@ async def test_what_was_answered_already_stays_when_a_later_round_is_refused() -
     session = Session()
     backend = RefusingBackend("call: look {}", answers=1)
     with pytest.raises(InvalidRequestError):
-        await run_turn(session, SHOWN, backend, Tools(), Recorder())
-    assert session.messages[0] == SHOWN
+        await run_turn(session, IMAGE_PROMPT, backend, Tools(), Recorder())
+    assert session.messages[0] == IMAGE_PROMPT
     (call,) = session.messages[1].tool_calls
     assert session.messages[2].tool_call_id == call.id

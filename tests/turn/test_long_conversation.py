@@ -37,14 +37,14 @@ class Work:
 
 def answer(session: Session) -> Message:
     """Reads two files, then says something; words change from turn to turn."""
-    asked = session.messages[-1]
-    if asked.role is Role.USER:
+    last = session.messages[-1]
+    if last.role is Role.USER:
         calls = [
-            ToolCall(f"{asked.content[:6]}-{n}", "read_file", {"path": f"{asked.content} {n}"})
+            ToolCall(f"{last.content[:6]}-{n}", "read_file", {"path": f"{last.content} {n}"})
             for n in range(2)
         ]
         return Message.assistant("I look.", tool_calls=tuple(calls))
-    return Message.assistant(f"{asked.tool_call_id}: " + "all is well, " * 20)
+    return Message.assistant(f"{last.tool_call_id}: " + "all is well, " * 20)
 
 
 @pytest.mark.long
@@ -62,16 +62,16 @@ async def test_a_conversation_never_ends(style: str, known: str) -> None:
             errors.append(content)
         return True
 
-    longest = 0
+    max_length = 0
     for turn in range(TURNS):
         if turn % (TURNS // 4) == 0:
             marks.append(Work.by(backend))
         outcome = await run_turn(session, f"{turn:05} what now?", backend, Reader(600), callback)
         assert outcome.finish_reason is FinishReason.STOP
-        longest = max(longest, len(session.messages))
+        max_length = max(max_length, len(session.messages))
     marks.append(Work.by(backend))
     assert errors == []
-    assert longest < WINDOW // 10
+    assert max_length < WINDOW // 10
     assert len(session.ledger.counts) == len(session.messages) > 10
     assert backend.estimator.remembered <= PARTS_MOST + PROMPTS_MOST
     second, last = marks[2].since(marks[1]), marks[4].since(marks[3])

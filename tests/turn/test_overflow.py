@@ -15,9 +15,9 @@ from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.examples import examples
-from tests.turn.guessing import ASKED, STYLES, Guessing, Reader, assert_valid
+from tests.turn.guessing import OUTPUT_TOKENS, STYLES, Guessing, Reader, assert_valid
 
-ROUNDS_MOST = 12
+MAX_ROUNDS = 12
 """Requests for one answer at most: what goes doubles with each."""
 
 
@@ -33,14 +33,14 @@ def notices(kept: list[str]) -> EventCallback:
     return callback
 
 
-def least(backend: Guessing, session: Session, prompt: str) -> int:
+def min_tokens(backend: Guessing, session: Session, prompt: str) -> int:
     """The true tokens of what may never go: the last user message and the newest group."""
-    asked = [m for m in session.messages if m.content == prompt]
-    if not asked:
+    prompts = [m for m in session.messages if m.content == prompt]
+    if not prompts:
         return backend.true_tokens(session, [Message.user(prompt)])
-    behind = session.messages[session.messages.index(asked[0]) + 1 :]
+    behind = session.messages[session.messages.index(prompts[0]) + 1 :]
     newest = max((i for i, m in enumerate(behind) if m.role is Role.ASSISTANT), default=0)
-    return backend.true_tokens(session, [*asked, *behind[newest:]])
+    return backend.true_tokens(session, [*prompts, *behind[newest:]])
 
 
 def talker(rng: random.Random, words: int) -> Answer:
@@ -87,11 +87,11 @@ async def test_every_turn_gets_through_or_can_not(
         try:
             outcome = await run_turn(session, prompt, backend, Reader(120), notices(kept))
         except ContextFullError:
-            assert least(backend, session, prompt) + ASKED > limit
+            assert min_tokens(backend, session, prompt) + OUTPUT_TOKENS > limit
         else:
             assert outcome.finish_reason is FinishReason.STOP
             assert session.messages[-1].role is Role.ASSISTANT
-            assert backend.requests - before <= ROUNDS_MOST * len(outcome.stats)
+            assert backend.requests - before <= MAX_ROUNDS * len(outcome.stats)
         if session.messages:
             assert_valid(session)
 
@@ -147,15 +147,15 @@ class Chatty(Guessing):
 async def test_an_answer_that_has_begun_is_not_begun_again() -> None:
     backend = Chatty(1000, 0.3, "exact", lambda _: Message.assistant("yes"))
     session = Session(messages=[Message.user("hello"), Message.assistant("hi")] * 3)
-    shown: list[str] = []
+    texts: list[str] = []
 
     def callback(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        shown.append(content if event is CallbackEvent.CONTENT else "")
+        texts.append(content if event is CallbackEvent.CONTENT else "")
         return True
 
     with pytest.raises(ContextFullError, match="full"):
         await run_turn(session, "more", backend, Reader(0), callback)
-    assert shown.count("Well, ") == 1
+    assert texts.count("Well, ") == 1
     assert len(session.messages) == 7
 
 

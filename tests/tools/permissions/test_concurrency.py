@@ -21,7 +21,7 @@ from shepherd.tools.shielding import NO_RIGHTS, Shielding
 SHELL = Access(AccessKind.SHELL, "make test")
 
 
-class Asked:
+class ActingApprover:
     """Says `choice` to every question, after `meanwhile` has happened."""
 
     def __init__(self, choice: Choice, meanwhile: Callable[[ApprovalRequest], None]) -> None:
@@ -35,7 +35,7 @@ class Asked:
         return Approval(self._choice)
 
 
-def runner(root: Path, approver: Asked, rules: tuple[str, ...] = ()) -> ToolRunner:
+def runner(root: Path, approver: ActingApprover, rules: tuple[str, ...] = ()) -> ToolRunner:
     policy = PermissionPolicy(root, user=[parse_rule(rule) for rule in rules])
     context = ToolContext(root, root.parent / "spill")
     return ToolRunner(default_registry(), policy, approver, context)
@@ -84,7 +84,7 @@ def _fail(_files: object) -> None:
 
 
 async def test_an_answer_counts_for_its_call_only(tmp_path: Path) -> None:
-    approver = Asked(Choice.ONCE, nothing)
+    approver = ActingApprover(Choice.ONCE, nothing)
     tools = runner(tmp_path, approver)
     for command in ("touch a", "touch a", "touch b"):
         await tools.run(ToolCall("call_1", "execute_command", {"command": command}))
@@ -105,7 +105,7 @@ async def test_arguments_that_are_edited_after_the_question_change_nothing(
             given["command"][1] = "pwned"
         given["command"] = "touch pwned"
 
-    tools = runner(tmp_path, Asked(Choice.ONCE, edit))
+    tools = runner(tmp_path, ActingApprover(Choice.ONCE, edit))
     await tools.run(ToolCall("call_1", "execute_command", {"command": command}))
     assert (tmp_path / "asked").exists()
     assert not (tmp_path / "pwned").exists()
@@ -117,7 +117,7 @@ async def test_a_rule_that_denies_counts_though_it_came_while_the_user_thought(
     def deny(_request: ApprovalRequest) -> None:
         tools.policy.add(parse_rule("deny shell touch *"))
 
-    tools = runner(tmp_path, Asked(Choice.ONCE, deny))
+    tools = runner(tmp_path, ActingApprover(Choice.ONCE, deny))
     result = await tools.run(ToolCall("call_1", "execute_command", {"command": "touch pwned"}))
     assert result.content.startswith("Error: denied by rule")
     assert not (tmp_path / "pwned").exists()
@@ -137,7 +137,7 @@ async def test_a_repository_that_changes_again_while_the_user_thinks_is_not_acce
     def change(_request: ApprovalRequest) -> None:
         hook.write_text("#!/bin/sh\ntouch pwned\n")
 
-    approver = Asked(Choice.ONCE, change)
+    approver = ActingApprover(Choice.ONCE, change)
     tools = runner(repository, approver, ("allow shell git status *",))
     hook.write_text("#!/bin/sh\n")
     call = ToolCall("call_1", "execute_command", {"command": "git status"})

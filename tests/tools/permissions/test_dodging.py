@@ -49,7 +49,7 @@ async def test_outside_is_outside(asking: Workshop, tool: str, path: str) -> Non
         arguments["pattern"] = "."
     text = await asking.call(tool, **arguments)
     assert text == "Error: denied by the user"
-    assert asking.asked == 1
+    assert asking.request_count == 1
     assert (asking.outside / "o.txt").read_text() == "outside"
     assert sorted(p.name for p in asking.outside.iterdir()) == ["o.txt"]
 
@@ -110,4 +110,4 @@ async def test_an_edit_tells_nothing_about_a_file_that_may_not_be_read(asking: W
     }
     texts.add(await asking.call("edit_file", path="out/gone", old_string="a", new_string="b"))
     assert texts == {"Error: denied by the user"}
-    assert asking.asked == 3
+    assert asking.request_count == 3

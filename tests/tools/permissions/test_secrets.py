@@ -149,10 +149,10 @@ a.py Makefile conftest.py package.json pyproject.toml src/git/config.py .github/
 @pytest.mark.parametrize("tool", ["write_file", "edit_file"])
 def test_approving_edits_approves_nothing_that_starts_by_itself(tool: str) -> None:
     policy = PermissionPolicy(Path("/w"), ApproveMode.EDITS)
-    asked = [*STARTUP.split(), *ORDINARY.split()]
+    paths = [*STARTUP.split(), *ORDINARY.split()]
     decided = {
         name: policy.decide(tool, [Access(AccessKind.WRITE, f"/w/{name}")]).decision.value
-        for name in asked
+        for name in paths
     }
     assert [name for name in STARTUP.split() if decided[name] != "ask"] == []
     assert [name for name in ORDINARY.split() if decided[name] != "allow"] == []
@@ -229,17 +229,17 @@ async def test_a_private_key_is_told_only_when_that_was_approved(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "disclosed"),
     [(ApproveMode.ALL, True), (ApproveMode.NONE, False), (ApproveMode.EDITS, False)],
 )
 async def test_the_mode_answers_for_a_private_key(
-    tmp_path: Path, mode: ApproveMode, *, told: bool
+    tmp_path: Path, mode: ApproveMode, *, disclosed: bool
 ) -> None:
     shop = open_workshop(tmp_path, mode=mode)
     (shop.root / "notes.txt").write_text(f"For the server:\n{OPENSSH}")
     text = await shop.call("read_file", path="notes.txt")
-    assert ("PRIVATE KEY" in text) is told
-    assert text.startswith(WITHHELD) is not told
+    assert ("PRIVATE KEY" in text) is disclosed
+    assert text.startswith(WITHHELD) is not disclosed
 
 
 @pytest.mark.parametrize("line", ["tail -n +3 deploy.txt", "base64 deploy.txt", "cp deploy.txt x"])
@@ -251,9 +251,9 @@ async def test_a_file_that_is_a_key_asks_before_it_is_touched(tmp_path: Path, li
     assert await shop.call("execute_command", command=line) == "Error: denied by the user"
     assert shop.approver.requests[0].cause == f"a private key: {shop.root}/deploy.txt"
     assert await shop.call("read_file", path="deploy.txt", offset=4) == "Error: denied by the user"
-    assert shop.asked == 2
+    assert shop.request_count == 2
     assert (await shop.result("execute_command", command="wc -l test_keys.py")).ok
-    assert shop.asked == 2
+    assert shop.request_count == 2
 
 
 async def test_a_rule_that_names_a_key_file_opens_it(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ PRELUDE = (_FOLDER / "prelude.txt").read_text("utf-8")
 
 def attempts() -> dict[str, list[str]]:
     """All of them, by what they try."""
-    found = {name: _text(name).splitlines() for name in _LINES}
-    return {**found, "programs": _text("programs").split("\n---\n")}
+    corpus = {name: _text(name).splitlines() for name in _LINES}
+    return {**corpus, "programs": _text("programs").split("\n---\n")}
 
 
 def _text(name: str) -> str:

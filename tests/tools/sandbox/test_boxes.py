@@ -50,9 +50,9 @@ def test_hidden_files_are_not_read_and_protected_ones_are(box: Box, tmp_path: Pa
 
 
 def test_some_box_works_here() -> None:
-    found = find_box()
+    finding = find_box()
 
-    assert found.box is not None, found.tried
+    assert finding.box is not None, finding.tried
 
 
 @pytest.mark.parametrize("above", ["", "user"])
@@ -138,9 +138,9 @@ def test_what_is_lost_with_the_command_is_told(box: Box, place: str, tmp_path: P
     ended = run_in(box, profile, line, {**os.environ, "HOME": str(profile.home)})
 
     assert (ended.code, ended.err) == (0, "")
-    shown = "/tmp" if place == "$TMPDIR" else str(profile.home)
+    directory = "/tmp" if place == "$TMPDIR" else str(profile.home)
     why = "/tmp and the home directory are the command's own and end with it"
-    assert [report.text for report in ended.reports] == [f"not kept: {shown}/out/report: {why}"]
+    assert [report.text for report in ended.reports] == [f"not kept: {directory}/out/report: {why}"]
 
 
 def test_nothing_is_told_of_what_was_removed_or_is_kept(box: Box, tmp_path: Path) -> None:

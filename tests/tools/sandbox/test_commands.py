@@ -138,8 +138,8 @@ async def test_variables_that_look_secret_are_missing_where_nobody_was_asked(
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", "canary")
     assert "canary" not in await shop().run("env")
-    asked = shop(ASK, answers=[Choice.ONCE])
-    assert "DEPLOY_TOKEN=canary" in await asked.run("env")
+    approved = shop(ASK, answers=[Choice.ONCE])
+    assert "DEPLOY_TOKEN=canary" in await approved.run("env")
 
 
 async def test_private_keys_are_asked_about_before_the_model_reads_them(shop: Shop) -> None:

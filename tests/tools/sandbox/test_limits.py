@@ -82,7 +82,7 @@ def _with_mark(mark: str) -> list[int]:
     return marked
 
 
-def _gone(mark: str) -> bool:
+def _has_ended(mark: str) -> bool:
     deadline = time.monotonic() + PATIENCE
     while _with_mark(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -126,7 +126,7 @@ async def test_a_fork_bomb_ends_with_its_command(box: Box, tmp_path: Path) -> No
 
     await _run(box, _limited(tmp_path, Limits(processes=40)), bomb, mark, 1.0)
 
-    assert _gone(mark)
+    assert _has_ended(mark)
 
 
 async def _run(
@@ -153,7 +153,7 @@ async def test_the_end_of_time_reaches_the_inside_gently(box: Box, tmp_path: Pat
 
     assert ended.timed_out
     assert b"cleaned up" in out
-    assert _gone(mark)
+    assert _has_ended(mark)
 
 
 async def test_who_does_not_listen_is_killed(box: Box, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_who_does_not_listen_is_killed(box: Box, tmp_path: Path) -> None:
     ended, _out = await _run(box, make_profile(tmp_path), line, mark, 0.5)
 
     assert ended.timed_out
-    assert _gone(mark)
+    assert _has_ended(mark)
 
 
 async def test_cancelling_leaves_nothing(box: Box, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_cancelling_leaves_nothing(box: Box, tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert _gone(mark)
+    assert _has_ended(mark)
 
 
 def test_nothing_outlives_a_killed_owner(box: Box, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_nothing_outlives_a_killed_owner(box: Box, tmp_path: Path) -> None:
     owner.wait()
 
     assert ready.exists()
-    assert _gone(mark)
+    assert _has_ended(mark)
 
 
 def test_the_exit_code_is_that_of_the_command(box: Box, tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def _run(box: Box, profile: Profile, program: Program) -> Captured:
 
 
 def _marked(mark: str) -> list[int]:
-    found: list[int] = []
+    processes: list[int] = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"LC_MARK={mark}".encode() in path.read_bytes() and path.parent.name.isdigit():
-                found.append(int(path.parent.name))
-    return [process for process in found if process != os.getpid()]
+                processes.append(int(path.parent.name))
+    return [process for process in processes if process != os.getpid()]
 
 
 def _spare(mark: str) -> int:

@@ -31,19 +31,19 @@ def test_a_toolchain_outside_of_the_home_is_shown(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "parts"),
     [("CARGO_HOME", ["bin", "registry"]), ("GOPATH", ["bin", "pkg/mod"])],
 )
 def test_of_a_directory_that_may_hold_secrets_only_the_tools_are_shown(
-    name: str, shown: list[str], tmp_path: Path
+    name: str, parts: list[str], tmp_path: Path
 ) -> None:
     place = tmp_path / "tools"
-    for part in shown:
+    for part in parts:
         (place / part).mkdir(parents=True)
     (place / "credentials.toml").write_text("token")
-    found = tool_paths(make_profile(tmp_path), {name: str(place)})
-    assert {place / part for part in shown} <= set(found)
-    assert place not in found
+    paths = tool_paths(make_profile(tmp_path), {name: str(place)})
+    assert {place / part for part in parts} <= set(paths)
+    assert place not in paths
 
 
 @pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)

@@ -40,7 +40,7 @@ _ODD_JOINS = (
     " ! ", ")",
     "(", "((", "\n;",
 )  # fmt: skip
-_BLANKS = (" ", " ", " ", "  ", "\t", " \\\n", " \\\n ", " \t")
+_SPACES = (" ", " ", " ", "  ", "\t", " \\\n", " \\\n ", " \t")
 _MUTATIONS = "'\"\\$`(){}[]<>|&;#!~*?= \t\n-aE1="
 
 
@@ -82,7 +82,7 @@ class LineMaker:
                 parts.append(self._pick(_WORDS, _ODD_WORDS, odd))
         if self._random.random() < 0.1:
             parts.insert(0, self._random.choice(_REDIRECTS))
-        return self._random.choice(_BLANKS).join(parts)
+        return self._random.choice(_SPACES).join(parts)
 
     def _assigned(self, odd: float, depth: int) -> str:
         value = self._pick(_WORDS, _ODD_WORDS, odd)

@@ -119,15 +119,15 @@ async def test_long_output_is_kept_in_a_private_file(tmp_path: Path) -> None:
     workshop = open_workshop(tmp_path, output_bytes=4000)
     text = await workshop.call("execute_command", command="seq 1 20000; echo end")
     assert len(text) < 5000
-    found = re.search(r"^\[(\d+) bytes cut here; all of it is in (.*)\]$", text, re.MULTILINE)
-    assert found is not None
+    match = re.search(r"^\[(\d+) bytes cut here; all of it is in (.*)\]$", text, re.MULTILINE)
+    assert match is not None
     assert text.startswith("1\n2\n3\n")
     assert text.endswith("\n20000\nend")
-    mode, whole = await asyncio.to_thread(mode_and_text, Path(found[2]))
+    mode, whole = await asyncio.to_thread(mode_and_text, Path(match[2]))
     assert mode == 0o600
     assert whole == "".join(f"{n}\n" for n in range(1, 20001)) + "end\n"
-    assert workshop.asked == 0
-    read = await workshop.call("read_file", path=found[2], offset=19_999)
+    assert workshop.request_count == 0
+    read = await workshop.call("read_file", path=match[2], offset=19_999)
     assert read == "19999\n20000\nend"
 
 
