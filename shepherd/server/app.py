@@ -14,6 +14,7 @@ from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.edge import JsonCors, UniformRequests
@@ -33,7 +34,14 @@ from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
-APIS: Sequence[Api] = (GEMINI, GEMINI_MODELS, OPENAI, OPENAI_UNPREFIXED, OPENAI_RESPONSES)
+APIS: Sequence[Api] = (
+    ANTHROPIC,
+    GEMINI,
+    GEMINI_MODELS,
+    OPENAI,
+    OPENAI_UNPREFIXED,
+    OPENAI_RESPONSES,
+)
 
 ANY_ORIGIN = "*"
 """In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""

@@ -1,9 +1,10 @@
-"""`GET /health` and `GET /stats`: whether the server can answer, and what its caches saved."""
+"""`GET /`, `GET /health` and `GET /stats`: whether the server answers, what its caches saved."""
 
 from collections.abc import Callable
 from dataclasses import asdict
 
 from fastapi import APIRouter
+from starlette.responses import PlainTextResponse
 
 from shepherd.backends.base import Backend
 from shepherd.server.responses import JsonResponse
@@ -14,8 +15,13 @@ STATS_PATH = "/stats"
 
 
 def health_router(backend: Callable[[], Backend]) -> APIRouter:
-    """The health route; `backend` gives the one that answers now."""
+    """The root and the health route; `backend` gives the one that answers now."""
     router = APIRouter()
+
+    @router.get("/")
+    async def root() -> PlainTextResponse:
+        """A line of text: programs look here whether there is a server."""
+        return PlainTextResponse("Shepherd is running\n")
 
     @router.get(PATH)
     async def health() -> JsonResponse:

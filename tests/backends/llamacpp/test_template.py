@@ -7,7 +7,7 @@ from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.inprocess.prompt.special import SpecialTexts
 from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import Message, Role, ToolCall
 from tests.backends.llamacpp.support import LIST
 
 CALL = ToolCall("c1", "list_directory", {"path": "ü", "n": [1, None]})
@@ -89,6 +89,35 @@ def test_a_template_without_a_system_role_gets_it_in_the_user_message(
     llama_model: NativeModel, source: str
 ) -> None:
     assert render(llama_model, source) == "[user:sys\n\nhi]"
+
+
+IN_ORDER = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning') }}{% endif %}"
+    "[{{ m.role }}: {{ m.content }}]{% endfor %}"
+)
+DEAF = "{% for m in messages if m.role != 'system' %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
+ANY_ORDER = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
+LATE = (
+    Message.user("a"),
+    Message(Role.SYSTEM, "first"),
+    Message.assistant("b"),
+    Message(Role.SYSTEM, "second"),
+    Message.user("c"),
+)
+
+
+@pytest.mark.parametrize("source", [IN_ORDER, DEAF])
+def test_a_late_system_message_is_the_user_s_where_a_template_would_lose_it(
+    llama_model: NativeModel, source: str
+) -> None:
+    expected = "[user: a\n\nfirst][assistant: b][user: second\n\nc]"
+    assert render(llama_model, source, Conversation("", LATE)) == expected
+
+
+def test_a_late_system_message_stays_where_a_template_takes_it(llama_model: NativeModel) -> None:
+    expected = "[user: a][system: first][assistant: b][system: second][user: c]"
+    assert render(llama_model, ANY_ORDER, Conversation("", LATE)) == expected
 
 
 def test_the_fallback_renders_everything(llama_model: NativeModel) -> None:

@@ -35,6 +35,8 @@ Attempt = Callable[[Conversation, Dialect], str]
 
 def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
     """The conversation in a form that the template can render completely."""
+    if not dialect.late_system and any(m.role is Role.SYSTEM for m in conversation.messages):
+        conversation = with_plain_system(conversation)
     if not dialect.tools:
         return with_plain_tools(conversation)
     if not dialect.calls:
@@ -42,6 +44,25 @@ def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
     if not dialect.many_calls:
         return with_single_calls(conversation)
     return conversation
+
+
+def with_plain_system(conversation: Conversation) -> Conversation:
+    """The conversation with its later system messages as text of the user.
+
+    They join a message of the user beside them, because many templates require turns.
+    """
+    messages: list[Message] = []
+    after_system = False
+    for message in conversation.messages:
+        is_system = message.role is Role.SYSTEM
+        speaks = is_system or (after_system and message.role is Role.USER)
+        if speaks and messages and messages[-1].role is Role.USER:
+            content = f"{messages[-1].content}\n\n{message.content}"
+            messages[-1] = replace(messages[-1], content=content)
+        else:
+            messages.append(Message.user(message.content) if is_system else message)
+        after_system = is_system
+    return replace(conversation, messages=tuple(messages))
 
 
 def with_plain_tools(conversation: Conversation) -> Conversation:
@@ -125,6 +146,8 @@ class DialectFinder:
         dialect = Dialect(short_ids=_WANTS_SHORT_IDS.search(self.source) is not None)
         if not self._takes_system(dialect):
             dialect = replace(dialect, system_role=False)
+        if not self._takes_late_system(dialect):
+            dialect = replace(dialect, late_system=False)
         if "tools" not in self.source:
             return replace(dialect, tools=False)
         as_text = replace(dialect, arguments_as_object=False)
@@ -138,6 +161,11 @@ class DialectFinder:
         """Only a template that renders without a system message and loses one refuses it."""
         plain = self.attempt(Conversation("", (_USER,)), dialect)
         return _SYSTEM in self.attempt(Conversation(_SYSTEM, (_USER,)), dialect) or not plain
+
+    def _takes_late_system(self, dialect: Dialect) -> bool:
+        early = (_USER, Message(Role.SYSTEM, _SYSTEM))
+        later = (*early, Message.assistant("shepherd-answer"), _USER)
+        return all(_SYSTEM in self.attempt(Conversation("", m), dialect) for m in (early, later))
 
     def _takes_calls(self, dialect: Dialect, count: int) -> bool:
         calls = _CALLS[:count]

@@ -43,6 +43,7 @@ class Dialect:
     """The features that a template supports; see `DialectFinder`."""
 
     system_role: bool = True
+    late_system: bool = True
     tools: bool = True
     calls: bool = True
     many_calls: bool = True

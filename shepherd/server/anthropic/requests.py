@@ -1,0 +1,179 @@
+"""Requests of the Messages API: lenient, unknown fields are ignored."""
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BeforeValidator, Field, PlainValidator
+
+from shepherd.messages import JsonObject
+from shepherd.sampling import MAX_STOP_STRINGS, RANGES
+from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
+from shepherd.server.body import RequestModel
+
+MAX_MESSAGES = 10_000
+MAX_TOOLS = 1000
+
+
+def _few_messages(value: object) -> object:
+    """Count before each message is looked at."""
+    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
+        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
+    return cast(object, value)
+
+
+def _list_or_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+def _without_empty(value: object) -> object:
+    """A list without empty strings."""
+    return [item for item in cast(list[object], value) if item] if _is_list(value) else value
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _ranged(name: str, description: str) -> Any:
+    """A number in the range of the sampling parameter `name`; true and false are not numbers."""
+    low, high = RANGES[name]
+    return Field(default=None, ge=low, le=high, strict=True, description=description)
+
+
+class WireMessage(RequestModel):
+    """A message; one of the role `system` holds from its place on."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Annotated[
+        list[Annotated[Block, PlainValidator(block_of)]],
+        Field(fail_fast=True),
+        BeforeValidator(blocks_or_text),
+    ]
+
+
+class WireTool(RequestModel):
+    """A tool: the client's own, or by its type one that Anthropic defines."""
+
+    type: str | None = None
+    name: Annotated[str, Field(max_length=256)] = ""
+    description: str | None = None
+    input_schema: JsonObject | None = None
+
+
+class WireToolChoice(RequestModel):
+    """Which calls the answer must be."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str = ""
+    disable_parallel_tool_use: bool | None = None
+
+
+class WireThinking(RequestModel):
+    """Whether the model reasons, and whether the answer shows it."""
+
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: Annotated[int | None, Field(ge=0, strict=True)] = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class WireFormat(RequestModel):
+    """A format that the answer must fit."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[JsonObject, Field(alias="schema")]
+
+
+class OutputConfig(RequestModel):
+    """The effort of the model, and the format of its answer."""
+
+    effort: str | None = None
+    format: WireFormat | None = None
+
+
+class PromptRequest(RequestModel):
+    """The body of `POST /v1/messages/count_tokens`: all that a prompt is made of."""
+
+    model: Annotated[
+        str | None, Field(description="Any name: the loaded model answers, under this name.")
+    ] = None
+    messages: Annotated[
+        list[WireMessage],
+        Field(
+            min_length=1,
+            fail_fast=True,
+            description="The conversation: text, images in base64, documents as text, calls and "
+            "their results, and reasoning with the signature that came with it. A message may "
+            "have the role `system`.",
+        ),
+        BeforeValidator(_few_messages),
+    ]
+    system: Annotated[
+        str,
+        PlainValidator(system_text),
+        Field(description="The system prompt: a text or text blocks."),
+    ] = ""
+    tools: Annotated[
+        list[WireTool],
+        Field(
+            max_length=MAX_TOOLS,
+            fail_fast=True,
+            description="Tools on offer. Those that Anthropic's servers run are left out.",
+        ),
+        BeforeValidator(_list_or_empty),
+    ] = Field(default_factory=list[WireTool])
+    tool_choice: Annotated[
+        WireToolChoice | None,
+        Field(
+            description="`auto`; `any`: the answer is calls; `tool`: one call of the tool `name`; "
+            "`none`: the tools are not offered. `disable_parallel_tool_use`: at most one call."
+        ),
+    ] = None
+    thinking: Annotated[
+        WireThinking | None,
+        Field(
+            description="`enabled` and `adaptive`: the model reasons; `disabled` and "
+            "`between_tools`: it does not. With `display: omitted` the answer keeps the reasoning "
+            "in the signature alone."
+        ),
+    ] = None
+    output_config: Annotated[
+        OutputConfig | None,
+        Field(description="`format`: JSON that fits a schema; `effort` is accepted."),
+    ] = None
+    output_format: Annotated[
+        WireFormat | None, Field(description="The older place of `output_config.format`.")
+    ] = None
+    mcp_servers: Annotated[Any, Field(description="Not served.")] = None
+    container: Annotated[Any, Field(description="Not served.")] = None
+    thread: Annotated[
+        Any, Field(description="Not served: send the whole conversation. Clients then do.")
+    ] = None
+    compaction: Annotated[Any, Field(description="Not served.")] = None
+
+
+class MessagesRequest(PromptRequest):
+    """The body of `POST /v1/messages`."""
+
+    max_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            strict=True,
+            description="Tokens to generate at most. 0: the prompt goes into the cache, and the "
+            "answer is empty.",
+        ),
+    ]
+    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    stop_sequences: Annotated[
+        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
+        BeforeValidator(_without_empty),
+        Field(
+            description=f"Up to {MAX_STOP_STRINGS} texts that end the answer; it names the one "
+            "that did."
+        ),
+    ] = None
+    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
+    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
+    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
+    context_management: Annotated[
+        Any, Field(description="Accepted; no edit is applied, and the answer says so.")
+    ] = None

@@ -1,0 +1,115 @@
+"""`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.base import ModelInfo
+from shepherd.server.anthropic.answers import PING, MessageAnswer
+from shepherd.server.anthropic.errors import AnthropicErrors
+from shepherd.server.anthropic.models import HEADER, models_router
+from shepherd.server.anthropic.requests import MessagesRequest, PromptRequest
+from shepherd.server.anthropic.thoughts import Thoughts
+from shepherd.server.anthropic.to_session import session_of
+from shepherd.server.api import Api
+from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.generation import NO_TOKENS
+from shepherd.server.responses import JsonResponse, StreamFormat
+from shepherd.server.settings import ServerContext
+from shepherd.session import Session
+
+MANY_MESSAGES = 500
+"""More are translated beside the event loop."""
+
+MAX_TOKENS = 2**31 - 1
+"""Larger limits mean this one."""
+
+MESSAGES_PATH = "/v1/messages"
+COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
+Builder: TypeAlias = Callable[[ModelInfo], Exchange]
+EVENTS = StreamFormat("text/event-stream", PING)
+
+
+def messages_router(context: ServerContext) -> APIRouter:
+    """The routes of messages."""
+    router = APIRouter()
+    exchanges, builder = Exchanges(context), _Builder(context)
+
+    @router.post(MESSAGES_PATH)
+    async def create_message(request: Request) -> Response:
+        """Continue a conversation in Anthropic's form, streaming or not.
+
+        The prompt is processed before the first header is sent, so a conversation that does not
+        fit is a 400 either way. Hanging up stops the work.
+        """
+        body = await context.bodies.read(request, MessagesRequest)
+        build = partial(builder.exchange, body)
+        return await exchanges.respond(request, _call(body, build, stream=bool(body.stream)))
+
+    @router.post(COUNT_PATH)
+    async def count_message_tokens(request: Request) -> JsonResponse:
+        """How many tokens the prompt of such a request takes.
+
+        Exact for a model in this process, an estimate for providers.
+        """
+        body = await context.bodies.read(request, PromptRequest)
+        build = partial(builder.prompt, body)
+        tokens = await exchanges.count_tokens(request, _call(body, build))
+        return JsonResponse({"input_tokens": tokens})
+
+    return router
+
+
+class _Builder:
+    """Makes exchanges of requests."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._settings = context.settings
+        self._thoughts = Thoughts(context.seal)
+
+    def exchange(self, body: MessagesRequest, model: ModelInfo) -> Exchange:
+        """The exchange of a request; raises ApiError."""
+        session = self._session(body, model)
+        choice, thinking = body.tool_choice, body.thinking
+        answer = MessageAnswer(
+            model=body.model or model.id,
+            thoughts=self._thoughts,
+            reasoning=session.thinking,
+            hidden=thinking is not None and thinking.display == "omitted",
+            one_call=choice is not None and choice.disable_parallel_tool_use is True,
+            limit=body.max_tokens,
+            edits=bool(body.context_management),
+        )
+        return Exchange(session, answer, max_tokens=min(body.max_tokens, MAX_TOKENS) or NO_TOKENS)
+
+    def prompt(self, body: PromptRequest, model: ModelInfo) -> Exchange:
+        """The exchange of a request that is only counted; raises ApiError."""
+        return Exchange(self._session(body, model), MessageAnswer(model.id, self._thoughts))
+
+    def _session(self, body: PromptRequest, model: ModelInfo) -> Session:
+        return session_of(body, self._thoughts, model, thinking=self._settings.thinking)
+
+
+def _call(body: PromptRequest, build: Builder, *, stream: bool = False) -> Call:
+    return Call(
+        model=body.model,
+        build=build,
+        stream=stream,
+        slow=len(body.messages) > MANY_MESSAGES,
+        stream_format=EVENTS,
+    )
+
+
+ANTHROPIC = Api(
+    paths=(MESSAGES_PATH,),
+    errors=AnthropicErrors(),
+    routers=lambda context: (models_router(context), messages_router(context)),
+    bodies={MESSAGES_PATH: MessagesRequest, COUNT_PATH: PromptRequest},
+    pattern=re.compile(r"/v1/models(/.*)?"),
+    header=HEADER,
+)
