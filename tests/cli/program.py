@@ -2,14 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.forked import SHEPHERD, run_forked, start_forked
 from tests.patience import PATIENCE
-
-SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 
 
 @dataclass(frozen=True)
@@ -34,29 +32,19 @@ class Program:
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run `shepherd` to its end."""
-        return subprocess.run(
-            [SHEPHERD, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            cwd=self.work,
-            env=self.env,
-            timeout=3 * PATIENCE,
-            check=False,
-        )
+        return run_forked([SHEPHERD, *arguments], self.env, stdin, 3 * PATIENCE, cwd=self.work)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start `shepherd` with pipes."""
-        return subprocess.Popen(
+        return start_forked(
             [SHEPHERD, *arguments],
+            self.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             cwd=self.work,
-            env=self.env,
         )
 
     def start_scripted(self, script: str, *arguments: str) -> subprocess.Popen[str]:

@@ -34,7 +34,8 @@ from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.backends.openai_server import openai_server
 from tests.cli.cliserver import cliserver
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE, POLL
 
 LOOK = """call: read_file {"path": "todo.txt"}

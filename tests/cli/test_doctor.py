@@ -12,7 +12,8 @@ import pytest
 from shepherd.cli.commands import checks
 from shepherd.cli.commands.checks import State, check_all
 from shepherd.tools.sandbox.sandbox import Attempt, Finding
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on
 

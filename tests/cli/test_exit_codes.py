@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 
 

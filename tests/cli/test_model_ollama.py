@@ -16,7 +16,8 @@ import pytest
 from shepherd.catalog.ollama import adding_command
 from tests.backends.api.ollama.managed import STEPS, Ollama
 from tests.backends.api.upstream import Reply, Upstream
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 
 HERE = ("--provider", "ollama")

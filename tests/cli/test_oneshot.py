@@ -5,7 +5,8 @@ import pty
 import subprocess
 
 from shepherd.cli.batch.oneshot import MAX_PIPED_BYTES
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 from tests.pseudoterminal import start_on
 

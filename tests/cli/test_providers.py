@@ -13,7 +13,7 @@ from typer.main import get_command
 from shepherd.cli.options import app
 from shepherd.config.providers import Provider
 from tests.backends.openai_server import openai_server
-from tests.cli.program import SHEPHERD, Program
+from tests.cli.program import Program
 
 KEY = "sk-test-1234567890abcd"
 
@@ -33,13 +33,8 @@ def scripted(program: Program) -> Program:
 
 async def run(program: Program, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     """`Program.run` while a server of this process answers."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        SHEPHERD, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, cwd=program.work,
-        env=program.env,
-    )  # fmt: skip
-    out, err = await process.communicate(stdin.encode())
-    return process.returncode or 0, out.decode(), err.decode()
+    done = await asyncio.to_thread(program.run, *arguments, stdin=stdin)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_add_show_set_list_remove(program: Program) -> None:

@@ -189,7 +189,8 @@ class Terminal:
                 self._read(0.01)
                 assert time.monotonic() < end, f"never quiet:\n{self.visible()}"
             self.process.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            while self._states() & {"R", "D", "S"}:
+                time.sleep(0.001)
             while self._read(0.0):
                 pass
             if not self._is_drawing():
@@ -200,12 +201,16 @@ class Terminal:
         return self.output.rfind(_BEGIN_UPDATE) > self.output.rfind(_END_UPDATE)
 
     def _wants_cpu(self) -> bool:
-        """Whether the program would go on if it got a processor; False where nobody can tell."""
-        states: list[str] = []
+        """Whether the program would go on if it got a processor."""
+        return bool(self._states() & {"R", "D"})
+
+    def _states(self) -> set[str]:
+        """The states of the program's threads, as /proc names them; none when it has ended."""
+        states = set[str]()
         for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
             with suppress(OSError):
-                states.append(stat.read_text("utf-8", "replace").rpartition(") ")[2][:1])
-        return bool({"R", "D"} & set(states))
+                states.add(stat.read_text("utf-8", "replace").rpartition(") ")[2][:1])
+        return states
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._master], [], [], seconds)[0]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import SHEPHERD
+from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
 
 _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]

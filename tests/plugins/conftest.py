@@ -2,16 +2,14 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forked import SHEPHERD, run_forked
 from tests.patience import PATIENCE
 from tests.plugins.wheel import install, package_files
-
-SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -45,15 +43,6 @@ def run(tmp_path: Path, env: dict[str, str]) -> Run:
         if script:
             (tmp_path / "script").write_text(script)
             argv += ["--model", f"script:{tmp_path / 'script'}"]
-        return subprocess.run(
-            argv,
-            cwd=tmp_path / "work",
-            env=env | more,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=3 * PATIENCE,
-            check=False,
-        )
+        return run_forked(argv, env | more, timeout=3 * PATIENCE, cwd=tmp_path / "work")
 
     return begin

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import Terminal
+from tests.forked import SHEPHERD, ForkedProgram
 from tests.patience import PATIENCE
-from tests.plugins.conftest import SHEPHERD, Run
+from tests.plugins.conftest import Run
 
 CALL = 'call: weather {"city": "Oslo"}\n---\ntext: So be it.\n'
 BROKEN = "import not_installed_anywhere\n"
@@ -28,7 +29,7 @@ def serving(env: dict[str, str], cwd: Path, *arguments: str) -> Generator[tuple[
     """The server's base address, and the lines that it wrote before."""
     kind = () if "--cliserver" in arguments else ("--server",)
     argv = [SHEPHERD, *kind, "--port", "0", "--model", "pup", *arguments]
-    process = subprocess.Popen(
+    process = ForkedProgram(
         argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert process.stdout is not None

@@ -14,7 +14,7 @@ from shepherd.backends.base import Backend, Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import EventCallback
 from shepherd.session import Session
-from tests.cli.program import SHEPHERD
+from tests.forked import SHEPHERD, ForkedProgram
 from tests.server.harness import RunningServer
 from tests.upstreams.asking import provider
 
@@ -68,7 +68,7 @@ def _program(home: Path, *arguments: str) -> Generator[str]:
     command = [SHEPHERD, "--server", "--port", "0", *arguments]
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     pipe = subprocess.PIPE
-    with subprocess.Popen(
+    with ForkedProgram(
         command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:

@@ -21,8 +21,8 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
-from tests.cli.program import SHEPHERD
 from tests.e2e.terminal import Terminal
+from tests.forked import SHEPHERD, run_forked
 from tests.upstreams.vendor import Vendor
 from tests.upstreams.vendor_anthropic import AnthropicVendor
 from tests.upstreams.vendor_gemini import GeminiVendor
@@ -197,11 +197,7 @@ def go_around(four: Four) -> None:
 
 async def shepherd(four: Four, *arguments: str) -> str:
     """What the program prints while the vendors of this process answer."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        SHEPHERD, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe,
-        cwd=four.work, env=four.env,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
+    argv = [SHEPHERD, *arguments]
+    done = await asyncio.to_thread(run_forked, argv, four.env, cwd=four.work)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

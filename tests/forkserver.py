@@ -1,0 +1,142 @@
+"""A process that has imported the program and forks itself to run it: a start without imports.
+
+`tests.forked` starts it. A request is JSON with `argv`, `cwd`, `env` and `terminal`, and comes with
+the three standard streams and a pipe. The answer is the process id; the pipe gets the exit code.
+"""
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import locale
+import os
+import pkgutil
+import select
+import signal
+import socket
+import sys
+import warnings
+from typing import Any
+
+MAX_REQUEST = 1 << 20
+_LATER = ("shepherd.backends.tensorrt",)
+"""Packages of the program that need what may not be installed."""
+
+
+def import_program() -> None:
+    """Import all modules of the program, and what they import at their first use."""
+    import shepherd
+
+    for module in pkgutil.walk_packages(shepherd.__path__, "shepherd."):
+        if not module.name.startswith((*_LATER, "shepherd.__main__")):
+            importlib.import_module(module.name)
+    for name in ("llama_cpp", "numpy", "rich.markdown", "rich.syntax", "prompt_toolkit.shortcuts"):
+        importlib.import_module(name)
+
+
+def become(request: dict[str, Any], streams: list[int]) -> None:
+    """Make this process look as if the program had been started with the request."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, max(streams) + 16)
+    if request["terminal"]:
+        os.login_tty(0)
+    os.chdir(request["cwd"])
+    _set_environment(request["env"])
+    sys.argv[:] = request["argv"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _open_streams()
+
+
+def _set_environment(env: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    if not {"LC_ALL", "LC_CTYPE", "LANG"} & env.keys():
+        os.environ["LC_CTYPE"] = "C.UTF-8"  # as Python does at its start (PEP 538)
+    locale.setlocale(locale.LC_CTYPE, "")
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in env
+    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    importlib.invalidate_caches()
+    if env.get("PYTHONWARNINGS") == "error::ResourceWarning":
+        warnings.simplefilter("error", ResourceWarning)
+
+
+def _open_streams() -> None:
+    errors = "surrogateescape" if locale.setlocale(locale.LC_CTYPE) == "C.UTF-8" else "strict"
+    sys.stdin = _stream(0, "r", errors)
+    sys.stdout = _stream(1, "w", errors)
+    sys.stderr = _stream(2, "w", "backslashreplace")
+
+
+def _stream(number: int, mode: str, errors: str) -> io.TextIOWrapper:
+    file = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - open until the end
+    lines = number == 2 or os.isatty(number)
+    return io.TextIOWrapper(file, encoding="utf-8", errors=errors, line_buffering=lines)
+
+
+def _wake(_number: int, _frame: object) -> None:
+    """Let the signal end the wait for requests, by way of the wake-up pipe."""
+
+
+class Server:
+    """Forks for each request, and reports how each fork ended, until the client closes."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._running: dict[int, int] = {}
+
+    def serve(self) -> dict[str, Any] | None:
+        """None at the end; in a fork: the request that it is for."""
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, _wake)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        while True:
+            ready = select.select([self._requests, wake], [], [])[0]
+            if wake in ready:
+                os.read(wake, 4096)
+                self._report()
+            if self._requests in ready:
+                data, files, _, _ = socket.recv_fds(self._requests, MAX_REQUEST, 4)
+                if not data:
+                    return None
+                if self._fork(files) == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    self._requests.detach()  # `become` closes it
+                    become(request := json.loads(data), files[:3])
+                    return request
+
+    def _fork(self, files: list[int]) -> int:
+        """`files` are the standard streams and the pipe that gets the exit code."""
+        pid = os.fork()
+        if pid:
+            self._running[pid] = files.pop()
+            for number in files:
+                os.close(number)
+            self._requests.send(str(pid).encode())
+        return pid
+
+    def _report(self) -> None:
+        for pid in [*self._running]:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                pipe = self._running.pop(pid)
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(pipe, str(os.waitstatus_to_exitcode(status)).encode())
+                os.close(pipe)
+
+
+def run() -> None:
+    """Serve on the socket whose number is the only argument."""
+    import_program()
+    gc.collect()
+    gc.freeze()
+    if Server(socket.socket(fileno=int(sys.argv[1]))).serve() is not None:
+        from shepherd.cli.app import main
+
+        sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()
