@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 _BRACKET = r"\[\^?\]?(?:\[:[a-z]+:\]|\\[a-zA-Z.]|[^]\[\\\n])*\]"
 _SPACES = r"[ \t]*"
@@ -59,23 +60,28 @@ _ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_regex('/')}/[IM]*|\\,{_regex(',')},[IM
 _ADDRESSES = (
     rf"(?:{_ADDRESS}{_SPACES}(?:,{_SPACES}(?:[+~][0-9]+|{_ADDRESS}){_SPACES})?)?!*{_SPACES}"
 )
-_SUBSTITUTIONS = "|".join(
-    rf"s{d}{_regex(d)}{d}{_replacement(d)}{d}[gpiImM0-9]*{_END}"
-    rf"|y{d}{_replacement(d)}{d}{_replacement(d)}{d}{_END}"
-    for d in map(re.escape, _DELIMITERS)
-)
-_COMMAND = re.compile(
-    rf"[\s;]+|\}}{_END}|#[^\n]*"
-    rf"|{_ADDRESSES}(?:\{{|[=dDgGhHnNpPxzF]{_END}|[lLqQ]{_SPACES}[0-9]*{_END}"
-    rf"|:{_LABEL}{_END}|[btT]{_LABEL}{_END}|[aic]{_SPACES}{_TEXT}|{_SUBSTITUTIONS})"
-)
+
+
+@cache
+def _sed_command() -> re.Pattern[str]:
+    """Compiled when a script is first read: that takes 2 % of the time to the first prompt."""
+    substitutions = "|".join(
+        rf"s{d}{_regex(d)}{d}{_replacement(d)}{d}[gpiImM0-9]*{_END}"
+        rf"|y{d}{_replacement(d)}{d}{_replacement(d)}{d}{_END}"
+        for d in map(re.escape, _DELIMITERS)
+    )
+    return re.compile(
+        rf"[\s;]+|\}}{_END}|#[^\n]*"
+        rf"|{_ADDRESSES}(?:\{{|[=dDgGhHnNpPxzF]{_END}|[lLqQ]{_SPACES}[0-9]*{_END}"
+        rf"|:{_LABEL}{_END}|[btT]{_LABEL}{_END}|[aic]{_SPACES}{_TEXT}|{substitutions})"
+    )
 
 
 def only_edits(script: str) -> bool:
     """Whether every command of a script is recognised, and works only on the text."""
-    at = 0
+    command, at = _sed_command(), 0
     while at < len(script):
-        match = _COMMAND.match(script, at)
+        match = command.match(script, at)
         if match is None or match.end() == at:
             return False
         at = match.end()
