@@ -10,6 +10,11 @@ _MAX_ALTERNATIVES = 64
 _BRACES = re.compile(r"(?<!\[)\{([^{}]*,[^{}]*)\}")
 
 
+def expand_home(text: str) -> str:
+    """Any word as a shell reads a `~` at its start; a `Path` would also normalize the rest."""
+    return os.path.expanduser(text)  # noqa: PTH111 - see above
+
+
 def glob_regex(pattern: str) -> str:
     """The regular expression of a `/`-separated glob; `dir/**` matches `dir` itself as well."""
     return "|".join(_one_regex(part) for part in expand_braces(pattern))
@@ -97,7 +102,7 @@ def resolve_path(text: str, cwd: Path) -> Path:
     if not text or "\0" in text:
         raise ToolError("the path is empty" if not text else "the path has a NUL character")
     try:
-        return Path(os.path.realpath(Path(cwd, os.path.expanduser(text))))  # noqa: PTH111
+        return Path(os.path.realpath(Path(cwd, expand_home(text))))
     except (OSError, ValueError) as error:
         raise ToolError(f"bad path: {text} ({reason(error)})") from error
 

@@ -28,14 +28,14 @@ def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
     directory, and any quoting.
     """
     if rule.decision is Decision.ALLOW:
-        pattern = _compile(rule.pattern, True)
+        pattern = _compile(rule.pattern, as_read=True)
         words = [_as_read(word) for word in pattern_words(command)]
         return pattern.literal_words >= named and pattern.meets(words)
     words = _plain_words(command)
     if not words:
         return False
     plain = [words[0].rsplit("/", 1)[-1], *words[1:]]
-    pattern = _compile(rule.pattern, False)
+    pattern = _compile(rule.pattern, as_read=False)
     return any(pattern.begins(candidate) for candidate in (words, plain))
 
 
@@ -76,7 +76,7 @@ def _plain_words(command: str) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _compile(pattern: str, as_read: bool) -> _Pattern:  # noqa: FBT001 - a key of the cache
+def _compile(pattern: str, *, as_read: bool) -> _Pattern:
     words = pattern_words(pattern)
     open_end = bool(words) and words[-1] == [("*", False)]
     wild = [index for index, word in enumerate(words) if _WILDCARD.search(_outline(word))]

@@ -50,7 +50,8 @@ def path_regex(rule: Rule, cwd: Path) -> re.Pattern[str]:
     rule that allows matches nothing; other rules match everything.
     """
     home = _real_home(os.environ.get("HOME", ""))
-    return _path_regex(rule.pattern, str(cwd), home, rule.decision is not Decision.ALLOW)
+    ignore_case = rule.decision is not Decision.ALLOW
+    return _path_regex(rule.pattern, str(cwd), home, ignore_case=ignore_case)
 
 
 @lru_cache(maxsize=8)
@@ -59,7 +60,7 @@ def _real_home(_home: str) -> str:
 
 
 @lru_cache(maxsize=2048)
-def _path_regex(pattern: str, cwd: str, home: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - a key of the cache
+def _path_regex(pattern: str, cwd: str, home: str, *, ignore_case: bool) -> re.Pattern[str]:
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
     if has_open_braces(pattern):
         return re.compile(".*" if ignore_case else "(?!)", flags)

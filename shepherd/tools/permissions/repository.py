@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd.tools.paths import expand_home
+
 _MAX_FILES = 500
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_INCLUDES = 20
@@ -156,7 +158,7 @@ def _hook_directories(config: Path, top: Path) -> list[Path]:
 
 
 def _beside(directory: Path, name: str) -> Path:
-    return directory / os.path.expanduser(name)  # noqa: PTH111 - as git does it
+    return directory / expand_home(name)
 
 
 def _text(config: Path) -> str:

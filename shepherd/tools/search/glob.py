@@ -90,4 +90,4 @@ def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, s
     prefix, rest = "/".join(parts[:fixed]) + "/", "/".join(parts[fixed:])
     if ".." in rest.split("/") or not rest:
         raise ToolError("bad pattern: .. is allowed at its start only")
-    return resolve_path(os.path.join(base, os.path.expanduser(prefix)), base), prefix, f"/{rest}"  # noqa: PTH111, PTH118
+    return resolve_path(prefix, base), prefix, f"/{rest}"

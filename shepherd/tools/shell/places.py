@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind
-from shepherd.tools.paths import resolve_path
+from shepherd.tools.paths import expand_home, resolve_path
 from shepherd.tools.shell.programs.git import git_places
 from shepherd.tools.shell.programs.risks import name_of, trees, words_to_name
 from shepherd.tools.shell.syntax import Command, Word
@@ -79,7 +79,7 @@ def _entered(target: Word, place: Path) -> list[Path]:
     """The directories that `cd` may enter: `..` removes the last name; if that fails, the system
     resolves it."""
     physical = resolved(target, place)
-    text = os.path.expanduser(target.text) if target.tilde else target.text  # noqa: PTH111
+    text = expand_home(target.text) if target.tilde else target.text
     logical = Path(os.path.normpath(os.path.join(place, text)))  # noqa: PTH118 - keeps `..`
     return [logical, physical] if physical is not None else [logical]
 

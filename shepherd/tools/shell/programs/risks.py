@@ -1,11 +1,11 @@
 """Risks that a rule may miss: options that run programs, and reads of whole directories."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shepherd.tools.base import Claim
+from shepherd.tools.paths import expand_home
 from shepherd.tools.shell.programs.git import git_words_to_name
 from shepherd.tools.shell.programs.launchers import launched
 from shepherd.tools.shell.programs.options import risky_words
@@ -141,7 +141,7 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
 
 def name_of(program: str) -> str:
     """The name of a program without its directory and version."""
-    return os.path.basename(program)  # noqa: PTH119 - any word
+    return program.rpartition("/")[2]
 
 
 def _argument_trees(
@@ -184,7 +184,7 @@ def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
         for text in (word, word.partition("=")[2], word[2:] if word[:1] == "-" else ""):
             if not text:
                 continue
-            path = Path(place, os.path.expanduser(text))  # noqa: PTH111 - any word
+            path = Path(place, expand_home(text))
             try:
                 is_folder = path.is_dir()
             except (OSError, ValueError):
