@@ -10,7 +10,7 @@ BENCHES: dict[str, Callable[[], None]] = {"startup": startup.main, "turns": turn
 
 
 def main(names: list[str]) -> int:
-    """Run the named measurements, all without names; 2 for an unknown name."""
+    """Run the named measurements, all without names; returns 2 for an unknown name."""
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(BENCHES)}")

@@ -1,6 +1,6 @@
 """Memory of `shepherd --cliserver` over many requests: `python -m bench.memory [MODEL]`.
 
-Without MODEL a script answers, so that the figures are those of the server alone.
+Without MODEL a script answers, so that the figures show only the server.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What llama-cpp-python's server needs beside Shepherd's own packages, in a folder of its own."""
+"""The packages for llama-cpp-python's server that Shepherd does not have, in a separate folder."""
 
 import os
 import subprocess
@@ -10,10 +10,10 @@ NEEDED = ("pydantic-settings>=2", "python-dotenv>=1", "sse-starlette>=2", "starl
 
 
 def server_packages() -> Path:
-    """The folder, made at the first time; raises RuntimeError when that fails.
+    """The folder, created on the first call; raises RuntimeError if that fails.
 
-    It goes in front of this environment's packages, so that the server runs the same build of
-    llama.cpp as Shepherd.
+    It precedes this environment's packages in the search path, so that the server runs the same
+    build of llama.cpp as Shepherd.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = caches / "shepherd-bench" / f"server-{version('llama-cpp-python')}"

@@ -1,4 +1,4 @@
-"""Servers to measure against, each in its own process on 127.0.0.1."""
+"""The compared servers, each in a separate process on 127.0.0.1."""
 
 import os
 import re
@@ -31,13 +31,13 @@ threading.Event().wait()
 
 
 def threads() -> int:
-    """The cores that this process may use: what all sides get."""
+    """The cores that this process may use; all sides get the same number."""
     return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server is to run: a model, the tokens of all its sequences, how many, on how much."""
+    """The load of a server: a model, the tokens of all sequences, their number, and threads."""
 
     model: Path
     context: int
@@ -46,7 +46,7 @@ class Load:
 
     @property
     def cores(self) -> str:
-        """The threads, by themselves one per core."""
+        """The threads; by default one per core."""
         return str(self.threads or threads())
 
 
@@ -54,7 +54,7 @@ class Load:
 def llama_server(load: Load) -> Generator[str]:
     """llama.cpp's own server; yields its base URL.
 
-    Several sequences share one pool of cells, as they do where its number of slots is automatic.
+    Several sequences share one pool of cells, as with an automatic number of slots.
     """
     command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
     with served([*command, load.cores, str(load.parallel)], dict(os.environ)) as url:
@@ -65,7 +65,7 @@ def llama_server(load: Load) -> Generator[str]:
 def llama_cpp_python_server(load: Load, packages: Path) -> Generator[str]:
     """llama-cpp-python's own server, which runs one sequence; yields its base URL.
 
-    `packages` are those it needs beside Shepherd's. A request does not end the one before it.
+    `packages` are those that Shepherd does not have. A request does not end the previous one.
     """
     command = [sys.executable, "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", "0"]
     command += ["--model", str(load.model), "--n_ctx", str(load.context), "--verbose", "false"]
@@ -93,7 +93,7 @@ def shepherd_server(
 
 @contextmanager
 def served(command: list[str], env: dict[str, str]) -> Generator[str]:
-    """A server that says its address when it is ready; yields that, and ends it."""
+    """A server that prints its address when it is ready; yields that, and stops it."""
     process = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -110,8 +110,8 @@ def _address(process: "subprocess.Popen[str]") -> str:
     said: list[str] = []
     for line in process.stdout:
         said.append(line)
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-            # what it says later is of no interest, but must not fill the pipe
+        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
+            # the rest of its output is not needed, but must not fill the pipe
             threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
-            return found.group()
+            return match.group()
     raise RuntimeError(f"the server did not start: {''.join(said[-5:])}")

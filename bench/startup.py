@@ -1,4 +1,4 @@
-"""How long a user waits: for the version, for the first prompt, for the first answer."""
+"""The user's waiting time: for the version, for the first prompt, for the first answer."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Tables of measurements, and the machine that they were taken on."""
+"""Tables of measurements, and a description of the machine."""
 
 import os
 import platform

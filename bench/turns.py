@@ -1,4 +1,4 @@
-"""Ten turns behind a system prompt of 4,000 tokens: time to first token, cold and warm."""
+"""Ten turns after a system prompt of 4,000 tokens: time to first token, cold and warm."""
 
 import json
 import tempfile
@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from bench.engine.model import roomy_pup
+from bench.engine.model import pup_with_context
 from bench.peers import Load, llama_server, shepherd_server
 from bench.table import markdown, milliseconds, ratio
 
@@ -39,7 +39,7 @@ class Turn:
 def main() -> None:
     """Print the table of turns 1, 2, 3 and 10."""
     with tempfile.TemporaryDirectory() as folder:
-        _measure(roomy_pup(Path(folder) / "pup.gguf", CONTEXT))
+        _measure(pup_with_context(Path(folder) / "pup.gguf", CONTEXT))
 
 
 def _measure(model: Path) -> None:

@@ -1,1 +1,1 @@
-"""Programs for those who work on Shepherd."""
+"""Programs for the development of Shepherd."""

@@ -39,7 +39,9 @@ def render() -> str:
         "Generated from `shepherd/server/`; do not edit. See [the server](../server.md).\n",
     ]
     served = _paths()
-    shared = {path: found for path, found in _conversation_paths().items() if path not in served}
+    shared = {
+        path: methods for path, methods in _conversation_paths().items() if path not in served
+    }
     parts.extend(_sections(served))
     parts.append("# Endpoints of a shared session\n")
     parts.append("Of `shepherd --cliserver`, beside `/health`. See [there](../cliserver.md).\n")

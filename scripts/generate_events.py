@@ -1,4 +1,4 @@
-"""Writes docs/reference/events.md from the vocabulary itself."""
+"""Writes docs/reference/events.md from the definitions of the events."""
 
 from shepherd.backends.base import GenerationStats
 from shepherd.events import CallbackEvent, FinishReason, Topic

@@ -1,4 +1,4 @@
-"""Writes docs/reference/python.md from what `import shepherd` offers."""
+"""Writes docs/reference/python.md from the public names of `import shepherd`."""
 
 import inspect
 import re
@@ -32,7 +32,7 @@ def render() -> str:
 def _entry(name: str, value: Any) -> Iterator[str]:
     yield f"## `{name}`\n"
     if get_origin(value) is not None and not inspect.isclass(value):
-        yield f"A type: `{_shown(value)}`\n"
+        yield f"A type: `{_type_text(value)}`\n"
         return
     yield f"{_text(value)}\n"
     rows = [*_members(value)]
@@ -56,7 +56,7 @@ def _members(value: Any) -> Iterator[str]:
             yield f"- `{name}{'()' if inspect.isfunction(member) else ''}`: {_first(member)}"
 
 
-def _shown(value: Any) -> str:
+def _type_text(value: Any) -> str:
     return re.sub(r"(?:[a-z_]+\.)+(?=[A-Z])", "", str(value))
 
 

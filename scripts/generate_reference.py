@@ -24,14 +24,14 @@ PAGES = (
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file and what it should hold."""
+    """Every generated file and its contents."""
     files = {ROOT / "docs" / "reference" / page.PAGE: page.render() for page in PAGES}
     files[ROOT / generate_settings.SAMPLE] = generate_settings.render_sample()
     return {path: text.rstrip() + "\n" for path, text in files.items()}
 
 
 def outdated() -> list[Path]:
-    """The files that do not hold what they should."""
+    """The files whose contents are outdated."""
     return [
         path
         for path, text in generated().items()
@@ -40,7 +40,7 @@ def outdated() -> list[Path]:
 
 
 def main() -> int:
-    """Write what is outdated; with --check, name it and return 1."""
+    """Write outdated files; with --check, print their names and return 1."""
     paths = outdated()
     if "--check" in sys.argv[1:]:
         for path in paths:

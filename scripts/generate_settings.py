@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md and config/config.toml from the settings' own models."""
+"""Writes docs/reference/settings.md and config/config.toml from the models of the settings."""
 
 import textwrap
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def _table(name: str, section: type[BaseModel]) -> Iterator[str]:
 
 
 def may_be_set_by_projects(key: str) -> str:
-    """Whether a project's file may set `key`, as the page says it."""
+    """A text for the page that tells whether a project's file may set `key`."""
     if key in UNRESTRICTED or key.startswith("sampling."):
         return "yes"
     if key in STRICTNESS:
@@ -91,7 +91,7 @@ def _default(key: str, field: FieldInfo) -> str:
 
 
 def _default_value(key: str, field: FieldInfo) -> object:
-    """The value that counts when nothing is set; None when there is none."""
+    """The default value; None if there is none."""
     if field.default is not None:
         return cast(object, field.default)
     built_in: dict[str, object] = asdict(DEFAULT_SAMPLING)

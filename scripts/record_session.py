@@ -1,4 +1,4 @@
-"""Plays a session with the built-in model on a pty and draws it: docs/session.svg, approval.svg."""
+"""Plays a session with the built-in model on a pty, and draws docs/session.svg and approval.svg."""
 
 import os
 import re

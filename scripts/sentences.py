@@ -1,7 +1,7 @@
-"""Finds sentences that are too long, in the pages that people write.
+"""Finds overlong sentences in the pages that are written by hand.
 
-`python -m scripts.sentences` names each of them; `--pages` prints words and the longest sentence of
-each page. Code blocks, tables and generated pages do not count.
+`python -m scripts.sentences` prints each of them; `--pages` prints words and the longest sentence
+of each page. Code blocks, tables and generated pages do not count.
 """
 
 import re
@@ -30,7 +30,7 @@ class Sentence:
 
     @property
     def words(self) -> int:
-        """How many words it has; inline code counts as one."""
+        """The number of words; inline code counts as one."""
         return sum(1 for word in self.text.split() if _WORD.search(word))
 
 
@@ -72,18 +72,18 @@ def too_long(path: Path) -> list[Sentence]:
 
 
 def main() -> int:
-    """Name each sentence that is too long, or measure the pages; returns 1 if there is one."""
+    """Print each sentence that is too long, or measure the pages; returns 1 if there is one."""
     if "--pages" in sys.argv[1:]:
         for path in written_pages():
             text = path.read_text(encoding="utf-8")
-            longest = max((sentence.words for sentence in sentences(text)), default=0)
-            print(f"{path.relative_to(ROOT)}: {len(text.split())} words, longest {longest}")
+            maximum = max((sentence.words for sentence in sentences(text)), default=0)
+            print(f"{path.relative_to(ROOT)}: {len(text.split())} words, longest {maximum}")
         return 0
-    found = [(path, sentence) for path in written_pages() for sentence in too_long(path)]
-    for path, sentence in found:
+    results = [(path, sentence) for path in written_pages() for sentence in too_long(path)]
+    for path, sentence in results:
         where = f"{path.relative_to(ROOT)}:{sentence.line}"
         print(f"{where}: {sentence.words} words: {sentence.text}")
-    return 1 if found else 0
+    return 1 if results else 0
 
 
 if __name__ == "__main__":

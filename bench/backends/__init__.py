@@ -1,1 +1,1 @@
-"""Our API backends beside the official SDKs, on recorded streams."""
+"""Our API backends and the official SDKs, compared on recorded streams."""

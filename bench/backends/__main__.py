@@ -1,4 +1,4 @@
-"""`python -m bench.backends`: our API backends beside the official SDKs."""
+"""`python -m bench.backends`: compares our API backends with the official SDKs."""
 
 import argparse
 import json
@@ -20,19 +20,19 @@ def main(arguments: Sequence[str]) -> int:
     sizes = QUICK if options.quick else Sizes(rounds=options.rounds)
     packages = ("httpx", "openai", "anthropic", "google-genai", "ollama")
     print(f"{machine()}; {', '.join(f'{name} {version(name)}' for name in packages)}\n")
-    found: dict[str, Rounds] = {}
+    results: dict[str, Rounds] = {}
     for adapter in options.adapters:
         print(f"measuring {adapter}", file=sys.stderr, flush=True)
-        found[adapter] = measure(adapter, sizes)
-    print(f"Processor time per 1,000 chunks:\n\n{processor_table(found, sizes)}\n")
-    print(f"Time added:\n\n{latency_table(found)}")
+        results[adapter] = measure(adapter, sizes)
+    print(f"Processor time per 1,000 chunks:\n\n{processor_table(results, sizes)}\n")
+    print(f"Time added:\n\n{latency_table(results)}")
     if options.json:
         saved = {
             adapter: {
-                name: {side: [asdict(r) for r in results] for side, results in sides.items()}
+                name: {side: list(map(asdict, measured)) for side, measured in sides.items()}
                 for name, sides in rounds.items()
             }
-            for adapter, rounds in found.items()
+            for adapter, rounds in results.items()
         }
         options.json.write_text(json.dumps(saved))
     return 0

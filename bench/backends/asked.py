@@ -8,13 +8,13 @@ KEY = "secret-key-1234"
 MODEL = "model-1"
 SYSTEM = f"You are a helpful agent. {''.join(words(300))}"
 SAID = tuple(f"{turn}: {''.join(words(40))}" for turn in ("question", "answer", "question"))
-"""What user, assistant and again the user said."""
+"""The texts of user, assistant and user."""
 
 _TOOLS = (TOOL, "read_file", "find", "move", "copy", "delete", "list", "test")
 
 
 def messages() -> list[dict[str, str]]:
-    """`SAID` in the shape of most APIs."""
+    """`SAID` in the format of most APIs."""
     roles = ("user", "assistant", "user")
     return [{"role": role, "content": text} for role, text in zip(roles, SAID, strict=True)]
 

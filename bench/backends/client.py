@@ -1,4 +1,4 @@
-"""A client that is measured, and ours."""
+"""The base of measured clients, and ours."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -10,19 +10,22 @@ from bench.backends.asked import KEY, MODEL, SAID, SYSTEM, tools
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came: each piece of text with its time in nanoseconds of the monotonic clock, and the
-    calls, name and arguments, as they can be run."""
+    """The received data.
+
+    It has each piece of text with its time in nanoseconds of the monotonic clock, and the name and
+    arguments of each call.
+    """
 
     texts: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
 
 
 class Client(ABC):
-    """A client for one upstream; what it needs is imported when it is made."""
+    """A client for one upstream; its packages are imported when it is created."""
 
     @abstractmethod
     async def ask(self, seen: Seen) -> None:
-        """Make the call and take in the whole answer."""
+        """Make the call and read the whole answer."""
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Rounds of both sides in turn, each client in a process of its own beside the upstream's."""
+"""Alternating rounds of both sides, each client in a separate process."""
 
 import json
 import os
@@ -20,12 +20,12 @@ WHOLE_CALLS = ("gemini", "ollama")
 """APIs that send a call in one chunk."""
 
 Rounds = dict[str, dict[str, list[Result]]]
-"""The results of each round, by what was done and by the side that did it."""
+"""The results of each round, by task and by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured: chunks and calls of an answer, first tokens in a round."""
+    """The amount of work: chunks and calls of an answer, first tokens in a round."""
 
     rounds: int = 7
     chunks: int = 1500
@@ -35,7 +35,7 @@ class Sizes:
     fresh: int = 5
 
     def tasks(self, adapter: str) -> dict[str, Task]:
-        """What each side does in a round."""
+        """The tasks of each side in a round."""
         calls = self.chunks // 10 if adapter in WHOLE_CALLS else self.calls
         return {
             TEXT: Task(BURST, self.chunks, times=3),
@@ -50,16 +50,16 @@ QUICK = Sizes(rounds=1, chunks=20, paced=5, calls=1, firsts=2, fresh=1)
 
 
 def chunks_of(adapter: str, task: Task) -> int:
-    """The chunks that come in a task."""
+    """The number of chunks in a task's answer."""
     if task.mode == CALLS:
         return task.times * len(recording(adapter, task.count, CALL_WORDS).calls)
     return task.times * task.count
 
 
 def measure(adapter: str, sizes: Sizes) -> Rounds:
-    """The rounds on one adapter; every other one begins with the other side.
+    """The rounds on one adapter; the first side alternates.
 
-    Raises RuntimeError if the two sides did not see the same answer.
+    Raises RuntimeError if the two sides did not receive the same answer.
     """
     rounds: Rounds = {}
     tasks = sizes.tasks(adapter)

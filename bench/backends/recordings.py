@@ -8,7 +8,7 @@ from typing import Any
 from bench.backends.text import TOOL, arguments, fragments
 
 PLACE = b"@TEXT@"
-"""Where the text of a chunk goes in a template."""
+"""The place of a chunk's text in a template."""
 
 SSE = "text/event-stream; charset=utf-8"
 Json = dict[str, Any]
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 class Recording:
     """One answer, each event as the bytes that the API sends.
 
-    Between `before` and `after` stand chunks made from `template`, or `calls`.
+    Between `before` and `after` there are chunks made from `template`, or `calls`.
     """
 
     content_type: str
@@ -28,12 +28,12 @@ class Recording:
     after: Sequence[bytes]
 
     def chunk(self, text: str) -> bytes:
-        """A chunk that says `text`."""
+        """A chunk with `text`."""
         return self.template.replace(PLACE, json.dumps(text, ensure_ascii=False)[1:-1].encode())
 
 
 def recording(adapter: str, calls: int, size: int) -> Recording:
-    """The answer on one API, with calls whose arguments are of `size` words each."""
+    """The answer on one API; the arguments of each call have `size` words."""
     return RECORDINGS[adapter](calls, size)
 
 
@@ -61,7 +61,7 @@ def openai_chat(calls: int, size: int) -> Recording:
 
 
 def openai_responses(calls: int, size: int) -> Recording:
-    """The responses API; an item's text comes once more when it is done, here left short."""
+    """The responses API; it repeats an item's text at its end, which is shortened here."""
     answer = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress"}
     part = {"type": "output_text", "text": "", "annotations": list[str](), "logprobs": list[str]()}
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
@@ -147,7 +147,7 @@ def anthropic(calls: int, size: int) -> Recording:
 
 
 def gemini(calls: int, size: int) -> Recording:
-    """generateContent; a call comes whole."""
+    """generateContent; a call is sent whole."""
 
     def chunk(part: Json, **ended: str) -> Json:
         candidate = {"content": {"parts": [part], "role": "model"}, "index": 0} | ended
@@ -164,12 +164,12 @@ def gemini(calls: int, size: int) -> Recording:
 
 
 def ollama(calls: int, size: int) -> Recording:
-    """/api/chat; a call comes whole."""
+    """/api/chat; a call is sent whole."""
 
     def line(message: Json, **more: Any) -> bytes:
-        told = {"model": "qwen3", "created_at": "2026-11-20T10:00:00.123456789Z"}
+        common = {"model": "qwen3", "created_at": "2026-11-20T10:00:00.123456789Z"}
         said = {"role": "assistant", "content": ""} | message
-        return _json(told | {"message": said, "done": False} | more) + b"\n"
+        return _json(common | {"message": said, "done": False} | more) + b"\n"
 
     call = line({"tool_calls": [{"function": {"name": TOOL, "arguments": arguments(size)}}]})
     counts = {"prompt_eval_count": 120, "eval_count": 900, "total_duration": 5, "eval_duration": 4}

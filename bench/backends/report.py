@@ -1,4 +1,4 @@
-"""Tables of what was measured."""
+"""Tables of the measurements."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -10,26 +10,26 @@ from bench.table import markdown, ratio
 SIDES = (OURS, SDK)
 
 
-def processor_table(found: dict[str, Rounds], sizes: Sizes) -> str:
+def processor_table(results: dict[str, Rounds], sizes: Sizes) -> str:
     """Processor time for 1,000 chunks."""
     rows: list[tuple[str, ...]] = []
-    for adapter, rounds in found.items():
+    for adapter, rounds in results.items():
         for name in (TEXT, EACH, TOOLS):
             thousands = chunks_of(adapter, sizes.tasks(adapter)[name]) / 1000
             ours, theirs = (
                 statistics.median(result.cpu / thousands for result in rounds[name][side])
                 for side in SIDES
             )
-            told = (f"{ours * 1000:.1f} ms", f"{theirs * 1000:.1f} ms", ratio(ours, theirs))
-            rows.append((adapter, name, *told))
+            cells = (f"{ours * 1000:.1f} ms", f"{theirs * 1000:.1f} ms", ratio(ours, theirs))
+            rows.append((adapter, name, *cells))
     header = ("API", "answer", "Shepherd", "SDK", "ratio")
     return markdown(header, rows)
 
 
-def latency_table(found: dict[str, Rounds]) -> str:
+def latency_table(results: dict[str, Rounds]) -> str:
     """Time added to the first token and to each chunk, medians of the rounds."""
     rows: list[tuple[str, ...]] = []
-    for adapter, rounds in found.items():
+    for adapter, rounds in results.items():
         for what, name, values in (
             ("first token", FIRST, _first),
             ("first token of a new client", FRESH, _first),
@@ -48,7 +48,7 @@ def _cells(
         statistics.median(_percentile(values(result), share) for result in results[side])
         for side in SIDES
     )
-    return _shown(ours), _shown(theirs), ratio(ours, theirs)
+    return _milliseconds(ours), _milliseconds(theirs), ratio(ours, theirs)
 
 
 def _first(result: Result) -> Sequence[int]:
@@ -64,5 +64,5 @@ def _percentile(values: Sequence[int], share: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * share // 100)]
 
 
-def _shown(nanoseconds: float) -> str:
+def _milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.2f} ms"

@@ -1,6 +1,6 @@
-"""The official SDKs, each by the call that its documentation shows for a streamed answer.
+"""The official SDKs, each with its documented call for a streamed answer.
 
-What comes out is the same as with ours: the text piece by piece, and the calls to be run.
+The results equal ours: the text piece by piece, and the calls to run.
 """
 
 import json
@@ -12,7 +12,7 @@ from bench.backends.asked import KEY, MODEL, SYSTEM, messages, tools
 from bench.backends.client import Client, Seen
 
 Pieces = dict[int, tuple[str, list[str]]]
-"""The calls of an answer by their index: the name, and the arguments as they came."""
+"""The calls of an answer by their index: the name, and the pieces of the arguments."""
 
 
 class OpenAIChat(Client):

@@ -1,4 +1,4 @@
-"""What the recorded answers say."""
+"""The texts of the recorded answers."""
 
 import json
 import random
@@ -19,7 +19,7 @@ _CODE = ("\n", "```python\n", "def ", "f(x):\n", "    return ", "x < 2\n", "```\
 
 
 def words(count: int) -> list[str]:
-    """Markdown in the pieces that a model makes: words, line breaks, now and then some code."""
+    """Markdown in the pieces that a model generates: words, line breaks, and sometimes code."""
     dice = random.Random(4)
     pieces: list[str] = []
     while len(pieces) < count:
@@ -34,7 +34,7 @@ def words(count: int) -> list[str]:
 
 
 def arguments(size: int) -> dict[str, str]:
-    """The arguments of a call of `TOOL`, `size` words long."""
+    """The arguments of a call of `TOOL` with `size` words."""
     return {"path": "notes.md", "content": "".join(words(size))}
 
 

@@ -13,10 +13,10 @@ from bench.backends.recordings import Recording, recording
 from bench.backends.text import words
 
 BURST = "burst"
-"""As fast as it goes, many chunks in one read."""
+"""As fast as possible, many chunks in one read."""
 PACED = "paced"
-"""One by one, each a write of its own; the text says when it was sent, the first chunk's also
-when the request had come, in nanoseconds of the monotonic clock."""
+"""One by one, each a separate write. The text contains its time of sending in nanoseconds of the
+monotonic clock. The first chunk also contains the time of the request."""
 CALLS = "calls"
 """As BURST, tool calls instead of text."""
 
@@ -33,7 +33,7 @@ async def main() -> None:
 
 @asynccontextmanager
 async def serving() -> AsyncGenerator[str]:
-    """A server; yields its address, and ends it with all that is open."""
+    """A server; yields its address, and closes all connections at the end."""
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

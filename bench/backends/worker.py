@@ -1,4 +1,4 @@
-"""A client in a process of its own: `python -m bench.backends.worker SIDE ADAPTER URL`.
+"""A client in a separate process: `python -m bench.backends.worker SIDE ADAPTER URL`.
 
 Reads a `Task` as JSON per line, and writes a `Result` for each.
 """
@@ -32,8 +32,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Processor seconds of all calls together, and what was added in nanoseconds: to the first
-    token of each, and to each further chunk. So many `characters` came, of text and of calls."""
+    """Processor seconds of all calls, and the added nanoseconds.
+
+    These are added to the first token of each call, and to each further chunk. `characters` counts
+    those of text and calls.
+    """
 
     cpu: float = 0.0
     first: list[int] = field(default_factory=list[int])
@@ -42,7 +45,7 @@ class Result:
 
 
 class Worker:
-    """Holds one client per address, so that connections are kept alive as in a program."""
+    """Holds one client per address, so that connections are reused as in a program."""
 
     def __init__(self, side: str, adapter: str, url: str) -> None:
         self._side = side
@@ -51,22 +54,22 @@ class Worker:
         self._clients: dict[str, Client] = {}
 
     async def run(self, task: Task) -> Result:
-        """Do the task; the garbage of earlier ones is gone before."""
+        """Do the task; garbage of earlier tasks is collected first."""
         url = f"{self._url}/{self._adapter}/{task.mode}/{task.count}"
         result, cpu, characters = Result(), 0.0, 0
         gc.collect()
         for _ in range(task.times):
             seen = Seen()
-            asked, began = monotonic_ns(), process_time()
+            start, began = monotonic_ns(), process_time()
             client = self._new(url) if task.fresh else self._client(url)
             await client.ask(seen)
             cpu += process_time() - began
             if task.fresh:
                 await client.aclose()
             if task.mode == PACED:
-                _measure(asked, seen, result)
+                _measure(start, seen, result)
             characters += sum(len(text) for _, text in seen.texts)
-            characters += sum(len(name + json.dumps(given)) for name, given in seen.calls)
+            characters += sum(len(name + json.dumps(arguments)) for name, arguments in seen.calls)
         return Result(cpu, result.first, result.chunks, characters)
 
     def _client(self, url: str) -> Client:
@@ -83,11 +86,11 @@ class Worker:
             await client.aclose()
 
 
-def _measure(asked: int, seen: Seen, result: Result) -> None:
-    """Add to `result` what the stamps in the text say."""
+def _measure(start: int, seen: Seen, result: Result) -> None:
+    """Add the times in the text's stamps to `result`."""
     stamps = [(at, int(stamp)) for at, text in seen.texts for stamp in _STAMP.findall(text)]
     (_, received), (at, sent), *rest = stamps
-    result.first.append(received - asked + at - sent)
+    result.first.append(received - start + at - sent)
     result.chunks.extend(at - sent for at, sent in rest)
 
 

@@ -1,1 +1,1 @@
-"""The engine beside llama.cpp's server and llama-cpp-python's server, in one run."""
+"""The engine, llama.cpp's server and llama-cpp-python's server, compared in one run."""

@@ -1,4 +1,4 @@
-"""`python -m bench.engine`: measure the engine beside other servers; about half an hour."""
+"""`python -m bench.engine`: compares the engine with other servers; takes about half an hour."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.engine.model import Shape, random_llama, roomy_pup
+from bench.engine.model import Shape, pup_with_context, random_llama
 from bench.engine.report import OURS, PYTHON_SERVER, SERVER, table
 from bench.engine.scenarios import STREAMS, Bench, Sizes, after_restart, before_restart
 from bench.packages import server_packages
@@ -23,7 +23,7 @@ from bench.table import machine
 
 CONTEXT = 24_576
 END_TOKENS = ("0", "2")
-"""Of Pup's tokenizer, those that end an answer."""
+"""Pup's tokens that end an answer."""
 
 QUICK = Sizes(rules=30, turns=3, alternations=1, decode_tokens=12, decode_runs=1)
 QUICK_SHAPE = Shape(width=64, layers=2, heads=2, kv_heads=1, feed_forward=96, vocabulary=2048)
@@ -33,7 +33,7 @@ Serve = Callable[[Load, Path], AbstractContextManager[str]]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A server: how it is started with a load and a home, and how answers are kept going."""
+    """A server: how to start it with a load and a home, and how to make answers endless."""
 
     name: str
     serve: Serve
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass
 class Plan:
-    """What is to be measured."""
+    """The measurements of a run."""
 
     rounds: int
     sizes: Sizes
@@ -54,7 +54,7 @@ class Plan:
     )
 
     def run(self, title: str, model: Path) -> None:
-        """All rounds on one model; every other round takes the sides in the opposite order."""
+        """All rounds on one model; every other round runs the sides in the opposite order."""
         for number in range(self.rounds):
             for side in self.sides if number % 2 == 0 else self.sides[::-1]:
                 _say(f"{title}, round {number + 1} of {self.rounds}: {side.name}")
@@ -67,9 +67,11 @@ class Plan:
             home = Path(folder)
             with side.serve(load, home) as url:
                 bench = Bench(url, self.sizes, side.endless, results)
-                talk = asyncio.run(before_restart(bench, batches=side.batches))
+                conversation = asyncio.run(before_restart(bench, batches=side.batches))
             with side.serve(load, home) as url:
-                asyncio.run(after_restart(Bench(url, self.sizes, side.endless, results), talk))
+                asyncio.run(
+                    after_restart(Bench(url, self.sizes, side.endless, results), conversation)
+                )
         return results
 
 
@@ -109,15 +111,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _model(name: str, folder: Path, *, quick: bool) -> Path:
     if name == "pup":
-        return roomy_pup(folder / "pup.gguf", CONTEXT)
+        return pup_with_context(folder / "pup.gguf", CONTEXT)
     return random_llama(folder / "random.gguf", CONTEXT, QUICK_SHAPE if quick else Shape())
 
 
 def _sides(names: Sequence[str] | None) -> list[Side]:
-    wanted = names or (OURS, SERVER, PYTHON_SERVER)
+    selected = names or (OURS, SERVER, PYTHON_SERVER)
     endless = {"ignore_eos": True}
     sides = [Side(OURS, _serve_shepherd, endless), Side(SERVER, _serve_llama, endless)]
-    if PYTHON_SERVER in wanted:
+    if PYTHON_SERVER in selected:
         try:
             packages = server_packages()
         except RuntimeError as error:
@@ -126,11 +128,11 @@ def _sides(names: Sequence[str] | None) -> list[Side]:
             serve = partial(_serve_llama_cpp_python, packages)
             bans = {"logit_bias": dict.fromkeys(END_TOKENS, -100)}
             sides.append(Side(PYTHON_SERVER, serve, bans, batches=False))
-    return [side for side in sides if side.name in wanted]
+    return [side for side in sides if side.name in selected]
 
 
 def _serve_shepherd(load: Load, home: Path) -> AbstractContextManager[str]:
-    # guessing ahead is not what is compared here: random weights repeat themselves
+    # drafts are not compared here: random weights repeat themselves
     return shepherd_server(load, home=home, settings=["speculation=off"])
 
 

@@ -1,4 +1,4 @@
-"""The models that both sides run: Pup with room, and a bigger one with random weights."""
+"""The models of both sides: Pup with a larger context, and a bigger one with random weights."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ WORD = re.compile("Ġ?[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A llama's size; by itself SmolLM's width with fewer layers, 129 million parameters."""
+    """A llama's size; the default has SmolLM's width with fewer layers, 129 million parameters."""
 
     width: int = 576
     layers: int = 26
@@ -27,8 +27,8 @@ class Shape:
     vocabulary: int = 32_000
 
 
-def roomy_pup(path: Path, context: int) -> Path:
-    """Pup, said to have been trained for `context`: llama.cpp's server offers no more than that."""
+def pup_with_context(path: Path, context: int) -> Path:
+    """Pup with `context` in its metadata: llama.cpp's server does not offer more than that."""
     from gguf import GGUFReader
 
     from shepherd.models import builtin_model
@@ -44,8 +44,8 @@ def roomy_pup(path: Path, context: int) -> Path:
 def random_llama(path: Path, context: int, shape: Shape) -> Path:
     """A llama with Pup's tokenizer and template, in Q8_0, that writes lower-case words forever.
 
-    All other tokens, those that end an answer included, have no weight in the output, so that
-    every server shows one piece of text for one token.
+    All other tokens, including those that end an answer, have no weight in the output. Every server
+    therefore sends one piece of text per token.
     """
     import gguf
     import numpy as np
@@ -84,7 +84,7 @@ def _add_quantized(writer: "gguf.GGUFWriter", name: str, weights: "NDArray[np.fl
 
 
 def _add_vocabulary(writer: "gguf.GGUFWriter", size: int) -> list[str]:
-    """Pup's, filled up to `size` with tokens that no text has, as big models have them."""
+    """Pup's vocabulary, filled up to `size` with unused tokens, like those of big models."""
     from gguf import GGUFReader
 
     from shepherd.models import builtin_model
@@ -115,9 +115,9 @@ def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
     """The shapes of all weights, rows first."""
     width, wide = shape.width, shape.feed_forward
     kv_width = width // shape.heads * shape.kv_heads
-    found = {"token_embd": (shape.vocabulary, width), "output": (shape.vocabulary, width)}
+    matrices = {"token_embd": (shape.vocabulary, width), "output": (shape.vocabulary, width)}
     for i in range(shape.layers):
-        found |= {
+        matrices |= {
             f"blk.{i}.attn_q": (width, width),
             f"blk.{i}.attn_k": (kv_width, width),
             f"blk.{i}.attn_v": (kv_width, width),
@@ -126,7 +126,7 @@ def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
             f"blk.{i}.ffn_up": (wide, width),
             f"blk.{i}.ffn_down": (width, wide),
         }
-    return found
+    return matrices
 
 
 def _norms(shape: Shape) -> list[str]:

@@ -1,7 +1,7 @@
-"""`python -m bench.engine.overhead [MODEL]`: what a token costs on its way from llama.cpp to HTTP.
+"""`python -m bench.engine.overhead [MODEL]`: the cost of a token between llama.cpp and HTTP.
 
-Processor time on one thread, not time on the clock, so that it holds on a busy machine too. Each
-line includes those above it; the last is llama.cpp's server for the same tokens.
+It is processor time on one thread, so that it holds on a busy machine too. Each line includes those
+above it; the last is llama.cpp's server for the same tokens.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ async def _backend(model: Path) -> float:
 
 
 def _ignore(_job: object, _update: object) -> None:
-    """Nobody listens."""
+    """Ignore updates."""
 
 
 def _accept(_event: object, _content: str, _name: str, _id: str) -> bool:
@@ -110,7 +110,7 @@ def _shepherd(load: Load) -> AbstractContextManager[str]:
 
 
 def _server(serve: Callable[[], AbstractContextManager[str]]) -> float:
-    """Seconds per token that a server takes, as the difference that more requests make."""
+    """Seconds per token of a server, as the difference between more and fewer requests."""
     (few, few_tokens), (many, many_tokens) = (_served(serve, n) for n in (2, 2 + REQUESTS))
     return (many - few) / (many_tokens - few_tokens)
 

@@ -7,7 +7,7 @@ from statistics import median
 from bench.table import markdown, ratio
 
 Rounds = Mapping[str, Sequence[Mapping[str, float]]]
-"""By the name of a side: what each round gave."""
+"""The results of each round, by the name of a side."""
 
 OURS, SERVER, PYTHON_SERVER = "Shepherd", "llama.cpp", "llama-cpp-python"
 HEADER = (
@@ -38,11 +38,11 @@ class Goal:
 
     against: str
     bound: float
-    at_least: bool
+    is_minimum: bool
 
     @property
     def text(self) -> str:
-        sign = "≥" if self.at_least else "≤"
+        sign = "≥" if self.is_minimum else "≤"
         return f"{sign} {self.bound} ×" + (f" {self.against}" if self.against else "")
 
     def met(self, values: Mapping[str, float | None]) -> bool | None:
@@ -51,12 +51,12 @@ class Goal:
         if ours is None or not base:
             return None
         value = ours / base
-        return value >= self.bound if self.at_least else value <= self.bound
+        return value >= self.bound if self.is_minimum else value <= self.bound
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A number of the results, how it is shown, and what it should be."""
+    """A number of the results, its format, and its goals."""
 
     name: str
     what: str
@@ -65,23 +65,23 @@ class Row:
 
 
 ROWS = (
-    Row("decode", "one stream", tokens_per_second, (Goal(SERVER, 1.0, at_least=True),)),
+    Row("decode", "one stream", tokens_per_second, (Goal(SERVER, 1.0, is_minimum=True),)),
     Row(
         "streams",
         "8 streams at once",
         tokens_per_second,
-        (Goal(SERVER, 1.0, at_least=True), Goal(PYTHON_SERVER, 2.0, at_least=True)),
+        (Goal(SERVER, 1.0, is_minimum=True), Goal(PYTHON_SERVER, 2.0, is_minimum=True)),
     ),
     Row("cold 1", "first token, cold, turn 1", seconds),
     Row("cold 10", "first token, cold, turn 10", seconds),
-    Row("warm", "first token, warm, turns 2–10", seconds, (Goal(SERVER, 1.0, at_least=False),)),
+    Row("warm", "first token, warm, turns 2–10", seconds, (Goal(SERVER, 1.0, is_minimum=False),)),
     Row("warm 10", "first token, warm, turn 10", seconds),
-    Row("cold/warm 10", "cold over warm, turn 10", times, (Goal("", 25.0, at_least=True),)),
+    Row("cold/warm 10", "cold over warm, turn 10", times, (Goal("", 25.0, is_minimum=True),)),
     Row(
         "alternate",
         "two clients alternating, first token",
         seconds,
-        (Goal(SERVER, 1.0, at_least=False),),
+        (Goal(SERVER, 1.0, is_minimum=False),),
     ),
     Row("alternate worst", "the slowest of these", seconds),
     Row("alternate cached", "the least that was cached of these", percent),
@@ -89,7 +89,7 @@ ROWS = (
         "gap",
         "longest gap in 7 streams beside a long prompt",
         seconds,
-        (Goal(SERVER, 0.5, at_least=False),),
+        (Goal(SERVER, 0.5, is_minimum=False),),
     ),
     Row("beside", "that prompt's first token", seconds),
     Row("restart", "first token after a restart", seconds),
@@ -103,14 +103,14 @@ def table(rounds: Rounds) -> str:
 
 def _line(row: Row, rounds: Rounds) -> tuple[str, ...]:
     values = {side: _median(row.name, rounds.get(side, ())) for side in _SIDES}
-    shown = {side: "–" if v is None else row.show(v) for side, v in values.items()}
+    cells = {side: "–" if v is None else row.show(v) for side, v in values.items()}
     goals = [(goal.text, goal.met(values)) for goal in row.goals]
     return (
         row.what,
-        shown[OURS],
-        shown[SERVER],
+        cells[OURS],
+        cells[SERVER],
         _ratio(values[OURS], values[SERVER]),
-        shown[PYTHON_SERVER],
+        cells[PYTHON_SERVER],
         _ratio(values[OURS], values[PYTHON_SERVER]),
         ", ".join(text for text, _ in goals),
         ", ".join({True: "yes", False: "no", None: "–"}[met] for _, met in goals),
@@ -118,8 +118,8 @@ def _line(row: Row, rounds: Rounds) -> tuple[str, ...]:
 
 
 def _median(name: str, results: Sequence[Mapping[str, float]]) -> float | None:
-    found = [result[name] for result in results if name in result]
-    return median(found) if found else None
+    values = [result[name] for result in results if name in result]
+    return median(values) if values else None
 
 
 def _ratio(ours: float | None, theirs: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What is measured on one server: each scenario gives numbers by name."""
+"""The scenarios on one server: each returns numbers by name."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -22,7 +22,7 @@ LONG_ANSWER = 400
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is asked for; `rules` make a prefix of about ten tokens each."""
+    """The amount of work; `rules` make a prefix of about ten tokens each."""
 
     rules: int = 420
     turns: int = 10
@@ -33,7 +33,7 @@ class Sizes:
 
 @dataclass
 class Bench:
-    """One server under measurement; `endless` is what makes its answers not end by themselves."""
+    """One server in the measurement; `endless` are the options for endless answers."""
 
     url: str
     sizes: Sizes
@@ -41,11 +41,11 @@ class Bench:
     results: dict[str, float] = field(default_factory=dict[str, float])
 
     async def ask(self, text: str, tokens: int) -> Answer:
-        """An answer of exactly so many tokens to one question."""
+        """An answer of exactly this many tokens to one question."""
         return await Stream(self.url, self._body(text, tokens)).run()
 
     async def one_stream(self) -> None:
-        """Tokens a second of whole requests with short prompts, one after the other."""
+        """Tokens per second of whole requests with short prompts, one after the other."""
         await self.ask("hello", 4)
         answers = [
             await self.ask(QUESTIONS[n], self.sizes.decode_tokens)
@@ -55,7 +55,7 @@ class Bench:
         self.results["decode"] = sum(answer.tokens for answer in answers) / seconds
 
     async def streams_at_once(self) -> None:
-        """Tokens a second of all together, from the first request to the last token."""
+        """Tokens per second of all streams together, from the first request to the last token."""
         tokens = self.sizes.decode_tokens
         await asyncio.gather(*(self.ask(question, 2) for question in QUESTIONS[:STREAMS]))
         answers = await asyncio.gather(*(self.ask(q, tokens) for q in QUESTIONS[:STREAMS]))
@@ -65,9 +65,9 @@ class Bench:
     async def long_prompt_beside_streams(self) -> None:
         """The longest silence within an answer while a long prompt is read."""
         async with self._running(STREAMS - 1) as streams:
-            talk = Conversation(self, system_text("beside", self.sizes.rules))
+            conversation = Conversation(self, system_text("beside", self.sizes.rules))
             before = perf_counter()
-            answer = await talk.ask(QUESTIONS[0])
+            answer = await conversation.ask(QUESTIONS[0])
             first = before + answer.first_token
             gaps = [g for s in streams for g in s.answer().gaps(before, first)]
         self.results["gap"] = max(gaps)
@@ -75,7 +75,7 @@ class Bench:
 
     @asynccontextmanager
     async def _running(self, count: int) -> AsyncGenerator[list[Stream]]:
-        """Streams that go on for as long as the block is entered, with all that there were."""
+        """Streams that run during the context, as a list of all that were started."""
         streams: list[Stream] = []
         running = [asyncio.create_task(self._go_on(streams, n)) for n in range(count)]
         try:
@@ -117,13 +117,13 @@ class Conversation:
         return answer
 
     async def again_cold(self) -> Answer:
-        """The last turn once more, with a new word in front, so that nothing is known of it."""
+        """Repeat the last turn with a new word in front, so that no cache has it."""
         system, *rest = self._messages[:-1]
         changed = {"role": "system", "content": f"Cold. {system['content']}"}
         return await self._send([changed, *rest])
 
     def moved_to(self, bench: Bench) -> "Conversation":
-        """The same on another server."""
+        """The same conversation on another server."""
         moved = Conversation(bench, "")
         moved._messages = list(self._messages)
         return moved
@@ -134,36 +134,36 @@ class Conversation:
 
 
 def system_text(name: str, rules: int) -> str:
-    """A system message of so many short rules; another name gives another one from the start."""
+    """A system message of this many short rules; another name changes its beginning."""
     return " ".join(f"{name} rule{i} applies;" for i in range(rules))
 
 
 async def ten_turns(bench: Bench) -> Conversation:
     """First token cold, warm turn after turn, and cold again at the end."""
-    talk = Conversation(bench, system_text("first", bench.sizes.rules))
+    conversation = Conversation(bench, system_text("first", bench.sizes.rules))
     for number in range(bench.sizes.turns):
-        await talk.ask(QUESTIONS[number])
-    times = [answer.first_token for answer in talk.answers]
-    cold = await talk.again_cold()
+        await conversation.ask(QUESTIONS[number])
+    times = [answer.first_token for answer in conversation.answers]
+    cold = await conversation.again_cold()
     bench.results |= {
-        "prefix": float(talk.answers[0].prompt_tokens),
+        "prefix": float(conversation.answers[0].prompt_tokens),
         "cold 1": times[0],
         "warm": median(times[1:]),
         "warm 10": times[-1],
         "cold 10": cold.first_token,
         "cold/warm 10": cold.first_token / times[-1],
     }
-    return talk
+    return conversation
 
 
 async def two_alternate(bench: Bench, first: Conversation) -> None:
-    """Another conversation begins; then both take turns."""
+    """Another conversation begins; then both alternate."""
     second = Conversation(bench, system_text("second", bench.sizes.rules))
     await second.ask(QUESTIONS[0])
     answers = [
-        await talk.ask(QUESTIONS[number])
+        await conversation.ask(QUESTIONS[number])
         for number in range(bench.sizes.alternations)
-        for talk in (first, second)
+        for conversation in (first, second)
     ]
     bench.results["alternate"] = median(answer.first_token for answer in answers)
     bench.results["alternate worst"] = max(answer.first_token for answer in answers)
@@ -173,18 +173,18 @@ async def two_alternate(bench: Bench, first: Conversation) -> None:
 
 
 async def before_restart(bench: Bench, *, batches: bool) -> Conversation:
-    """All scenarios but the last; the conversation is to go on after the restart."""
+    """All scenarios except the last; returns the conversation for after the restart."""
     await bench.one_stream()
     await bench.streams_at_once()
     if batches:
         await bench.long_prompt_beside_streams()
-    talk = await ten_turns(bench)
-    await two_alternate(bench, talk)
-    return talk
+    conversation = await ten_turns(bench)
+    await two_alternate(bench, conversation)
+    return conversation
 
 
-async def after_restart(bench: Bench, talk: Conversation) -> None:
-    """The conversation goes on at a server that was started anew."""
+async def after_restart(bench: Bench, conversation: Conversation) -> None:
+    """Continue the conversation on a server that was started again."""
     await bench.ask("hello", 2)
-    answer = await talk.moved_to(bench).ask(QUESTIONS[-1])
+    answer = await conversation.moved_to(bench).ask(QUESTIONS[-1])
     bench.results["restart"] = answer.first_token

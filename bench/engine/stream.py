@@ -1,4 +1,4 @@
-"""Streamed answers with the time at which each piece came, at little cost to the other side."""
+"""Streamed answers with the arrival time of each piece, at little cost to the other side."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ _PATIENCE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a stream; times are `perf_counter` seconds."""
+    """The received data of a stream; times are `perf_counter` seconds."""
 
     started: float
     pieces: list[tuple[float, str]]
@@ -32,12 +32,12 @@ class Answer:
 
     @property
     def ended(self) -> float:
-        """When the last text came."""
+        """The time of the last text."""
         return self.pieces[-1][0]
 
     @property
     def tokens(self) -> int:
-        """Tokens of the answer; where the server does not count, pieces."""
+        """Tokens of the answer; pieces if the server does not count tokens."""
         return int(self.usage.get("completion_tokens") or len(self.pieces))
 
     @property
@@ -50,7 +50,7 @@ class Answer:
         return details.get("cached_tokens", 0)
 
     def gaps(self, start: float, end: float) -> Iterator[float]:
-        """The seconds between pieces, where they overlap the time from `start` to `end`."""
+        """The seconds between pieces, as far as they overlap the time from `start` to `end`."""
         times = [time for time, _ in self.pieces]
         for before, after in pairwise(times):
             if after > start and before < end:
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass
 class Stream:
-    """One streamed request. What comes is only stored, and read when it is over."""
+    """One streamed request. Data is only stored, and parsed after its end."""
 
     url: str
     body: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Stream:
     _blocks: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
 
     async def run(self) -> Answer:
-        """Send the request and take in all of its answer; raises RuntimeError for a refusal."""
+        """Send the request and read its whole answer; raises RuntimeError for a refusal."""
         address = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
@@ -82,11 +82,11 @@ class Stream:
 
     @property
     def begun(self) -> bool:
-        """Whether some of the answer's text is there already."""
+        """Whether some of the answer's text has arrived."""
         return b"".join(data for _, data in self._blocks[:8]).count(b"data:") > 2
 
     def answer(self) -> Answer:
-        """The answer as far as it came."""
+        """The answer so far."""
         pieces: list[tuple[float, str]] = []
         usage: Mapping[str, Any] = {}
         for time, event in _events(_payloads(self._blocks)):

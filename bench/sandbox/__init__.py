@@ -1,1 +1,1 @@
-"""What a box costs, and what works inside."""
+"""The cost of a sandbox, and the programs that work inside."""

@@ -1,4 +1,4 @@
-"""`python -m bench.sandbox`: what a box costs, and what works inside."""
+"""`python -m bench.sandbox`: the cost of a sandbox, and the programs that work inside."""
 
 import argparse
 import sys

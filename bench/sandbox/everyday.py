@@ -1,4 +1,4 @@
-"""Everyday commands, run plainly and in each box."""
+"""Everyday commands, run plainly and in each sandbox."""
 
 import os
 import shutil
@@ -61,7 +61,7 @@ _FILES = {
 
 @dataclass(slots=True)
 class Everyday:
-    """What came of it: the lines that ran plainly, and why they did not in a box."""
+    """The results: the lines that ran plainly, and the reasons for failures in a sandbox."""
 
     ran: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
@@ -69,7 +69,7 @@ class Everyday:
     failures: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def table(self) -> str:
-        """The share of each box."""
+        """The share of successes in each sandbox."""
         rows = [
             [
                 name,
@@ -81,7 +81,7 @@ class Everyday:
         return markdown(["box", "run unchanged", "share"], rows)
 
     def details(self) -> str:
-        """What failed, what is not installed, and what does not run plainly either."""
+        """The failures, the missing programs, and the lines that fail plainly too."""
         lines = [
             f"{name}: `{line}`: {why}"
             for name, failures in self.failures.items()
@@ -93,7 +93,7 @@ class Everyday:
 
 
 def compare(boxes: Sequence[Box]) -> Everyday:
-    """Each line plainly and in each box, in a project of its own."""
+    """Run each line plainly and in each sandbox, in a project of its own."""
     result = Everyday()
     lines = [line.split(" | ", 1) for line in _COMMANDS.read_text("utf-8").splitlines()]
     path = _environment()["PATH"]
@@ -128,7 +128,7 @@ def _run_all(box: Box | None, lines: Sequence[str]) -> dict[str, str]:
 
 
 def _profile(root: Path, line: str) -> Profile:
-    """As the tool makes it: git may write the repository, but not what runs by itself."""
+    """The profile of the shell tool: git may write the repository, but not its hooks."""
     git, hidden = root / ".git", (root / ".env",)
     if line.startswith("git "):
         kept = tuple(git / name for name in RUNS_PROGRAMS)
@@ -142,8 +142,8 @@ def _make_project(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     _make_wheel(root / "dist")
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*who, "commit", "-qm", "first"]):
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-qm", "first"]):
         subprocess.run(["git", *words], cwd=root, check=True)
     (root / "README.md").write_text("hello\nworld\nmore\n", "utf-8")
     for key, value in (("user.name", "a"), ("user.email", "a@example.org")):

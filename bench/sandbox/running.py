@@ -1,4 +1,4 @@
-"""Running a program plainly or in a box."""
+"""Runs a program plainly or in a sandbox."""
 
 import subprocess
 from contextlib import nullcontext
@@ -12,7 +12,7 @@ _TIMEOUT = 300.0
 
 
 def run(box: Box | None, profile: Profile, program: Program) -> tuple[int, str]:
-    """The exit code, and what it printed."""
+    """The exit code and the output."""
     entered = nullcontext(program) if box is None else box.enter(program, profile)
     with entered as inside:
         try:

@@ -1,4 +1,4 @@
-"""How long `true` takes in each box, in rounds that take turns."""
+"""The duration of `true` in each sandbox, in alternating rounds."""
 
 import os
 import statistics
@@ -18,7 +18,7 @@ _PAUSE = 0.1  # a model takes longer between two commands
 
 
 def measure(boxes: Sequence[Box], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each start by the box's name, with all that the box makes and removes."""
+    """Seconds of each start by the sandbox's name, including setup and cleanup."""
     durations: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as base:
         root = Path(base).resolve()
@@ -37,7 +37,7 @@ def measure(boxes: Sequence[Box], rounds: int) -> dict[str, list[float]]:
 
 
 def table(durations: dict[str, list[float]]) -> str:
-    """Median and 95th percentile of each, and what they add to a plain start."""
+    """Median and 95th percentile of each, and the difference to a plain start."""
     plain = _percentiles(durations[_PLAIN])
     rows: list[list[str]] = []
     for name, values in durations.items():

@@ -1,1 +1,1 @@
-"""What others notice while one client sends a request that is a lot of work."""
+"""The effect of one client's expensive requests on other clients."""

@@ -1,4 +1,4 @@
-"""`python -m bench.server`: what others notice while one client sends bad requests."""
+"""`python -m bench.server`: the effect of one client's bad requests on other clients."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def serving() -> Generator[tuple[str, int]]:
-    """A server of the built-in model in a process of its own: its URL and process id."""
+    """A server of the built-in model in a separate process: its URL and process id."""
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
         command = [Path(sys.executable).with_name("shepherd"), "--server", "--port", "0"]

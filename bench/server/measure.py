@@ -1,4 +1,4 @@
-"""Health checks and short requests beside one request that is sent again and again."""
+"""Health checks and short requests, while one request is repeated."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ _TIMEOUT = 120.0
 
 @dataclass
 class Notice:
-    """Seconds that health checks, first tokens and the bad request took; its last answer."""
+    """The seconds of health checks, first tokens and the bad request; its last answer."""
 
     health: list[float] = field(default_factory=list[float])
     first: list[float] = field(default_factory=list[float])
@@ -35,7 +35,7 @@ class Notice:
 
 
 def measure(url: str, bad: bytes | None, seconds: float) -> Notice:
-    """Ask for `seconds`, and until the bad request was answered once."""
+    """Send requests for `seconds`, and until the bad request was answered once."""
     notice, stop = Notice(), threading.Event()
     threads = [
         threading.Thread(target=_ask_health, args=(url, notice, stop)),

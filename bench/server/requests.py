@@ -1,4 +1,4 @@
-"""Requests that are a lot of work for a server that does not look at them first."""
+"""Requests that are expensive for a server without checks."""
 
 import base64
 import json
@@ -17,8 +17,8 @@ def _body(**fields: Any) -> bytes:
 
 
 def _formatted(schema: dict[str, Any]) -> bytes:
-    wanted = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
-    return _body(response_format=wanted)
+    output_format = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    return _body(response_format=output_format)
 
 
 def _tools(count: int, properties: int = 4) -> list[dict[str, Any]]:

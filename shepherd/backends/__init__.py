@@ -1,1 +1,1 @@
-"""Backends: what turns a session into events."""
+"""Backends turn a session into events."""

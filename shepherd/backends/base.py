@@ -1,4 +1,4 @@
-"""What every backend is, and what a generation gives back."""
+"""The interface of every backend, and the result of a generation."""
 
 import json
 from abc import ABC, abstractmethod
@@ -16,15 +16,15 @@ from shepherd.session import Session
 
 MIN_SPEED_TOKENS = 4
 MIN_SPEED_SECONDS = 0.05
-"""The least that a speed is computed from."""
+"""The minimum of seconds from which a speed is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
     """The measures of one generation: tokens, seconds, and the context after it.
 
-    `restored_tokens` are those of the cached ones that came from host memory or disk. Of
-    `drafted_tokens`, which were computed ahead, `accepted_tokens` came in the answer.
+    `restored_tokens` are cached tokens that came from host memory or disk. `drafted_tokens` were
+    computed ahead; `accepted_tokens` of them are in the answer.
     """
 
     prompt_tokens: int = 0
@@ -40,14 +40,14 @@ class GenerationStats:
 
     @property
     def prefill_speed(self) -> float:
-        """Prompt tokens decoded per second, without those that were cached."""
+        """Prompt tokens decoded per second, without the cached ones."""
         return _rate(self.prompt_tokens - self.cached_tokens, self.prefill_seconds)
 
     @property
     def decode_speed(self) -> float:
-        """Generated tokens per second; 0.0 where too little was measured to mean anything.
+        """Generated tokens per second; 0.0 if the measurement is too short to be meaningful.
 
-        An answer that comes in one piece, or of a few tokens, has no speed.
+        An answer in one piece, or of a few tokens, has no speed.
         """
         if self.completion_tokens < MIN_SPEED_TOKENS or self.decode_seconds < MIN_SPEED_SECONDS:
             return 0.0
@@ -64,12 +64,12 @@ class GenerationStats:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a backend generated: the assistant's message exactly as it goes into history.
+    """The result of a backend: the assistant's message exactly as it goes into history.
 
-    `problems` say, for the model to read, why what looks like a call in the content is none.
-    `logprobs` are those of the content's tokens; None if nobody asked or the backend has none.
-    `broken` says why an answer ended too early, "" if it did not or nobody knows. `stop_string` is
-    the one of the request's stop strings that ended the answer, "" if none did or nobody knows.
+    `problems` tell the model why text that looks like a call is not valid. `logprobs` are those of
+    the content's tokens; None if not requested or not supported. `broken` says why an answer ended
+    too early, "" if it did not or the reason is unknown. `stop_string` is the request's stop string
+    that ended the answer, "" if none did or it is unknown.
     """
 
     message: Message
@@ -83,9 +83,9 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class CacheTier:
-    """A place where prompts are kept: what is there, and what it did since the model was loaded.
+    """One place where prompts are kept: its contents, and its counts since the model was loaded.
 
-    `hits` prompts began with `tokens` tokens from here; `evictions` entries had to go.
+    `hits` prompts began with `tokens` tokens from here; `evictions` entries were removed.
     """
 
     name: str
@@ -98,7 +98,7 @@ class CacheTier:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How many requests share a model's context: `initial` of them, and up to `maximum` on demand.
+    """How many requests share a model's context: `initial`, and up to `maximum` on demand.
 
     A recurrent model needs memory for each request's state, so its context stays at `initial`.
     """
@@ -114,11 +114,10 @@ ONE = Concurrency()
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown.
 
-    `trained_tools` are the names of the only tools that it should be offered, because it was
-    trained on them and others make it worse; None for all tools. `vision`: whether it sees images,
-    None if that is unknown. `raw_prompts`: whether it takes raw prompts and continues messages, and
-    whether it is held to grammars. `checks_calls`: whether its calls are held to the schemas of
-    tools.
+    `trained_tools` are the names of the only tools that it should be offered; None for all tools.
+    The model was trained on them, and others make it worse. `vision`: whether it sees images, None
+    if that is unknown. `raw_prompts`: whether it accepts raw prompts and grammars, and continues
+    messages. `checks_calls`: whether it enforces the schemas of tools in its calls.
     """
 
     id: str
@@ -138,7 +137,7 @@ def _ignore() -> None:
 class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     """A session whose prompt is accepted and ready to generate.
 
-    Leaving the context gives back what it holds (a slot, a connection), however it ends.
+    Leaving the context always releases its resources (a slot, a connection).
     """
 
     prompt_tokens: int
@@ -147,7 +146,7 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     """Those of the content that was sent so far; None as in `Generation`."""
 
     def release(self) -> None:
-        """Give back what is held; leaving the context does it."""
+        """Release the resources; leaving the context does it too."""
 
     @property
     def generated(self) -> Sequence[int]:
@@ -175,8 +174,8 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
 class Backend(ABC):
     """A model that continues sessions; re-entrant, so that one instance serves many requests.
 
-    It never evicts and never prints. When the awaiting task is cancelled it stops the work at
-    once and gives everything back.
+    It never evicts and never prints. If the awaiting task is cancelled, it stops the work at once
+    and releases all resources.
     """
 
     @property
@@ -186,36 +185,36 @@ class Backend(ABC):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer; False once it has failed for good or was closed."""
+        """Whether it can still answer; False after a permanent failure or once closed."""
         return True
 
     async def reachable(self) -> bool:
-        """Whether it would answer now; what stands behind an API is asked, every few seconds."""
+        """Whether it would answer now; an API backend sends a request every few seconds."""
         return self.alive
 
     @property
     def selector(self) -> str:
-        """What answers now, as `model.provider` names it, where that may change; else ""."""
+        """The current model in the form of `model.provider`, if it may change; else ""."""
         return ""
 
     def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener` called each time that another model answers from then on.
+        """Call `listener` from now on each time that another model takes over.
 
-        It is called before that model gets a request. Returns a function that removes it again.
+        It is called before that model gets a request. Returns a function that removes the listener.
         """
         _ = listener  # the model never changes
         return _ignore
 
     def take_warning(self) -> str:
-        """What the user should know of how it was opened, "" for nothing; given once.
+        """A warning for the user about opening the backend, "" without one; returned once.
 
-        What nobody takes is told with the next request.
+        A warning that no caller takes is sent with the next request.
         """
         return ""
 
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
-        """Where prompts are kept between requests, the fastest place first; () if nobody knows."""
+        """The caches of prompts, the fastest first; () if they are unknown."""
         return ()
 
     @property
@@ -225,9 +224,9 @@ class Backend(ABC):
 
     @property
     def count_error(self) -> float | None:
-        """The mean relative error of its token counts; None where they are exact.
+        """The mean relative error of its token counts; None if they are exact.
 
-        1.0 for estimates that were not compared with the truth yet.
+        1.0 for estimates that were not compared with exact counts yet.
         """
         return None
 
@@ -235,9 +234,9 @@ class Backend(ABC):
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Bring the session's prompt into the context (a no-op for API backends).
 
-        Raises ContextFullError when it does not fit, InvalidRequestError when a parameter is
-        wrong, BusyError when the queue is full. Nothing has been generated by then. When the
-        callback returns False the handle is returned and generating ends at once as CANCELLED.
+        Raises ContextFullError if it does not fit, InvalidRequestError when a parameter is wrong,
+        BusyError when the queue is full. Nothing has been generated by then. When the callback
+        returns False the handle is returned and generating ends at once as CANCELLED.
         """
 
     async def prefill_choices(
@@ -245,8 +244,8 @@ class Backend(ABC):
     ) -> list[Prefilled]:
         """`prefill_session` for several answers to one prompt, each sampled with its own seed.
 
-        A backend that can share the prompt overrides this. Raises what `prefill_session` raises,
-        and then nothing is held.
+        A backend that can share the prompt overrides this. Raises the errors of `prefill_session`,
+        and then holds nothing.
         """
         handles: list[Prefilled] = []
         async with AsyncExitStack() as held:
@@ -266,19 +265,19 @@ class Backend(ABC):
         """Generate the answer; `max_tokens` 0 means as many as fit.
 
         Sends text events, STATS, STOP and one TOOL_CALL per call. Does not change the session.
-        Raises ContextFullError when the context fills up before anything was generated.
+        Raises ContextFullError if the context is full before anything was generated.
         """
 
     @abstractmethod
     async def count_message_tokens(self, session: Session, message: Message) -> int:
-        """How many tokens `message` takes in this session's prompt: exact or an estimate."""
+        """The number of tokens of `message` in this session's prompt: exact or an estimate."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """End all work and free the model or connection."""
 
     async def count_session_tokens(self, session: Session) -> int:
-        """How many tokens the session's whole prompt takes: exact or an estimate."""
+        """The number of tokens of the session's whole prompt: exact or an estimate."""
         return sum([await self.count_message_tokens(session, m) for m in session.messages])
 
     async def generate_from_session(

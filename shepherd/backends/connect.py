@@ -1,4 +1,4 @@
-"""Connecting to a provider's API."""
+"""Connects to a provider's API."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,15 +24,15 @@ from shepherd.session import Session
 
 QUESTION = "Say OK."
 QUESTION_TOKENS = 256
-"""What a model is asked where there is no list of models, and the longest answer to it."""
+"""The question to a model without a list of models, and the length limit of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What a provider says of itself.
+    """The provider's own data.
 
     `problem` says why there is no `model`, "" if there is one. If the server is not `listing` its
-    models, the model was asked a question, and it has answered.
+    models, a short question has confirmed that the model answers.
     """
 
     models: Sequence[str]
@@ -43,7 +43,7 @@ class Examination:
 
 
 async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
-    """Ask the provider what it knows of its model and be ready to talk to it.
+    """Request the model's properties from the provider, and prepare requests to it.
 
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
@@ -52,9 +52,9 @@ async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
 
 
 async def examine(provider: Provider, book: ProviderBook) -> Examination:
-    """Ask the provider for its models and its context size, once and without trying again.
+    """Request the provider's models and the context size, once and without retries.
 
-    The model of a server that has no list of models is asked a short question instead. Raises
+    If the server has no list of models, the model gets a short question instead. Raises
     ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
     if provider.type not in PROVIDER_TYPES:
@@ -87,7 +87,7 @@ async def _examine_extension(provider: Provider, book: ProviderBook) -> Examinat
 async def _models(
     provider: Provider, book: ProviderBook, options: ClientOptions
 ) -> Sequence[str] | None:
-    """The models that the provider lists; None where it has no list for us."""
+    """The models that the provider lists; None if it has no list for this key."""
     adapter = _adapter(provider)
     client = ApiClient(endpoint_of(provider, book), adapter, options)
     try:
@@ -113,7 +113,7 @@ async def _connect(provider: Provider, book: ProviderBook, options: ClientOption
 
 
 def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
-    """Where the provider is, with its key; raises ConfigError."""
+    """The provider's address, with its key; raises ConfigError."""
     key = book.key(provider).value.strip()
     for what, value in {"API key": key, **provider.headers}.items():
         if not (value.isascii() and value.isprintable()):
@@ -132,7 +132,7 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
 
 
 def address_of(provider: Provider) -> str:
-    """The provider's base URL, the type's own if it has none; raises ConfigError."""
+    """The provider's base URL, or the default of its type; raises ConfigError."""
     if provider.type not in PROVIDER_TYPES:
         return provider.base_url or f"https://{provider.type}.plugin"
     return base_url_for(provider.type, provider.base_url, _adapter(provider))

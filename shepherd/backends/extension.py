@@ -1,4 +1,4 @@
-"""Backends of plugins: their entry point opens a provider of the type that it is named after."""
+"""Backends of plugins: the entry point named like a type opens providers of that type."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,13 +12,14 @@ from shepherd.errors import ConfigError, ShepherdError
 from shepherd.plugins import Group, PluginError, Plugins
 
 OpenBackend: TypeAlias = Callable[[Provider, str], Awaitable[object]]
-"""What the entry point is: it gets the provider and its key, "" if it has none."""
+"""The type of the entry point; it gets the provider and its key, or "" without one."""
 
 
 async def open_extension(provider: Provider, book: ProviderBook, config: Config) -> Backend:
     """The backend of a provider whose type comes from a plugin.
 
-    Raises ConfigError when the plugin is missing, switched off or broken, and what it raises.
+    Raises ConfigError if the plugin is missing, switched off or broken, and the plugin's own
+    ShepherdError.
     """
     plugins = Plugins(config.plugins.disabled).of(Group.BACKENDS)
     plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)

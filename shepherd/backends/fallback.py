@@ -1,4 +1,4 @@
-"""The next backend when one can't be reached."""
+"""Falls back to the next backend if one can't be reached."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ from shepherd.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A backend that may be opened; `label` is what the user calls it."""
+    """A backend that may be opened; `label` is its name for the user."""
 
     label: str
     open: Callable[[], Awaitable[Backend]]
@@ -26,25 +26,26 @@ class Candidate:
 class FallbackBackend(Backend):
     """Answers with the first of several backends that can be reached, and stays with it.
 
-    When it can't be reached before it has answered anything, the next one takes the request and
-    all that follow; a SYSTEM warning tells it. Other errors are raised as they are.
+    If it can't be reached before its answer begins, the next backend takes this request and all
+    later ones. A SYSTEM warning reports the change. Other errors are raised unchanged.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], backend: Backend, told: str) -> None:
-        """`backend` is the opened first candidate; `told` is a warning for the next request."""
+    def __init__(self, candidates: Sequence[Candidate], backend: Backend, warning: str) -> None:
+        """`backend` is the opened first candidate; `warning` is sent for the next request."""
         self._waiting = list(candidates[1:])
         self._current = backend
         self._label = candidates[0].label
         self._left: list[Backend] = []
         self._listeners: list[Callable[[], None]] = []
-        self._told = told
+        self._pending_warning = warning
         self._moving = asyncio.Lock()
 
     @classmethod
     async def open(cls, candidates: Sequence[Candidate]) -> "FallbackBackend":
         """Open the first candidate that can be reached.
 
-        Raises the first one's UnreachableError if none can, and what else keeps it from opening.
+        Raises the first one's UnreachableError if none can be reached, and any other error from
+        opening one.
         """
         if not candidates:
             raise UnreachableError("There is no provider to ask.")
@@ -68,7 +69,7 @@ class FallbackBackend(Backend):
         return self._current.alive
 
     async def reachable(self) -> bool:
-        """As the current one; while others wait to take over, it is believed that one can."""
+        """As the current one; while other candidates remain, True."""
         return self.alive and (bool(self._waiting) or await self._current.reachable())
 
     @property
@@ -80,8 +81,8 @@ class FallbackBackend(Backend):
         return partial(self._listeners.remove, listener)
 
     def take_warning(self) -> str:
-        told, self._told = self._told, ""
-        return told
+        warning, self._pending_warning = self._pending_warning, ""
+        return warning
 
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
@@ -96,9 +97,9 @@ class FallbackBackend(Backend):
         return self._current.count_error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        told = self.take_warning()
-        if told:
-            callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
+        warning = self.take_warning()
+        if warning:
+            callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
         held = _Held(session)
         while True:
             backend = self._current
@@ -138,7 +139,7 @@ class FallbackBackend(Backend):
     async def _move_on(
         self, failed: Backend, error: UnreachableError, callback: EventCallback
     ) -> None:
-        """Make another backend than `failed` the current one; raises `error` if there is none."""
+        """Replace the current backend if it is still `failed`; raises `error` if none is left."""
         async with self._moving:
             if self._current is not failed:  # another request was faster
                 return
@@ -152,12 +153,12 @@ class FallbackBackend(Backend):
             self._label = candidate.label
             for listener in [*self._listeners]:
                 listener()
-            told = _warning(error, skipped, candidate)
-            callback(CallbackEvent.SYSTEM, told, Topic.WARNING, "")
+            warning = _warning(error, skipped, candidate)
+            callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
 
 
 class _Held(Prefilled):
-    """The prompt as the backend that is asked holds it."""
+    """The prompt in the current backend."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -166,7 +167,7 @@ class _Held(Prefilled):
         self._stack = AsyncExitStack()
 
     async def hold(self, backend: Backend, callback: EventCallback) -> Prefilled:
-        """The prompt as `backend` has it, which gets it now unless it has it already."""
+        """The prompt in `backend`; it is prefilled there unless that has happened."""
         if self._inner is not None and self._backend is backend:
             return self._inner
         await self._stack.aclose()
@@ -196,7 +197,7 @@ class _Held(Prefilled):
 
 
 class _Watched:
-    """Passes events on and remembers whether any of them was part of an answer."""
+    """Passes events on, and notes whether any of them was part of an answer."""
 
     def __init__(self, callback: EventCallback) -> None:
         self._callback = callback
@@ -210,9 +211,9 @@ class _Watched:
 async def _open_next(
     waiting: list[Candidate],
 ) -> tuple[tuple[Candidate, Backend] | None, list[str]]:
-    """The first of `waiting` that opens, and in sentences what keeps those before it from it.
+    """The first of `waiting` that opens, and sentences why the ones before it did not.
 
-    None of them is waiting any more.
+    All of them are removed from `waiting`.
     """
     skipped: list[str] = []
     while waiting:
@@ -221,13 +222,13 @@ async def _open_next(
             return (candidate, await candidate.open()), skipped
         except UnreachableError:
             skipped.append(f"{candidate.label} can't be reached either.")
-        except ShepherdError as error:  # it is set up wrongly
+        except ShepherdError as error:  # its settings are wrong
             skipped.append(f"{candidate.label} was skipped: {_sentence(error)}")
     return None, skipped
 
 
-def _warning(first: UnreachableError, skipped: Sequence[str], found: Candidate) -> str:
-    return " ".join([_sentence(first), *skipped, f"Going on with {found.label}."])
+def _warning(first: UnreachableError, skipped: Sequence[str], candidate: Candidate) -> str:
+    return " ".join([_sentence(first), *skipped, f"Going on with {candidate.label}."])
 
 
 def _sentence(error: ShepherdError) -> str:

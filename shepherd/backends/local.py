@@ -18,9 +18,9 @@ SCRIPT_PREFIX = "script:"
 
 
 async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
-    """Load the model that the settings name; `parallel` is for settings that leave it open.
+    """Load the model in the settings; `parallel` is the default if they don't set it.
 
-    Raises ModelLoadError when the model can't be found or loaded, ConfigError for a bad setting.
+    Raises ModelLoadError if the model can't be found or loaded, ConfigError for a bad setting.
     """
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):

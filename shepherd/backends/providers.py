@@ -1,4 +1,4 @@
-"""Opening the backend of a provider."""
+"""Opens the backend of a provider."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from shepherd.config.settings import Config, LayerName
 
 @runtime_checkable
 class ThinkingBackend(Protocol):
-    """A backend that can be told for all sessions whether its model reasons."""
+    """A backend with a setting for all sessions whether its model reasons."""
 
     thinking: bool | None
 
@@ -45,14 +45,14 @@ async def open_provider(
 
 
 def _thinking(backend: Backend, provider: Provider) -> Backend:
-    """The backend, reasoning as the provider's effort says; templates know only yes and no."""
+    """The backend, with reasoning set by the provider's effort; templates know only yes and no."""
     if provider.effort and isinstance(backend, ThinkingBackend):
         backend.thinking = provider.effort is not Effort.NONE
     return backend
 
 
 def local_config(provider: Provider, config: Config) -> Config:
-    """The settings under which a provider's GGUF file runs in this process."""
+    """The settings with which a provider's GGUF file runs in this process."""
     model = config.model.model_copy(update={"name": provider.model or "pup", "provider": ""})
     size = provider.context_size or config.llamacpp.context_size
     engine = config.llamacpp.model_copy(update={"context_size": size})

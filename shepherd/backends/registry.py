@@ -1,4 +1,4 @@
-"""Which backend answers, by the settings."""
+"""Opens the backend that the settings choose."""
 
 import os
 from functools import partial
@@ -13,9 +13,10 @@ async def open_backend(
 ) -> Backend:
     """Load the configured model, or connect to the configured provider.
 
-    `parallel` is for settings that leave it open; `providers` are the user's if not given. Raises
-    ModelLoadError when a model can't be loaded, ConfigError for a bad setting, AccessError,
-    UnreachableError and InvalidRequestError for a provider that does not answer as it should.
+    `parallel` is the default if the settings don't set it; `providers` are the user's by default.
+    Raises ModelLoadError if a model can't be loaded, and ConfigError for a bad setting. Raises
+    AccessError, UnreachableError and InvalidRequestError for a provider that does not answer
+    properly.
     """
     if not config.model.provider:
         from shepherd.backends.local import open_local

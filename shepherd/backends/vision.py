@@ -1,4 +1,4 @@
-"""The images that a model is shown now, and the error of a model that reads only text."""
+"""The new images of a conversation, and the error of a model that reads only text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,8 +7,8 @@ from shepherd.images import Image
 from shepherd.messages import Message, Role
 
 
-def shown_now(messages: Sequence[Message]) -> Iterator[Image]:
-    """The images since the last answer; a model has seen those before it already."""
+def new_images(messages: Sequence[Message]) -> Iterator[Image]:
+    """The images since the last answer; a model has seen earlier ones already."""
     for message in reversed(messages):
         if message.role is Role.ASSISTANT:
             return
@@ -16,7 +16,7 @@ def shown_now(messages: Sequence[Message]) -> Iterator[Image]:
 
 
 def cannot_see(model: str) -> ImageError:
-    """The error for images that are shown to a model that reads only text."""
+    """The error for images that are sent to a model that reads only text."""
     return ImageError(
         f"{model} can't see images. Leave them out, or ask a model that can: "
         "`shepherd provider add` connects one."
@@ -24,6 +24,6 @@ def cannot_see(model: str) -> ImageError:
 
 
 def refuse_images(messages: Sequence[Message], model: str) -> None:
-    """Raise ImageError if a model that reads only text is shown an image now."""
-    for _ in shown_now(messages):
+    """Raise ImageError if a new image is sent to a model that reads only text."""
+    for _ in new_images(messages):
         raise cannot_see(model)

@@ -1,4 +1,4 @@
-"""The program's entry point; loads as little as the command line allows."""
+"""The program's entry point; it imports as little as the command line allows."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 def main() -> int:
     """Run `shepherd` with the process's arguments and return its exit code.
 
-    0 done, 1 error, 2 usage, 130 interrupted, 128 + N ended by signal N.
+    0 success, 1 error, 2 usage, 130 interrupted, 128 + N ended by signal N.
     """
     _open_closed_streams()
     arguments = sys.argv[1:]
@@ -31,9 +31,9 @@ def main() -> int:
 
 
 def _open_closed_streams() -> None:
-    """Put the null device where a standard stream is closed (`>&-`).
+    """Replace each closed standard stream (`>&-`) by the null device.
 
-    The next file that is opened would get its number, and be written to by whatever prints.
+    Otherwise the next opened file would get its number, and printed output would go into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -43,7 +43,7 @@ def _open_closed_streams() -> None:
 
 
 def guarded(work: "Callable[[], int]", *, debug: bool = False) -> int:
-    """The exit code of `work`; an error becomes one line on stderr, or raised with `debug`."""
+    """The exit code of `work`; an error becomes one line on stderr, or is raised with `debug`."""
     try:
         return work()
     except ShepherdError as error:
@@ -55,7 +55,7 @@ def guarded(work: "Callable[[], int]", *, debug: bool = False) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _drop_output()
-    except OSError as error:  # a full disk, a home that can't be written
+    except OSError as error:  # a full disk, a home directory that is not writable
         if debug:
             raise
         _report(_reason(error))
@@ -63,14 +63,14 @@ def guarded(work: "Callable[[], int]", *, debug: bool = False) -> int:
 
 
 def _report(problem: object) -> None:
-    """The message on stderr; names in it may come from files that others wrote."""
+    """Print the message on stderr; names in it may come from files that others wrote."""
     from shepherd.cli.terminal.sanitize import sanitize
 
     sys.stderr.write(f"shepherd: {sanitize(str(problem))}\n")
 
 
 def _reason(error: OSError) -> str:
-    """What the system refused, without its number: `PATH: No space left on device`."""
+    """The system's reason for an error, without its number: `PATH: No space left on device`."""
     reason = error.strerror or str(error) or type(error).__name__
     place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     return f"{place}{reason}"
@@ -85,7 +85,7 @@ def _end_output() -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Do what is asked for; a bare `shepherd` does without the parser of options."""
+    """Run the command line; a bare `shepherd` does not need the parser of options."""
     import gc
 
     gc.set_threshold(_COLLECTED_OBJECTS)
@@ -100,7 +100,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _drop_output() -> int:
-    """Keep the interpreter from complaining about a closed stdout when it exits."""
+    """Prevent the interpreter's complaint about a closed stdout at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return FAILED

@@ -1,4 +1,4 @@
-"""Starts the frontend that was asked for."""
+"""Starts the requested frontend."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ async def _converse(config: Config, cwd: Path, request: Launch) -> int:
 
 
 async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
-    """The exit code of a frontend, or the one that says which signal has ended it."""
+    """The exit code of a frontend, or the code for the signal that ended it."""
     with _signals_cancel() as received:
         try:
             return await frontend

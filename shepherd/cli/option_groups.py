@@ -1,4 +1,4 @@
-"""The options of `shepherd` itself, a group for each panel of its help."""
+"""The options of `shepherd` itself, one group for each panel of its help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by posi
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model answers, and how."""
+    """The options for the model."""
 
     model: Annotated[
         str | None,
@@ -88,7 +88,7 @@ class ModelOptions:
 
     @property
     def values(self) -> Mapping[str, object]:
-        """The settings that the options stand for; None where there is no option."""
+        """The settings of the options; None for an absent option."""
         return {
             "model.system_message": self.system,
             "model.thinking": self.thinking,
@@ -103,7 +103,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationOptions:
-    """What is said, in which conversation, and what tools may do in it."""
+    """The options for the prompt, the session, and the permissions of tools."""
 
     execute: Annotated[
         str | None,
@@ -174,13 +174,13 @@ class ConversationOptions:
 
     @property
     def values(self) -> Mapping[str, object]:
-        """The settings that the options stand for; None where there is no option."""
+        """The settings of the options; None for an absent option."""
         return {"permissions.approve": self.approve, "tools.sandbox": self.sandbox}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Whether a server runs, and where."""
+    """The options for servers."""
 
     server: Annotated[
         bool, typer.Option("--server", help="Serve HTTP.", rich_help_panel=SERVER)
@@ -220,7 +220,7 @@ class ServerOptions:
 
     @property
     def values(self) -> Mapping[str, object]:
-        """The settings that the options stand for; None where there is no option."""
+        """The settings of the options; None for an absent option."""
         return {
             "server.host": self.host,
             "server.port": self.port,
@@ -231,7 +231,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Any setting, and what is about the program itself."""
+    """Options for any setting, and for the program itself."""
 
     settings: Annotated[
         list[str] | None,

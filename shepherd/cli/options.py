@@ -43,9 +43,9 @@ for _command in (model_command, config, sessions, memory, apikey):
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run what `arguments` ask for.
+    """Run the command line `arguments`.
 
-    Raises ShepherdError; SystemExit after help, usage errors and frontends that ended.
+    Raises ShepherdError; SystemExit after help, usage errors and frontends.
     """
     from typer.main import get_command
 
@@ -98,7 +98,7 @@ def _overrides(
     server: ServerOptions,
     run: RunOptions,
 ) -> dict[str, object]:
-    """The settings that the options set; raises UsageError for a wrong value."""
+    """The settings of the options; raises UsageError for a wrong value."""
     values: dict[str, object] = {
         **model_overrides(model.provider, provider, _local_name(model)),
         **model.values,
@@ -116,7 +116,7 @@ def _local_name(model: ModelOptions) -> str | None:
 
 
 def _launch(request: Launch) -> int:
-    from shepherd.cli.launch import launch  # loads the frontends' common parts
+    from shepherd.cli.launch import launch  # imports the frontends' common parts
 
     return launch(request)
 
@@ -145,7 +145,7 @@ def _check_not_blank(option: str, text: str | None, advice: str) -> None:
 
 
 def _check(request: Launch) -> None:
-    """Raise UsageError when options exclude each other."""
+    """Raise UsageError if options exclude each other."""
     start = request.start
     talks = request.prompt is not None or request.json_lines or start.latest or start.id
     if request.server and talks:

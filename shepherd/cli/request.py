@@ -1,4 +1,4 @@
-"""What a command line asks for, as data, and the settings that it leads to."""
+"""The command line as data, and the settings that it results in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Which frontend to start and how; `overrides` are settings by `section.key`.
+    """The frontend to start and its options; `overrides` are settings by `section.key`.
 
     `provider` is one that only this run knows. `connect` is the URL of a shared conversation,
     `api_key` its key. `images` go with the prompt.
@@ -37,9 +37,9 @@ class Launch:
 
 
 def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> Config:
-    """The settings that count in `cwd`.
+    """The settings that apply in `cwd`.
 
-    Raises ConfigError, which is a UsageError when nothing is wrong without the `overrides`.
+    Raises ConfigError, or a UsageError if only the `overrides` are wrong.
     """
     try:
         return load_config(cwd, env, overrides)

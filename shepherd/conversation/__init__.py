@@ -1,1 +1,1 @@
-"""One conversation put together from settings and changed, below every frontend."""
+"""Builds one conversation from settings and changes it, below every frontend."""

@@ -1,4 +1,4 @@
-"""Puts one conversation together from settings."""
+"""Builds one conversation from settings."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from shepherd.memory import Place
 from shepherd.session import Session
 
 CONVERSATION = Concurrency(1, maximum=8)
-"""One conversation, which may ask its model something beside."""
+"""One conversation, which may send parallel requests to its model."""
 
 
 @asynccontextmanager
@@ -43,10 +43,10 @@ async def open_conversation(
 
 
 def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION) -> BackendOpener:
-    """Opens the backend that settings name; `parallel` is how many conversations it serves."""
+    """An opener for the backend of the settings; it serves `parallel` conversations."""
 
     async def open_backend(config: Config) -> Backend:
-        from shepherd.backends import registry  # loads llama.cpp or an HTTP client
+        from shepherd.backends import registry  # imports llama.cpp or an HTTP client
 
         return await registry.open_backend(config, parallel=parallel, providers=providers)
 
@@ -85,7 +85,7 @@ async def open_shared(
 ) -> AsyncGenerator[Conversation]:
     """A conversation over a backend that others use too; it stays open, and nothing is saved.
 
-    `session` has the messages until now, by default none. Raises ConfigError.
+    `session` has the messages so far, by default none. Raises ConfigError.
     """
     config = unsaved(config)
     paths, notices = Paths.from_env(env), Notices()
@@ -103,6 +103,6 @@ async def open_shared(
 
 
 def unsaved(config: Config) -> Config:
-    """The settings of a conversation of which nothing is kept: no transcript and no memory."""
+    """The settings of a conversation that saves nothing: no transcript and no memory."""
     terminal = config.terminal.model_copy(update={"save_sessions": False})
     return config.model_copy(update={"terminal": terminal})

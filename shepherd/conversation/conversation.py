@@ -24,8 +24,8 @@ from shepherd.turn import TurnLimits
 class Conversation:
     """Everything that a frontend needs; made by `build_conversation`.
 
-    The model loads when it is first needed, in the background after `slot.start`, so that a prompt
-    can be shown before. A frontend that can show `notices` subscribes to them.
+    The model loads on its first use, in the background after `slot.start`, so that a prompt can be
+    shown earlier. A frontend that can show `notices` subscribes to them.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Conversation:
 
     @property
     def providers(self) -> ProviderBook:
-        """The providers that can be switched to."""
+        """The providers that the user can switch to."""
         return self.slot.providers
 
     @property
     def limits(self) -> TurnLimits:
-        """The guards of a turn."""
+        """The limits of a turn."""
         model = self.config.model
         return TurnLimits(model.max_tokens, model.max_rounds, max_hints=model.max_hints)
 
     async def backend(self) -> Backend:
-        """The backend, once it is loaded; raises what kept it from loading."""
+        """The backend, once it is loaded; raises the error that kept it from loading."""
         return await self.slot.backend()
 
     async def reload(self) -> Backend:
@@ -78,11 +78,11 @@ class Conversation:
         return await self.slot.reload()
 
     def when_moved(self, listener: Callable[[Backend], None]) -> None:
-        """Have `listener` called when another model answers in place of one that failed."""
+        """Call `listener` each time that another model replaces one that failed."""
         self._when_moved = listener
 
     async def provider_changed(self, name: str) -> None:
-        """Offer the model the providers that there are now, and `name` with its new settings."""
+        """Update the tools for other providers; `name` has new settings."""
         await self.delegates.close(name)
         await self.delegates.check()
         backend = self.slot.loaded_backend
@@ -90,14 +90,14 @@ class Conversation:
             self.backend_ready(backend)
 
     def clear(self) -> None:
-        """Forget all messages, also those of models that were asked."""
+        """Remove all messages, including those of sessions with delegates."""
         self.session.clear()
         self.delegates.forget()
 
     def resume(self, id: str) -> None:
-        """Go on with a saved session in place of this one; permissions for this session end.
+        """Continue with a saved session in place of this one; permissions for this session end.
 
-        Raises SessionError, and stays here, when there is none or it is open elsewhere.
+        Raises SessionError without a change if the session does not exist or is open elsewhere.
         """
         if SessionStore(self.paths.sessions).find(id).stem == self.session.id:
             raise SessionError("This session is the one you are in.")
@@ -113,7 +113,7 @@ class Conversation:
         self.policy.end_session()
 
     def change_system_message(self, text: str) -> None:
-        """Go on under another system message, which costs a new prefill of everything."""
+        """Continue with another system message; the whole prompt must then be read again."""
         self.session.system_message = text
         if self.transcript is not None:
             self.transcript.system_message_changed(text)
@@ -121,7 +121,7 @@ class Conversation:
     def tool_runner(
         self, approver: Approver | None = None, registry: ToolRegistry | None = None
     ) -> ToolRunner:
-        """Runs calls; without an approver, what needs approval is denied.
+        """A runner of calls; without an approver, calls that need approval are denied.
 
         `registry` has the tools, by default those of the session's model.
         """
@@ -141,7 +141,7 @@ class Conversation:
                 await self.memory.aclose()
 
     async def before_opening(self, provider: str) -> None:
-        """See `SlotListener`: a provider that answers is not asked by a tool as well."""
+        """See `SlotListener`: a provider that answers is not a delegate too."""
         await self.delegates.close(provider)
 
     async def loading(self) -> None:
@@ -154,7 +154,7 @@ class Conversation:
         self.session.tools = offered_tools(self.registry, self.config, backend.info)
 
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
-        """See `SlotListener`: another model counts tokens in another way."""
+        """See `SlotListener`: another model counts tokens differently."""
         ledger = self.session.ledger
         ledger.counts[:] = [None] * len(self.session.messages)
         ledger.context_used, ledger.context_size = 0, backend.info.context_size

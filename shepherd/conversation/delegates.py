@@ -1,4 +1,4 @@
-"""The providers that do not answer, as tools of the model that does."""
+"""Other providers as tools of the model that answers."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -19,13 +19,13 @@ from shepherd.tools.registry import ToolRegistry
 from shepherd.turn import TurnLimits
 
 MAX_DELEGATES = 5
-"""Tools for asking other providers in one prompt; the providers that come first have them."""
+"""The limit of `ask_NAME` tools in one prompt; the first providers get them."""
 
 
 class Delegates:
     """Keeps the tools `ask_NAME` of a conversation, the backends behind them, and their sessions.
 
-    `session` gives the conversation's session, `limits` the guards of its turns.
+    `session` returns the conversation's session, `limits` the limits of its turns.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Delegates:
 
     @property
     def sessions(self) -> dict[str, Session]:
-        """The session with each provider until now, by its name."""
+        """The session with each provider so far, by its name."""
         return self._asking.sessions
 
     async def check(self) -> None:
@@ -63,7 +63,7 @@ class Delegates:
         self._answering = await answering(providers, self._slot.providers)
 
     def update(self, current: str) -> None:
-        """Put the tools for all that can answer but the provider `current` into the registry."""
+        """Put the tools for all providers that can answer, except `current`, into the registry."""
         for tool in self._registry:
             if tool.calls_models:
                 self._registry.remove(tool.name)
@@ -94,11 +94,11 @@ class Delegates:
         }
 
     def forget(self) -> None:
-        """Forget the sessions with the providers."""
+        """Remove the sessions with the providers."""
         self._asking.sessions.clear()
 
     async def close(self, provider: str) -> None:
-        """Close the provider's backend: it is about to answer by itself."""
+        """Close the provider's backend, because it will answer itself."""
         await self._backends.close(provider)
 
     async def aclose(self) -> None:

@@ -8,10 +8,10 @@ from shepherd.models import BUILTIN_NAME
 
 
 def model_from_user(name: str, cwd: Path) -> str:
-    """A model's name as settings hold it: what is plainly a file here becomes its absolute path.
+    """A model's name in the form of the settings: an existing file's name becomes absolute.
 
-    Only what a user types is looked for in the working directory. A name from a settings file
-    never is: a cloned repository could bring a file of that name.
+    Only names that a user types are searched in the working directory. Names from a settings file
+    never are: a cloned repository could contain a file of that name.
     """
     path = Path(name).expanduser()
     is_path = path.suffix == ".gguf" or "/" in name
@@ -19,7 +19,7 @@ def model_from_user(name: str, cwd: Path) -> str:
 
 
 def override_model(provider: str | None, model: str | None) -> dict[str, object]:
-    """The settings by which a user chooses a provider, a model, both or none.
+    """The settings for a user's choice of a provider, a model, both or neither.
 
     `model` as `model_from_user` returns it.
     """
@@ -34,7 +34,7 @@ def override_model(provider: str | None, model: str | None) -> dict[str, object]
 
 
 def with_model(config: Config, name: str) -> Config:
-    """The settings with another model: of the provider that answers, or plainly a local one."""
+    """The settings with another model: of the provider that answers, or clearly a local one."""
     provider = config.model.provider.partition("/")[0]
     if not provider or _is_local(name):
         return with_provider(config, "", name)
@@ -48,7 +48,7 @@ def with_provider(config: Config, selector: str, name: str = "") -> Config:
 
 
 def model_of_flags(config: Config) -> Config:
-    """The settings, `--model` meaning a model of the provider where a provider answers."""
+    """The settings; `--model` means a model of the provider if a provider answers."""
     from_flag = config.source("model.name").layer is LayerName.FLAG
     if not from_flag or not config.model.provider:
         return config

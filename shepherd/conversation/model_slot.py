@@ -1,4 +1,4 @@
-"""The model that answers in a conversation: loaded in the background, switched, loaded again."""
+"""The model of a conversation: loaded in the background, switched, loaded again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ BackendOpener: TypeAlias = Callable[[Config], Awaitable[Backend]]
 
 
 class SlotListener(Protocol):
-    """Is told what happens to the model of a conversation."""
+    """Receives changes of a conversation's model."""
 
     async def before_opening(self, provider: str) -> None:
         """A provider, "" for the local model, is about to be opened."""
@@ -30,19 +30,19 @@ class SlotListener(Protocol):
         ...
 
     def backend_ready(self, backend: Backend) -> None:
-        """This backend answers from now on, or another model does in it."""
+        """From now on this backend answers, or it answers with another model."""
         ...
 
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
-        """Another model answers than before; `chosen` by the user, else after a failure."""
+        """The model has changed; `chosen` by the user, else after a failure."""
         ...
 
 
 class ModelSlot:
-    """Holds one backend, which loads when it is first needed or at `start`.
+    """Holds one backend, which loads on its first use or at `start`.
 
-    `config` are the settings with the model that answers, or is being loaded. A backend that is
-    `borrowed` is not closed at the end, and can't be changed.
+    `config` are the settings with the model that answers or loads. A backend that is `borrowed` is
+    not closed at the end, and can't be changed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ModelSlot:
 
     @property
     def model_name(self) -> str:
-        """The model as its backend calls it, or as configured until it is loaded."""
+        """The model's name from its backend, or from the settings until it is loaded."""
         backend = self.loaded_backend
         return self.config.model.label if backend is None else backend.info.id
 
@@ -82,7 +82,7 @@ class ModelSlot:
 
     @property
     def fell_back(self) -> bool:
-        """Whether another provider answers than the one that was chosen."""
+        """Whether another provider answers than the chosen one."""
         return self.provider != self.provider_of(None)
 
     @property
@@ -97,29 +97,29 @@ class ModelSlot:
         return (selector or self.config.model.provider).partition("/")[0]
 
     def start(self) -> asyncio.Task[Backend]:
-        """Begin to load the backend, unless it is loading or there; again after a failure."""
+        """Start to load the backend, unless it is loading or ready; again after a failure."""
         if self._loading is None or (self._loading.done() and self.loaded_backend is None):
             self._loading = asyncio.ensure_future(self._open())
             self._loading.add_done_callback(_retrieve)
         return self._loading
 
     async def backend(self) -> Backend:
-        """The backend, once it is loaded; raises what kept it from loading."""
+        """The backend, once it is loaded; raises the error that kept it from loading."""
         return await asyncio.shield(self.start())
 
     async def switch_model(self, name: str, cwd: Path) -> Backend:
-        """Go on with another model: of the provider that answers now, or a local one.
+        """Continue with another model: of the provider that answers now, or a local one.
 
-        `name` as on the command line: see `model_from_user`. Otherwise as `switch_provider`.
+        `name` as on the command line: see `model_from_user`. Otherwise like `switch_provider`.
         """
         current = with_provider(self.config, self.provider)
         return await self._switch(with_model(current, model_from_user(name, cwd)))
 
     async def switch_provider(self, selector: str) -> Backend:
-        """Go on with the same conversation at another provider, or locally for LOCAL.
+        """Continue the same conversation at another provider, or locally for LOCAL.
 
         If both models are local, the old one is closed first: two may not fit into memory. If the
-        new one can't be opened, the old one goes on and the error is raised.
+        new one can't be opened, the old one continues and the error is raised.
         """
         name = "" if selector == LOCAL else selector
         if name:
@@ -127,7 +127,7 @@ class ModelSlot:
         return await self._switch(with_provider(self.config, name))
 
     async def reload(self) -> Backend:
-        """Open the same model again, after it has failed for good."""
+        """Open the same model again after a permanent failure."""
         return await self._switch(self.config)
 
     async def aclose(self) -> None:
@@ -156,7 +156,7 @@ class ModelSlot:
         return backend
 
     def _moved(self, backend: Backend) -> None:
-        """Another provider answers from now on, with another model."""
+        """Note that another provider answers from now on, with another model."""
         self._listener.backend_ready(backend)
         self._listener.model_changed(backend, chosen=False)
 
@@ -188,12 +188,12 @@ class ModelSlot:
     def _is_local(self, config: Config) -> bool:
         try:
             return self.providers.is_local(config.model.provider)
-        except ConfigError:  # it was removed meanwhile
+        except ConfigError:  # the provider was removed in the meantime
             return False
 
 
 async def _end(task: asyncio.Task[Backend] | None) -> None:
-    """Stop loading a backend, or close it if it is there."""
+    """Stop loading a backend, or close it if it is ready."""
     if task is None:
         return
     task.cancel()
@@ -203,7 +203,7 @@ async def _end(task: asyncio.Task[Backend] | None) -> None:
 
 
 def _retrieve(task: asyncio.Task[Backend]) -> None:
-    """Mark the failure as seen: everyone who awaits the backend gets it."""
+    """Mark the failure as retrieved: every caller that awaits the backend gets it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""Whether a provider can answer, as far as that is known without a request."""
+"""Whether a provider can answer, as far as this is known without a request."""
 
 import asyncio
 import socket
@@ -38,9 +38,9 @@ async def answering(providers: Iterable[Provider], book: ProviderBook) -> set[st
 
 
 def can_answer(provider: Provider, book: ProviderBook) -> bool:
-    """Whether its key, its file or its server is there; True where only a request could tell.
+    """Whether its key, its file or its server exists; True if only a request could tell.
 
-    Connects to servers of this machine and network, and to no others; it blocks until then.
+    Connects only to servers of this machine and network, and blocks for the connection.
     """
     if missing_type(provider):
         return False
@@ -66,7 +66,7 @@ def can_answer(provider: Provider, book: ProviderBook) -> bool:
 
 
 def _listens(address: str) -> bool:
-    """Whether a server takes connections at the address."""
+    """Whether a server accepts connections at the address."""
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
     try:

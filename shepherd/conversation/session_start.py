@@ -1,4 +1,4 @@
-"""Beginning a conversation: a new one, or one that was saved."""
+"""Starts a conversation: a new one, or a saved one."""
 
 import secrets
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SYSTEM_MESSAGE_WITHOUT_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """Which conversation to go on with: the latest of this directory, or one by id, or none."""
+    """The conversation to continue: the latest of this directory, one by id, or none."""
 
     latest: bool = False
     id: str = ""
@@ -37,14 +37,14 @@ class Notices:
         self._listener: Callable[[str], None] | None = None
 
     def tell(self, text: str) -> None:
-        """Pass `text` on, now or when there is a listener."""
+        """Pass `text` on, now or once there is a listener."""
         if self._listener is None:
             self._waiting.append(text)
         else:
             self._listener(text)
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Pass the waiting sentences and all later ones to `listener`; replaces the one before."""
+        """Pass the waiting and all later sentences to `listener`; replaces the previous one."""
         self._listener = listener
         waiting, self._waiting = self._waiting, []
         for text in waiting:
@@ -68,7 +68,7 @@ def begin_session(
 
 
 def default_system_message(config: Config, cwd: Path) -> str:
-    """The configured system message, or Shepherd's own."""
+    """The system message in the settings, or Shepherd's own."""
     if config.model.system_message is not None:
         return config.model.system_message
     text = SYSTEM_MESSAGE if config.model.tools else SYSTEM_MESSAGE_WITHOUT_TOOLS

@@ -1,4 +1,4 @@
-"""The tools of a conversation: which there are, which a model is offered, under which rules."""
+"""The tools of a conversation, the offer for a model, and the rules."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ from shepherd.tools.sandbox.sandbox import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a conversation takes place: its directory, tools, rules, sandbox and memory."""
+    """The environment of a conversation: its directory, tools, rules, sandbox and memory."""
 
     paths: Paths
     cwd: Path
@@ -46,7 +46,7 @@ class Workspace:
         approver: Approver | None = None,
         registry: ToolRegistry | None = None,
     ) -> ToolRunner:
-        """Runs calls of the tools in `registry`, by default all of the workspace.
+        """A runner of the tools in `registry`, by default all of the workspace.
 
         Without an approver, calls that need approval are denied.
         """
@@ -69,7 +69,7 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:
-    """The user's memory, unless the settings want nothing kept; no file is touched yet."""
+    """The user's memory, unless the settings turn it off; files are not touched yet."""
     if not (config.memory.enabled and config.terminal.save_sessions):
         return None
     return Memory(paths.memory_file, notices.tell, max_bytes=config.memory.max_mib * MIB)
@@ -78,7 +78,7 @@ def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | Non
 def add_memory_tools(
     registry: ToolRegistry, config: Config, memory: Memory | None, place: Place
 ) -> None:
-    """Put the memory's tools behind the others, where tools are wanted at all."""
+    """Add the memory's tools after the others, if the settings allow tools."""
     if memory is None or not config.model.tools or config.memory.tools == "off":
         return
     for tool in memory_tools(memory, place):
@@ -91,8 +91,8 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    A model that was trained on certain tools gets those only; with `memory.tools` on `on` it gets
-    the memory's too. A model that is not loaded yet may be such a model.
+    A model that was trained on certain tools gets only those. With `memory.tools` on `on` it gets
+    the memory's tools too. A model that is not loaded yet may be such a model.
     """
     allowed = BUILTIN_TOOLS if model is None else model.trained_tools
     if allowed is None:
@@ -112,13 +112,13 @@ def build_registry(config: Config) -> ToolRegistry:
     """The tools that are switched on."""
     if not config.model.tools:
         return ToolRegistry()
-    from shepherd.tools.builtin import builtin_tools  # loads every family
+    from shepherd.tools.builtin import builtin_tools  # imports every family
 
     return ToolRegistry(t for t in builtin_tools() if t.name not in config.tools.disabled)
 
 
 def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str], None]) -> None:
-    """Put the tools of plugins behind the others; `warn` gets a sentence for each that fails."""
+    """Add the tools of plugins after the others; `warn` gets a sentence for each failure."""
     plugins = Plugins(config.plugins.disabled)
     if config.model.tools and plugins.of(Group.TOOLS):
         from shepherd.tools.extension import add_extensions
@@ -127,7 +127,7 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
 
 
 def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:
-    """Where and under which limits tools run."""
+    """The directory and the limits of tools."""
     return ToolContext(
         cwd=cwd,
         spill_dir=paths.spill,
@@ -152,7 +152,7 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
 
 
 def build_sandbox(config: Config) -> Sandbox:
-    """The sandbox for commands; nothing is tried before it is needed."""
+    """The sandbox for commands; it is not tested before its first use."""
     tools = config.tools
     return Sandbox(
         tools.sandbox,
@@ -162,7 +162,7 @@ def build_sandbox(config: Config) -> Sandbox:
 
 
 def _own_files(paths: Paths) -> list[Rule]:
-    """Shepherd's settings and keys, wherever the environment puts them."""
+    """Shepherd's settings and keys, at their places in this environment."""
     return [
         Rule("read", str(paths.keys_file), Decision.DENY),
         Rule("read", str(paths.credentials_file), Decision.DENY),

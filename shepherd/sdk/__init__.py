@@ -1,1 +1,1 @@
-"""Shepherd from Python: what `import shepherd` offers stands here."""
+"""Shepherd from Python: this package implements `import shepherd`."""

@@ -1,4 +1,4 @@
-"""Approval by a function of the program that uses Shepherd."""
+"""Approval by a function of the calling program."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ DENIED = "denied by the approve callback"
 
 
 class CallbackApprover:
-    """Asks a callback; everything but a clear yes denies the call, as does no callback."""
+    """Asks a callback; anything but a clear yes denies the call, and so does a missing callback."""
 
     def __init__(self, callback: ApprovalCallback | None) -> None:
         self._callback = callback
@@ -30,7 +30,7 @@ class CallbackApprover:
 
 
 def _approval(answer: object) -> Approval:
-    """`answer` as an approval; a text such as "no" counts as true in Python, and must not."""
+    """`answer` as an approval; a text such as "no" is true in Python, but must not allow a call."""
     if isinstance(answer, Approval):
         return answer
     if isinstance(answer, Choice):

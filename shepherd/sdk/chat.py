@@ -1,4 +1,4 @@
-"""A conversation as a program holds it."""
+"""A conversation as a Python object."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,12 +30,12 @@ class Chat:
 
     @property
     def id(self) -> str:
-        """The id of the session, by which a saved one is opened again."""
+        """The id of the session; it opens a saved session again."""
         return self._conversation.session.id
 
     @property
     def model(self) -> str:
-        """The model that answers, as its backend calls it."""
+        """The model that answers, by its name in the backend."""
         return self._conversation.slot.model_name
 
     @property
@@ -45,13 +45,13 @@ class Chat:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages until now."""
+        """The messages so far."""
         return list(self._conversation.session.messages)
 
     def ask(self, prompt: str, images: Iterable[ImageSource] = ()) -> Turn:
         """Answer a prompt, running tools until the model is done; iterate over the events.
 
-        Raises ImageError at once. Reading the events raises ShepherdError when the model can't
+        Raises ImageError at once. Reading the events raises ShepherdError if the model can't
         answer, or while another prompt is being answered.
         """
         sources = list(images)
@@ -73,7 +73,7 @@ class Chat:
         return Turn(TurnWork(answer), self._begin)
 
     async def answer(self, prompt: str, images: Iterable[ImageSource] = ()) -> Answer:
-        """The answer to a prompt, when it is complete; raises what `ask` raises."""
+        """The complete answer to a prompt; raises the errors of `ask`."""
         async with self.ask(prompt, images) as turn:
             async for event in turn:
                 if isinstance(event, End):
@@ -81,18 +81,18 @@ class Chat:
         raise ShepherdError("The turn ended without an answer.")
 
     def cancel(self) -> None:
-        """Stop the turn that runs, if there is one; it ends with the reason `cancelled`."""
+        """Stop the running turn, if any; it ends with the reason `cancelled`."""
         if self._work is not None:
             self._work.cancel()
 
     async def aclose(self) -> None:
-        """Stop the turn that runs; `shepherd.open` does it and closes the rest."""
+        """Stop the running turn; `shepherd.open` does it and closes the rest."""
         self.cancel()
         if self._work is not None:
             await self._work.wait()
 
     async def _begin(self, work: TurnWork) -> None:
-        """Start a turn behind the one before, which must have ended or have lost its reader."""
+        """Start a turn; the previous one must have ended or have lost its reader."""
         before = self._work
         if before is not None and before.running:
             if not before.cancelled:

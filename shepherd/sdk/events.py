@@ -1,4 +1,4 @@
-"""What a conversation reports, as data with types; made from the events of `shepherd.events`."""
+"""The typed events of a conversation; made from the events of `shepherd.events`."""
 
 import json
 from dataclasses import dataclass, field, fields
@@ -40,7 +40,7 @@ class ToolResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the call was run and did not fail."""
+        """Whether the call was run without an error."""
         return not self.text.startswith("Error: ")
 
 
@@ -54,14 +54,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Stats(GenerationStats):
-    """The measures of one generation; `provider` is set where a tool asked another model."""
+    """The measures of one generation; `provider` is set if a tool asked another model."""
 
     provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a turn gave: the text and the reasoning behind the last result of a tool.
+    """The result of a turn: the text and the reasoning after the last result of a tool.
 
     `problem` says why the turn was stopped, "" if it was not.
     """
@@ -89,7 +89,7 @@ Event: TypeAlias = Text | Thinking | ToolCall | ToolResult | Notice | Stats | En
 
 
 def to_event(kind: CallbackEvent, content: str, name: str, id: str) -> Event | None:
-    """The typed event; None for what a turn says by its end or by an exception."""
+    """The typed event; None for information that the turn's end or an exception contains."""
     match kind:
         case CallbackEvent.CONTENT:
             return Text(content)
@@ -126,7 +126,7 @@ class AnswerBuilder:
     problem: str = ""
 
     def add(self, event: Event) -> None:
-        """Take one event."""
+        """Add one event."""
         match event:
             case Text():
                 self._text.append(event.text)
@@ -143,7 +143,7 @@ class AnswerBuilder:
                 pass
 
     def answer(self, reason: FinishReason) -> Answer:
-        """What was collected."""
+        """The collected answer."""
         text, thinking = "".join(self._text), "".join(self._thinking)
         calls, stats = tuple(self._calls), tuple(self._stats)
         return Answer(text, thinking, reason, calls, stats, self.problem)

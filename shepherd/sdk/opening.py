@@ -1,4 +1,4 @@
-"""Opening a conversation from Python."""
+"""Opens a conversation from Python."""
 
 import asyncio
 import os
@@ -26,19 +26,19 @@ from shepherd.sdk.events import Answer
 from shepherd.tools.base import AnyTool
 
 LATEST = "latest"
-"""The `session` that is the last one of the directory."""
+"""The `session` for the last one of the directory."""
 
 
 class Options(TypedDict, total=False):
-    """How a conversation is opened; everything may be left out.
+    """The options of a conversation; all are optional.
 
-    `model` and `provider` are as `--model` and `--provider`; a provider may also be a table of its
-    settings as in providers.toml, with its `key` as it is. `tools` are names of Shepherd's tools
-    and tools of your own; without it, the settings decide. `approve` answers for the user; without
-    it, calls that need approval are denied. `session` is the id of a saved session, or `latest`;
-    `save` keeps a new one. `system_message` replaces Shepherd's own. `settings` are values by
-    `section.key`, and go before the settings files. `directory` is where tools work, by default
-    the working directory.
+    `model` and `provider` are as `--model` and `--provider`. A provider may also be a table of its
+    settings as in providers.toml, with its `key` in plain text. `tools` are names of Shepherd's
+    tools and your own tools; without it, the settings decide. `approve` answers for the user;
+    without it, calls that need approval are denied. `session` is the id of a saved session, or
+    `latest`; `save` keeps a new one. `system_message` replaces Shepherd's own. `settings` are
+    values by `section.key`, and override the settings files. `directory` is where tools work, by
+    default the working directory.
     """
 
     model: str
@@ -54,9 +54,9 @@ class Options(TypedDict, total=False):
 
 @asynccontextmanager
 async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
-    """An open conversation; see `Options` for what can be chosen.
+    """An open conversation; `Options` describes the options.
 
-    Raises ConfigError, SessionError, and BackendError when the model can't be opened.
+    Raises ConfigError, SessionError, and BackendError if the model can't be opened.
     """
     cwd, env = _directory(options), os.environ
     tools = options.get("tools")
@@ -85,7 +85,7 @@ async def open_chat(**options: Unpack[Options]) -> AsyncGenerator[Chat]:
 def ask(prompt: str, **options: Unpack[Options]) -> Answer:
     """The answer to one prompt, for programs without an event loop.
 
-    Takes the options of `shepherd.open` and raises what it raises.
+    Takes the options of `shepherd.open` and raises the same errors.
     """
 
     async def answer() -> Answer:
@@ -129,7 +129,7 @@ def _ephemeral(options: Options) -> Ephemeral | None:
 def _overrides(
     options: Options, tools: list[str | AnyTool] | None, ephemeral: Ephemeral | None, cwd: Path
 ) -> Mapping[str, object]:
-    """The settings by which the options say what they say."""
+    """The settings that the options mean."""
     provider, model = options.get("provider"), options.get("model")
     overrides: dict[str, object] = {
         "terminal.save_sessions": options.get("save", False) or "session" in options
@@ -147,7 +147,7 @@ def _overrides(
 
 
 def _choose_tools(conversation: Conversation, chosen: list[str | AnyTool]) -> None:
-    """Leave the tools that are chosen by name, and add the others; raises ConfigError."""
+    """Keep only the chosen tools, and add the program's own; raises ConfigError."""
     registry = conversation.registry
     for name in (tool for tool in chosen if isinstance(tool, str)):
         if registry.get(name) is None:

@@ -25,11 +25,11 @@ class TurnWork:
 
     @property
     def running(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether it has started and not ended."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start to work."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(_retrieve)
 
@@ -45,19 +45,19 @@ class TurnWork:
             self._task.cancel()
 
     def abandon(self) -> None:
-        """Stop soon: nobody can read the events any more. Any thread may call it."""
+        """Stop soon: the events have no reader any more. Any thread may call it."""
         self.cancelled = True
         task = self._task
         if task is not None and not task.done() and not task.get_loop().is_closed():
             task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def wait(self) -> None:
-        """Return when the work has ended, however it ended."""
+        """Return when the work has ended, with or without an error."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def raise_failure(self) -> None:
-        """Raise the error that ended the work, if one did."""
+        """Raise the error that ended the work, if any."""
         if self._task is not None:
             self._task.result()
 
@@ -83,10 +83,10 @@ class TurnWork:
 
 
 class Turn(AsyncIterator[Event]):
-    """The events of one turn, the last one an `End`; the turn begins with the first read.
+    """The events of one turn, the last one an `End`; the turn starts with the first read.
 
     A turn whose iterator is dropped, as after `break`, is cancelled. Reading raises ShepherdError
-    when the model can't answer.
+    if the model can't answer.
     """
 
     def __init__(self, work: TurnWork, begin: Callable[[TurnWork], Awaitable[None]]) -> None:
@@ -117,7 +117,7 @@ class Turn(AsyncIterator[Event]):
         self._work.cancel()
 
     async def aclose(self) -> None:
-        """Stop the turn and wait until it has ended; no more events come."""
+        """Stop the turn and wait until it has ended; no more events follow."""
         self._ended = True
         self._work.cancel()
         await self._work.wait()
@@ -135,6 +135,6 @@ class Turn(AsyncIterator[Event]):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark a failure as seen: the reader of the events gets it, if there is one."""
+    """Mark a failure as retrieved: the reader of the events gets it, if there is one."""
     if not task.cancelled():
         task.exception()

@@ -1,1 +1,1 @@
-"""The HTTP server: every API is a translation between its wire format and a `Session`."""
+"""The HTTP server: every API translates between its own format and a `Session`."""

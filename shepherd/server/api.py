@@ -1,4 +1,4 @@
-"""What an API of the server consists of: its routes, its paths, and the shape of its errors."""
+"""The parts of an API of the server: its routes, its paths, and the shape of its errors."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +33,10 @@ class ErrorReply:
 
 
 class ErrorShape(Protocol):
-    """How one API reports errors to its clients."""
+    """The format in which one API reports errors."""
 
     def reply(self, error: ApiError) -> ErrorReply:
-        """The response for an error that comes before anything was sent."""
+        """The response for an error before anything was sent."""
         ...
 
     def event(self, error: ApiError) -> str:
@@ -46,7 +46,7 @@ class ErrorShape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API; `shepherd.server.app.APIS` lists those that are served.
+    """One API; `shepherd.server.app.APIS` lists the served ones.
 
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
     errors. `pattern` matches further ones, which lie among those of another API; with `header`,

@@ -1,4 +1,4 @@
-"""Puts the server together from its parts; `APIS` lists the APIs that it serves."""
+"""Builds the server from its parts; `APIS` lists the APIs that it serves."""
 
 import logging
 import time
@@ -56,10 +56,10 @@ def create_app(
     tools: ToolRunner | None = None,
     apis: Sequence[Api] = APIS,
 ) -> FastAPI:
-    """The HTTP API over `backend`, which stays the caller's to close.
+    """The HTTP API over `backend`, which the caller closes.
 
-    Without `keys` anyone may connect. Without `tools` there are no tool endpoints; the approver of
-    `tools` must never ask.
+    Without `keys`, anyone who can reach the server may use it. Without `tools` there are no tool
+    endpoints; the approver of `tools` must never ask.
     """
     settings = settings or ServerSettings()
     context = _context(lambda: backend, settings)
@@ -99,7 +99,7 @@ def _context(current_backend: Callable[[], Backend], settings: ServerSettings) -
 
 
 def _include_plugins(app: FastAPI, context: ServerContext) -> None:
-    """Add the routes of plugins behind all others, whose paths they can't take."""
+    """Add the routes of plugins after all others, so that they can't replace existing paths."""
 
     def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
         app.include_router(make_router(context))

@@ -1,4 +1,4 @@
-"""Reads a request's body into a model, with limits on its size and on the work that it is."""
+"""Reads a request's body into a model, with limits on its size and its processing time."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from shepherd.json_text import is_finite
 from shepherd.server.errors import ApiError, invalid_body
 
 MAX_VALUES = 50_000
-"""Values in one body, nested ones counted: parsing more takes long enough to be felt by others."""
+"""Values in one body, including nested ones: parsing more would noticeably delay other requests."""
 
 MAX_ESCAPES = 1_000_000
 _SLICE = 64 * 1024
@@ -39,7 +39,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class RequestModel(BaseModel):
-    """The base of request bodies: immutable, fields that it does not know are ignored."""
+    """The base of request bodies: immutable; unknown fields are ignored."""
 
     model_config = ConfigDict(
         extra="ignore", frozen=True, populate_by_name=True, allow_inf_nan=False
@@ -70,14 +70,14 @@ class BodyReader:
             self._buffered -= len(body)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, which takes long: it runs in a thread."""
+        """The result of slow `work`, which runs in a thread."""
         async with self._parsers:
             return await asyncio.to_thread(work, *args, **kwargs)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
         """Fill `body`.
 
-        A body that is a little too long is read to its end: clients write before they read.
+        A body that is slightly too long is read to its end: clients write before they read.
         """
         size = 0
         async for chunk in request.stream():
@@ -137,7 +137,7 @@ def _parse(body: bytes, model: type[M]) -> M:
 
 
 def _without_lone_surrogates(body: bytes) -> bytes:
-    """Text that was cut inside an emoji comes as half a pair: it becomes U+FFFD."""
+    """Replace surrogates by U+FFFD; a text that was cut inside an emoji contains one."""
     body = body.removeprefix(_BOM)
     return _ESCAPE.sub(_repaired, body) if _SURROGATE.search(body) else body
 
@@ -149,7 +149,7 @@ def _repaired(escape: re.Match[bytes]) -> bytes:
 def check_shape(body: bytes) -> None:
     """Raise ApiError for a body that takes too long to parse.
 
-    It works in slices, which lets other threads run in between.
+    It works in slices, so that other threads can run in between.
     """
     if body.count(b"\\") > MAX_ESCAPES:
         raise _too_much(f"more than {MAX_ESCAPES:,} backslashes")

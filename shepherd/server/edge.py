@@ -1,4 +1,4 @@
-"""Middleware around every request: HEAD, a slash at the end, CORS, the access log."""
+"""Middleware around every request: HEAD, a final slash, CORS, the access log."""
 
 import logging
 import secrets
@@ -22,7 +22,7 @@ HUNG_UP = 499
 class UniformRequests:
     """Middleware: a slash at the end of a path is ignored, HEAD is GET without a body.
 
-    It also notes in the scope which API the request is for, see `error_reply`.
+    It also notes in the scope which API the request belongs to, see `error_reply`.
     """
 
     def __init__(self, app: ASGIApp, errors: ErrorShapes) -> None:
@@ -45,7 +45,7 @@ class UniformRequests:
 
 
 class _Head:
-    """Sends the head of an answer; to the application the client has hung up behind it."""
+    """Sends only the headers of an answer; the application then sees a disconnected client."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -66,7 +66,7 @@ class JsonCors(CORSMiddleware):
     """Starlette's CORS, which refuses in an error object too."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """The answer to a browser that asks before it sends."""
+        """The answer to a browser's preflight request."""
         response = super().preflight_response(request_headers)
         if response.status_code < HTTPStatus.BAD_REQUEST:
             return response
@@ -82,9 +82,9 @@ class JsonCors(CORSMiddleware):
 
 
 class AccessLog:
-    """Middleware that logs client, method, path, status, seconds and the id it gave out.
+    """Middleware that logs client, method, path, status, seconds and the request's id.
 
-    Status 499 means that the client hung up before it was answered.
+    Status 499 means that the client disconnected before the answer.
     """
 
     def __init__(self, app: ASGIApp) -> None:

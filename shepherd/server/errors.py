@@ -27,7 +27,7 @@ CONTEXT_FULL = "context_length_exceeded"
 logger = logging.getLogger(__name__)
 
 _NO_RETRY = {"x-should-retry": "false"}
-"""OpenAI's clients then do not ask again."""
+"""OpenAI's clients then do not retry."""
 
 _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
     HTTPStatus.NOT_FOUND: ("not_found", "There is nothing at this path."),
@@ -65,12 +65,12 @@ class ApiError(Exception):
 
 
 def answer_cut(why: str) -> ApiError:
-    """The error that ends an answer that broke off."""
+    """The error that ends an incomplete answer."""
     return ApiError(502, why or "The answer broke off.", ANSWER_CUT)
 
 
 def unsupported(param: str, message: str) -> ApiError:
-    """A parameter that would change the answer and is not served: refused, never ignored."""
+    """An unsupported parameter that would change the answer: it is refused, never ignored."""
     return ApiError(400, message, "unsupported_parameter", param)
 
 
@@ -122,7 +122,7 @@ def log_failure(error: BaseException, reported: ApiError) -> None:
 
 
 def invalid_body(error: ValidationError) -> ApiError:
-    """The first thing that is wrong with a request, named by its path in the body."""
+    """The first problem of a request, with its path in the body."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         problem = first["msg"].removeprefix("Invalid JSON: ")
@@ -138,7 +138,7 @@ def _context_error(error: ContextFullError, context_size: int) -> ApiError:
         prompt = context_size + error.tokens_over
     if prompt is None or not context_size:
         return ApiError(400, str(error), CONTEXT_FULL, "messages")
-    needed = max(prompt, context_size + 1)  # an answer takes at least one
+    needed = max(prompt, context_size + 1)  # an answer needs at least one
     message = (
         f"This model's maximum context length is {context_size} tokens. However, your messages "
         f"resulted in {needed} tokens. Please reduce the length of the messages."

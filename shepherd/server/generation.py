@@ -1,4 +1,4 @@
-"""Generations as streams of text that a route can translate while they grow."""
+"""Generations as streams of text that a route can translate as they grow."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ NO_TOKENS = -1
 class ChoicePiece(NamedTuple):
     """More text of a choice, with log probabilities if they were requested.
 
-    No event when the choice has ended.
+    It has no event if the choice has ended.
     """
 
     choice: int
@@ -50,9 +50,9 @@ def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = 
 
 
 class Choices:
-    """Several generations at once: their text as it comes, then their results.
+    """Several parallel generations: their text as it arrives, then their results.
 
-    Iterate it once. A choice that failed ends too; `result` raises why.
+    Iterate it once. A failed choice ends too; `result` raises its error.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Choices:
         running = len(self._tasks)
         while running:
             pieces = [await self._queue.get()]
-            while not self._queue.empty():  # the reader is slower than the model: give it more
+            while not self._queue.empty():  # the reader is slower than the model, so join more text
                 pieces.append(self._queue.get_nowait())
             pieces.sort(key=itemgetter(0))
             for _, run in groupby(pieces, key=itemgetter(0, 1)):
@@ -119,7 +119,7 @@ class Choices:
         return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
-        """Stop generating if it still goes on."""
+        """Stop generating, unless it has ended."""
         await end_tasks(*self._tasks)
 
     def _start(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
@@ -166,7 +166,7 @@ def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:
 
 
 class GenerationStream:
-    """One generation: its text events while it runs, then what it gave; iterate it once."""
+    """One generation: its text events while it runs, then its result; iterate it once."""
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
@@ -190,9 +190,9 @@ async def open_choices(
     callback: EventCallback = log_warnings,
     later: Sequence[Session] = (),
 ) -> AsyncGenerator[Choices]:
-    """Prefill, then generate `count` answers in the background until the context is left.
+    """Prefill, then generate `count` answers in the background until the context ends.
 
-    What `Backend.prefill_session` raises is raised on entering; it reports to `callback`. The
+    Entering it raises the errors of `Backend.prefill_session`, which reports to `callback`. The
     choices of `later` follow, one for each.
     """
     async with AsyncExitStack() as held:

@@ -26,13 +26,12 @@ OPEN_PATHS = frozenset({"/health"})
 
 
 class Guard:
-    """Middleware that lets a request in or answers it with an error.
+    """Middleware that admits a request or answers it with an error.
 
-    With keys, every path but the health check needs one, and a request ends when its key is
-    removed. Without, the server listens on loopback
-    (unless `insecure` insists otherwise), and the Host and Origin headers must name this machine:
-    a web page whose name was made to resolve to 127.0.0.1 (DNS rebinding) or that posts across
-    sites is refused.
+    With keys, every path except the health check needs one, and a request ends when its key is
+    removed. Without keys, the server listens on loopback, unless `insecure` overrides this. The
+    Host and Origin headers must then name this machine. This refuses web pages that resolve their
+    name to 127.0.0.1 (DNS rebinding) or that post across sites.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, keys: KeyStore | None) -> None:
@@ -77,7 +76,7 @@ def _key_refusal(key: str, keys: KeyStore) -> ApiError | None:
     try:
         name = keys.verify(key)
     except ConfigError as error:
-        logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message says it all
+        logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message is sufficient
         message = "API keys can't be checked at the moment; the server's log says why."
         return ApiError(503, message, "keys_unavailable")
     return None if name is not None else _unauthorized("The API key is not valid.")
@@ -124,11 +123,11 @@ def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
 
 
 CHECK_SECONDS = 1.0
-"""How often the key of a request that runs is looked up again; mostly one `stat`."""
+"""The interval of checks whether a running request's key still exists; mostly one `stat`."""
 
 
 class RevocableRequest:
-    """Serves one request for as long as its key is valid."""
+    """Serves one request as long as its key is valid."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -138,7 +137,7 @@ class RevocableRequest:
         self._ended = False
 
     async def serve(self, app: ASGIApp, keys: KeyStore, key: str) -> None:
-        """Run `app`; when `key` is removed, stop it and report that to the client."""
+        """Run `app`; if `key` is removed, stop it and report that to the client."""
         work = asyncio.ensure_future(app(self._scope, self._receive, self._watched_send))
         try:
             while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:

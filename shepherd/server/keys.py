@@ -1,4 +1,4 @@
-"""API keys of the server: shown once, stored hashed, checked against the file as it is now."""
+"""API keys of the server: shown once, stored hashed, checked against the current file."""
 
 import hashlib
 import hmac
@@ -17,22 +17,22 @@ from shepherd.errors import ConfigError
 
 KEY_PREFIX = "sk-shep-"
 KEY_BYTES = 32
-SHOWN_CHARACTERS = len(KEY_PREFIX) + 4
+PREFIX_CHARACTERS = len(KEY_PREFIX) + 4
 VERSION = 1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class KeyStoreError(ConfigError):
-    """The key file can't be trusted or read, or a name is wrong; nobody may be let in on it."""
+    """The key file can't be trusted or read, or a name is wrong; no key may then be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is stored of a key.
+    """The stored data of a key.
 
-    The hash is a plain SHA-256: a slow one protects secrets that can be guessed, and nobody
-    guesses 256 random bits. `prefix` tells the owner which key it is.
+    The hash is a plain SHA-256: slow hashes protect secrets that can be guessed, which 256 random
+    bits can't be. `prefix` helps the owner to recognise the key.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ApiKey:
 
 
 class KeyStore:
-    """The keys in the file at `path`, which need not exist: then no key is valid."""
+    """The keys in the file at `path`; without the file, no key is valid."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,10 +50,10 @@ class KeyStore:
         self._keys: list[ApiKey] = []
 
     def verify(self, key: str) -> str | None:
-        """The name of `key`, None if it is not one.
+        """The name of `key`, None if it is not valid.
 
-        Sees changes of the file at once. Raises KeyStoreError when the file is unreadable,
-        damaged, another user's or open to others. Takes the same time for every key.
+        Sees changes of the file at once. Raises KeyStoreError if the file is unreadable, damaged,
+        another user's or open to others. Takes the same time for every key.
         """
         digest = _digest(key)
         name = None
@@ -63,11 +63,11 @@ class KeyStore:
         return name
 
     def keys(self) -> list[ApiKey]:
-        """All keys in the order in which they were made; raises KeyStoreError."""
+        """All keys, oldest first; raises KeyStoreError."""
         return list(self._current())
 
     def add(self, name: str) -> str:
-        """Make a key called `name` and return it: it can't be had again. Raises KeyStoreError."""
+        """Make a key called `name`; it is returned only once. Raises KeyStoreError."""
         if not _NAME.fullmatch(name):
             raise KeyStoreError(
                 f"{name!r} can't be a key's name: use up to 64 letters, digits, '.', '_' or '-', "
@@ -75,7 +75,7 @@ class KeyStore:
             )
         key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = ApiKey(name, key[:SHOWN_CHARACTERS], _digest(key), created)
+        entry = ApiKey(name, key[:PREFIX_CHARACTERS], _digest(key), created)
         with exclusive(self.path):
             keys = self.keys()
             if any(k.name == name for k in keys):
@@ -108,7 +108,7 @@ class KeyStore:
         return self._keys
 
     def _reload(self) -> None:
-        """Read the file; what was read before is forgotten first."""
+        """Read the file; the previous keys are dropped first."""
         self._seen, self._keys = None, []
         with self.path.open("rb") as file:
             status = os.fstat(file.fileno())

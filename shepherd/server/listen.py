@@ -1,4 +1,4 @@
-"""Where the server listens, and where it must not."""
+"""The server's address, and a check that it is safe."""
 
 import errno
 import socket
@@ -9,14 +9,14 @@ from shepherd.server.settings import ServerSettings
 
 
 class UnsafeAddressError(ConfigError):
-    """The address is open to other machines, and no client would have to show a key."""
+    """Other machines can reach the address, and clients would not need a key."""
 
 
 def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.socket:
     """A socket bound to the address, not listening yet.
 
-    Raises ConfigError when the address is unknown or taken, and UnsafeAddressError when other
-    machines could reach it without being `authenticated`.
+    Raises ConfigError if the address is unknown or taken, and UnsafeAddressError if other machines
+    could reach it without being `authenticated`.
     """
     family, address = _resolve(settings.host, settings.port)
     if not (authenticated or settings.insecure or names_this_machine(address[0])):
@@ -36,7 +36,7 @@ def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.soc
 
 
 def start_listening(sock: socket.socket, settings: ServerSettings) -> None:
-    """Accept connections; raises ConfigError when another program was faster."""
+    """Accept connections; raises ConfigError if another program was faster."""
     try:
         sock.listen()
     except OSError as error:

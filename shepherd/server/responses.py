@@ -1,4 +1,4 @@
-"""Responses: JSON, errors and server-sent events, for as long as the client is connected."""
+"""Responses: JSON, errors and server-sent events, as long as the client is connected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -25,7 +25,7 @@ class JsonResponse(JSONResponse):
 
 
 class ErrorResponse(Response):
-    """An error in the shape of the API that the request is for."""
+    """An error in the shape of the request's API."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(status_code=error.status)
@@ -54,11 +54,11 @@ JSON_ARRAY = StreamFormat("application/json")
 
 
 class EventStreamResponse(Response):
-    """Sends the frames of `open_frames` for as long as the client is connected.
+    """Sends the frames of `open_frames` as long as the client is connected.
 
-    The headers wait for the first frame, or for `keepalive` seconds: what fails before that is
-    an ordinary error response. What fails later is the last event, in the shape of the API.
-    Silence is filled every `keepalive` seconds, where the format has a text for it.
+    The headers wait for the first frame, or for `keepalive` seconds. An earlier failure is an
+    ordinary error response. A later failure is the last event, in the shape of the API. During
+    silence a filler is sent every `keepalive` seconds, if the format has one.
     """
 
     charset = "utf-8"
@@ -90,7 +90,7 @@ class EventStreamResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _frames_or_error(self, frames: Frames, scope: Scope) -> Frames:
-        """The frames, what fills silence, and an error's frame if the headers are out."""
+        """The frames with fillers for silence, and an error's frame once the headers are sent."""
         while True:
             upcoming = asyncio.create_task(_next(frames))
             try:
@@ -132,13 +132,13 @@ async def _next(frames: Frames) -> str | None:
 
 
 class ClientDisconnectedError(Exception):
-    """The client hung up, so that no response can be sent."""
+    """The client disconnected, so no response can be sent."""
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`, cancelling it when the client hangs up (ClientDisconnectedError).
+    """Await `work`, and cancel it if the client disconnects (ClientDisconnectedError).
 
-    The request's body must have been read. However this ends, `work` has ended too.
+    The request's body must have been read. In every case, `work` has ended afterwards.
     """
     task = asyncio.create_task(work)
     watch = asyncio.create_task(_hung_up(receive))

@@ -47,7 +47,7 @@ def _nothing() -> None:
 class Service:
     """An application to serve, its name, and the path of its base URL.
 
-    `drain` is called at the first signal: it ends the work that would never end by itself.
+    `drain` is called at the first signal: it ends work that would never end by itself.
     """
 
     app: FastAPI
@@ -64,9 +64,8 @@ async def serve(
 ) -> None:
     """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
 
-    The first signal lets running requests finish, the second ends them. Raises ConfigError
-    before the backend is opened when the address is taken or must not be served, or when the
-    key file can't be used.
+    The first signal lets running requests finish, the second ends them. Raises ConfigError before
+    the backend is opened if the address is taken or not allowed, or if the key file can't be used.
     """
 
     @asynccontextmanager
@@ -87,7 +86,7 @@ async def serve_service(
     keys: KeyStore | None,
     danger: str = "",
 ) -> None:
-    """`serve` for any application; `danger` is logged when it is served without keys."""
+    """`serve` for any application; `danger` is logged if it is served without keys."""
     with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
         _warn_or_refuse(settings, keys, danger)
         async with open_service() as service:
@@ -98,7 +97,7 @@ async def serve_service(
                 service.drain,
                 settings=settings,
             )
-            gc.freeze()  # collections then look at what requests leave, not at all modules
+            gc.freeze()  # later collections then skip the modules
             start_listening(sock, settings)
             await server.serve(sockets=[sock])
             await server.end_requests()
@@ -140,7 +139,7 @@ class DrainingServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then log the announcement."""
         await super().startup(sockets)
         logger.info("%s", self._announcement)
 
@@ -187,7 +186,7 @@ def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str
 
 @contextmanager
 def _logging_to_stderr() -> Generator[None]:
-    """Log lines of ours and of uvicorn's on stderr, for as long as the server runs."""
+    """Write our log and uvicorn's to stderr while the server runs."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}

@@ -13,7 +13,7 @@ from shepherd.server.seal import Seal
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens and its limits; the key store decides who may connect.
+    """The server's address and limits; the key store decides who may connect.
 
     `thinking` and `max_tokens` are for requests that don't say whether the model is to reason and
     how much it may generate (0: as many tokens as fit).

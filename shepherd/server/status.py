@@ -27,8 +27,8 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
     async def health() -> JsonResponse:
         """Whether the server can answer: 200 or 503.
 
-        503 means that the backend has failed for good, that its threads have made no progress for
-        30 seconds, or that the provider behind it does not answer.
+        503 means that the backend has failed permanently, that its threads have made no progress
+        for 30 seconds, or that its provider does not answer.
 
         Needs no key.
         """
@@ -51,9 +51,9 @@ def stats_router(context: ServerContext) -> APIRouter:
 
     @router.get(STATS_PATH)
     async def stats() -> JsonResponse:
-        """Where prompts are kept: per tier entries, bytes, hits, tokens saved, evictions.
+        """The caches of prompts: per tier entries, bytes, hits, tokens saved, evictions.
 
-        503 with the same body when `/health` is 503.
+        503 with the same body if `/health` is 503.
         """
         tiers = [asdict(tier) for tier in context.backend.cache_tiers]
         reachable = await context.backend.reachable()

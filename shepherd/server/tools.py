@@ -16,7 +16,7 @@ from shepherd.tools.runner import ToolRunner
 
 
 def _object(value: object) -> object:
-    """JSON text is parsed; null means no arguments."""
+    """Parse JSON text; null means no arguments."""
     if isinstance(value, str):
         value = loads(value or "{}")
     return {} if value is None else value

@@ -77,12 +77,12 @@ def test_the_position_counts_lines_of_the_text() -> None:
     assert pager.position() == "lines 789-812 of 812, 100 %"
 
 
-def test_blanks_that_hide_are_counted() -> None:
+def test_whitespace_that_hides_text_is_counted() -> None:
     text = f"ls{' ' * 200};rm\nls   \n{chr(10) * 400}rm"
     rows = [row_text(row) for row in Pager(list(text_lines(text)), GUTTER, cell_len).rows(80, 9)]
     assert rows == [
-        "  │ ls<200 blanks>;rm",
-        "  │ ls<3 blanks>",
+        "  │ ls<200 whitespace characters>;rm",
+        "  │ ls<3 whitespace characters>",
         "  │ <400 blank lines>",
         "  │ rm",
     ]

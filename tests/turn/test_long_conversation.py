@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shepherd.backends.api.estimate.estimator import PARTS_MOST, PROMPTS_MOST
+from shepherd.backends.api.estimate.estimator import MAX_PARTS, MAX_PROMPTS
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
@@ -73,7 +73,7 @@ async def test_a_conversation_never_ends(style: str, known: str) -> None:
     assert errors == []
     assert max_length < WINDOW // 10
     assert len(session.ledger.counts) == len(session.messages) > 10
-    assert backend.estimator.remembered <= PARTS_MOST + PROMPTS_MOST
+    assert backend.estimator.remembered <= MAX_PARTS + MAX_PROMPTS
     second, last = marks[2].since(marks[1]), marks[4].since(marks[3])
     assert last.requests <= 1.05 * second.requests
     assert last.counted <= 1.05 * second.counted

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.estimate.estimator import PARTS_MOST, PROMPTS_MOST
+from shepherd.backends.api.estimate.estimator import MAX_PARTS, MAX_PROMPTS
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
@@ -142,7 +142,7 @@ async def test_a_conversation_never_ends(kind: str) -> None:
     assert talk.afresh <= 0.4 * turns
     assert vendor.overflows <= turns // 5
     assert 8 < len(session.messages) <= talk.longest < 200
-    assert backend.estimator.remembered <= PARTS_MOST + PROMPTS_MOST
+    assert backend.estimator.remembered <= MAX_PARTS + MAX_PROMPTS
     assert backend.window.size == WINDOW
     second, last = talk.work[1].since(talk.work[0]), talk.work[3].since(talk.work[2])
     assert turns < 100 or last.requests <= 1.1 * second.requests

@@ -1,4 +1,4 @@
-"""Changes to requests after a provider has refused one; then it is made again.
+"""Changes requests after a provider has refused one; the request is then made again.
 
 Each change removes the refused part from the request, so no change is made twice.
 """
@@ -24,7 +24,7 @@ from shepherd.errors import InvalidRequestError
 
 
 class Adaptation(NamedTuple):
-    """What requests are made with: an adapter, and the known traits of the model."""
+    """The adapter that makes requests, and the known traits of the model."""
 
     adapter: Adapter
     traits: ModelTraits
@@ -57,9 +57,9 @@ _ONLY_DEFAULT = re.compile(
 
 
 def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) -> frozenset[str]:
-    """The parameters that the model does not take, or only with their default value.
+    """The parameters that the model refuses, or accepts only with their default value.
 
-    The output limit may go under its other name; the others may be left out.
+    The output limit may be sent under its other name; the others may be left out.
     """
     if refusal.status not in REFUSING:
         return frozenset()
@@ -81,6 +81,6 @@ def _mentions(said: str, name: str) -> bool:
 
 
 def _has_unknown_field(refusal: Refusal, refused: Prompt) -> bool:
-    """Whether a field was refused that was sent to the server in the hope that it knows it."""
+    """Whether the server refused an optional field that only some servers know."""
     sent = fields_of(refused.request.body or {}) & set(refused.adapter.extras)
     return refusal.status in REFUSING and refuses_field(refusal.said, sent)

@@ -1,7 +1,7 @@
 """The interface of an API's adapter; no I/O.
 
 An adapter turns a session into a request, and the answer into deltas. Everything else (connecting,
-retrying, building the message, counting tokens) is the same for all APIs, and is in the modules
+retrying, building the message, counting tokens) is the same for all APIs. It is in the modules
 beside this one.
 """
 
@@ -40,7 +40,7 @@ class ApiRequest:
 
 
 class TextDelta(NamedTuple):
-    """A piece of the answer; `logprobs` are those of its tokens, where they were asked for."""
+    """A piece of the answer; `logprobs` are those of its tokens, if they were requested."""
 
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -54,11 +54,11 @@ class ThinkingDelta:
 
 
 class CallDelta(NamedTuple):
-    """A piece of a tool call; pieces with one `key` belong together, in the order of first sight.
+    """A piece of a tool call; pieces with the same `key` form one call.
 
-    `id` and `name` are "" where the piece does not bring them. `arguments` is JSON text to append,
-    or the object, out of an event's JSON, of an API that sends it whole; `extra` is what the API
-    wants back with the call (see `ToolCall.extra`).
+    Calls are ordered by their first piece. `id` and `name` are "" in pieces without them.
+    `arguments` is JSON text to append, or the whole object if the API sends one. `extra` must be
+    sent back to the API with the call (see `ToolCall.extra`).
     """
 
     key: int | str
@@ -70,14 +70,14 @@ class CallDelta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExtraDelta:
-    """What the API wants back unchanged with this message (see `Message.extra`), appended."""
+    """Data that the API needs back unchanged with this message (see `Message.extra`)."""
 
     value: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class UsageDelta:
-    """Tokens as the API counts them; a later one replaces what it names, None says nothing.
+    """Tokens as the API counts them; a later count replaces an earlier one, None changes nothing.
 
     `prompt_tokens` includes the cached ones; `completion_tokens` includes the reasoning.
     """
@@ -89,7 +89,7 @@ class UsageDelta:
 
 @dataclass(frozen=True, slots=True)
 class StopDelta:
-    """Why the answer ended; `note` is for the user where there is more to say (a refusal).
+    """The reason why the answer ended; `note` explains it to the user if needed (a refusal).
 
     `stop_string` is the stop string that ended it, "" if the API does not say.
     """
@@ -101,7 +101,7 @@ class StopDelta:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDelta:
-    """An error in the middle of a stream; `body` is the API's own error object as it came."""
+    """An error in the middle of a stream; `body` is the API's own error object, unchanged."""
 
     body: JsonObject
     status: int = 500
@@ -113,28 +113,28 @@ Delta: TypeAlias = (
 
 
 class AnswerDecoder(ABC):
-    """Understands one streamed answer; a new one per request."""
+    """Decodes one streamed answer; each request needs a new decoder."""
 
     @abstractmethod
     def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
-        """The deltas of one event; `name` is "" where the framing has no names.
+        """The deltas of one event; `name` is "" if the framing has no names.
 
-        Lenient: unknown events and fields of a wrong type give nothing. Never raises for what an
-        upstream sent.
+        The decoder is lenient: unknown events and fields of a wrong type give no deltas. It never
+        raises for the content of an upstream's answer.
         """
 
     @property
     @abstractmethod
     def complete(self) -> bool:
-        """Whether the answer has come to its end; if the stream ends before, it was cut off."""
+        """Whether the answer is complete; a stream that ends earlier was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
-    `source` says where the context size was learned, for the user. `vision` says whether it sees
-    images, `thinking` whether it can think, `tools` whether it is given any, None if nobody says.
+    `source` tells the user where the context size comes from. `vision`: the model sees images.
+    `thinking`: it can think. `tools`: its server gives it tools. Each is None if unknown.
     """
 
     id: str
@@ -148,11 +148,11 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What is known about the model that answers; see the model database.
+    """The known properties of the model that answers; see the model database.
 
-    `vision` says whether it sees images, `tools` whether its server gives it any (else they are
-    told in words), None if nobody knows. `limit_parameter` is the name of the output limit in the
-    request ("" = the adapter's own choice).
+    `vision`: it sees images. `tools`: its server gives it tools; otherwise the prompt describes
+    them. Each is None if unknown. `limit_parameter` is the name of the output limit in the request
+    ("" = the adapter's choice).
     """
 
     id: str
@@ -162,9 +162,9 @@ class ModelTraits:
     vision: bool | None = None
     limit_parameter: str = ""
     output_setting: int = 0
-    """The user's own output limit, which goes before the server's; 0 = none."""
+    """The user's own output limit, which overrides the server's; 0 = none."""
     effort: str = ""
-    """How much it is to think, one of `Effort`; "" = as the session says."""
+    """How much the model should think, one of `Effort`; "" = as the session says."""
     tools: bool | None = None
     refused: frozenset[str] = frozenset()
     """Fields of requests that the provider has refused for this model."""
@@ -179,27 +179,27 @@ class Adapter(ABC):
     prints_calls: ClassVar[bool] = True
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
     tells_abilities: ClassVar[bool] = False
-    """Whether its probes are worth asking also where the context size is set."""
+    """Whether its probes are useful even if the context size is set."""
     image_types: ClassVar[frozenset[str]] = frozenset(MEDIA_TYPES)
-    """The images that the API takes."""
+    """The media types of images that the API accepts."""
 
     @abstractmethod
     def auth(self, api_key: str) -> Mapping[str, str]:
-        """The headers that let us in; {} for an empty key."""
+        """The headers that authorise a request; {} for an empty key."""
 
     @abstractmethod
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
-        """The request for an answer; `max_tokens` 0 = the API's or the model's most.
+        """The request for an answer; `max_tokens` 0 = the maximum of the API or the model.
 
-        The conversation is normalised so that the API accepts it whatever happened before:
-        alternation, orphan calls and results, empty contents, messages of other APIs. It holds only
-        images that the model can see: `vision.visible` has replaced the others by text.
-        Raises InvalidRequestError for a parameter that the API does not have.
+        The conversation is normalised so that the API accepts it: alternation, calls without
+        results, results without calls, empty contents, messages of other APIs. All its images are
+        visible to the model: `vision.visible` has replaced the others by text. Raises
+        InvalidRequestError for a parameter that the API does not have.
         """
 
     @property
     def extras(self) -> Collection[str]:
-        """The fields of its requests that are not the API's own: a strict server refuses them."""
+        """The fields of its requests that extend the API; a strict server refuses them."""
         return ()
 
     def plain(self) -> "Adapter":
@@ -213,7 +213,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def decoder(self) -> AnswerDecoder:
-        """Understands the answer to one `chat` request."""
+        """The decoder for the answer to one `chat` request."""
 
     @abstractmethod
     def models(self) -> ApiRequest:
@@ -221,14 +221,14 @@ class Adapter(ABC):
 
     @abstractmethod
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
-        """The models in the answer to `models`, with what it tells about them."""
+        """The models in the answer to `models`, with their properties."""
 
     def probes(self, model: str) -> list[ApiRequest]:
-        """Further requests that may tell the context size, the most reliable one first."""
+        """Further requests that may reveal the context size, the most reliable one first."""
         del model
         return []
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
-        """What the answer to a probe tells about the model, None if nothing."""
+        """The properties of the model in the answer to a probe; None if there are none."""
         del request, body, model
         return None

@@ -1,4 +1,4 @@
-"""The adapter of each type of provider; it is loaded when it is chosen."""
+"""The adapter of each type of provider; an adapter is imported when it is chosen."""
 
 import re
 from urllib.parse import parse_qs, urlsplit, urlunsplit
@@ -8,15 +8,15 @@ from shepherd.errors import ConfigError
 
 _OPENAI_TYPES = ("openai", "openai-responses", "shepherd", "tensorrt")
 _VERSIONS = {"anthropic": ("/v1",), "gemini": ("/v1beta", "/v1"), "ollama": ("/v1", "/api")}
-"""What users add to the address, although the adapter's own paths begin with it."""
+"""Suffixes that users add to the address, although the adapter's own paths begin with them."""
 
 
 def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "") -> Adapter:
     """The adapter of a provider's type.
 
-    `dialect`, `strict` or `extended`, goes before what is known of the server at `base_url`.
-    OpenAI's own models that need the responses API (see `needs_responses`) get it by themselves.
-    Raises ConfigError for a type that has none.
+    `dialect`, `strict` or `extended`, overrides the known dialect of the server at `base_url`.
+    OpenAI's own models that need the responses API (see `needs_responses`) get it automatically.
+    Raises ConfigError for a type without an adapter.
     """
     if type in _OPENAI_TYPES:
         return _openai(type, base_url, dialect, model)
@@ -33,20 +33,20 @@ def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "
     raise ConfigError(f"Providers of type {type} have no API.")
 
 
-def base_url_for(type: str, given: str, adapter: Adapter) -> str:
-    """The base URL of the adapter's paths, from the user's address ("" = the usual one).
+def base_url_for(type: str, address: str, adapter: Adapter) -> str:
+    """The base URL of the adapter's paths, from the user's address ("" = the default one).
 
-    `/v1` is added or taken away as the type needs it; a query, which is Azure's, is dropped, and so
-    is the path of one of the type's own endpoints. Raises ConfigError for an endpoint of another
-    type, and where only the user knows the address.
+    `/v1` is added or removed, depending on the type. A query, which Azure uses, is dropped. The
+    path of one of the type's own endpoints is dropped too. Raises ConfigError for an endpoint of
+    another type, and if only the user can know the address.
     """
-    if type in ("shepherd", "tensorrt") and not given:
+    if type in ("shepherd", "tensorrt") and not address:
         raise ConfigError(
             f"Providers of type {type} need the address of their server: --base-url "
             + ("http://HOST:8000/v1" if type == "shepherd" else _TENSORRT)
         )
-    parts = urlsplit(given or adapter.default_base_url)
-    path = _without_endpoint(type, parts.path.rstrip("/"), given)
+    parts = urlsplit(address or adapter.default_base_url)
+    path = _without_endpoint(type, parts.path.rstrip("/"), address)
     if type in _OPENAI_TYPES:
         path = path or "/v1"
     for suffix in _VERSIONS.get(type, ()):
@@ -60,10 +60,10 @@ _ENDPOINTS = {
     "ollama": re.compile(r"/api/(?:chat|generate|tags|show|ps|pull|version|embed)$", re.IGNORECASE),
     "openai": re.compile(r"/(?:chat/completions|responses|embeddings)$", re.IGNORECASE),
 }
-"""Paths of requests, which documentation shows where a base URL is meant."""
+"""Paths of requests, which documentation often gives in the place of a base URL."""
 
 _SHARED_ENDPOINTS = re.compile(r"(/v1(?:beta)?)/(?:chat|completions|models)$", re.IGNORECASE)
-"""Paths that several APIs have, or that are part of an endpoint's."""
+"""Paths that several APIs share, or that are part of an endpoint's path."""
 
 
 def _without_endpoint(type: str, path: str, url: str) -> str:

@@ -15,7 +15,7 @@ from shepherd.backends.api.history.prompted_tools import (
     as_sent,
     message_as_counted,
 )
-from shepherd.backends.api.history.vision import check_shown, visible, visible_message
+from shepherd.backends.api.history.vision import check_new_images, visible, visible_message
 from shepherd.backends.api.http.client import ApiClient, ClientOptions
 from shepherd.backends.api.http.contact import Contact
 from shepherd.backends.api.http.endpoint import Endpoint
@@ -35,10 +35,10 @@ from shepherd.messages import Message
 from shepherd.session import Session
 
 MIN_ANSWER = 256
-"""Tokens; for a shorter answer than this, a part of the conversation is evicted instead."""
+"""Tokens; instead of allowing only a shorter answer, part of the conversation is evicted."""
 
 MIN_MARGIN, MAX_MARGIN = 0.02, 0.2
-"""The share by which an estimate may be too low, where an output limit must fit after it."""
+"""The share by which an estimate may be too low, if an output limit must fit after it."""
 
 LIMIT_STEPS = 8
 """An output limit that does not fit is reduced by multiples of this part of it."""
@@ -47,7 +47,7 @@ LIMIT_STEPS = 8
 class ApiBackend(Backend):
     """One model of one provider; serves any number of requests at once.
 
-    `estimator` counts its prompts, `window` is what is known of its context.
+    `estimator` counts its prompts, `window` holds its context size and output limit.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ApiBackend(Backend):
         options: ClientOptions | None = None,
         window_source: str = "",
     ) -> None:
-        """`client` is shared and stays open; `window_source` says who told the context size."""
+        """`client` is shared and stays open; `window_source` tells who stated the context size."""
         self.endpoint = endpoint
         self.adapter = adapter
         self.client = ApiClient(endpoint, adapter, options, http=client)
@@ -84,10 +84,10 @@ class ApiBackend(Backend):
     ) -> Self:
         """A backend whose provider has named the model and its context size.
 
-        `context_size` is the user's setting; it goes before what the server says, and that before
-        `traits`, which `traits_source` knows. Without a `traits.id` the only model on offer is
-        taken. Raises AccessError, UnreachableError, and InvalidRequestError where the model must be
-        chosen.
+        `context_size` is the user's setting, which overrides the server's value. The server's value
+        overrides `traits`, whose source is `traits_source`. Without a `traits.id` the only offered
+        model is used. Raises AccessError, UnreachableError, and InvalidRequestError if the user
+        must choose a model.
         """
         backend = cls(endpoint, adapter, traits, options=options)
         try:
@@ -111,7 +111,7 @@ class ApiBackend(Backend):
 
     @property
     def traits(self) -> ModelTraits:
-        """The model as requests are built for it."""
+        """The model's properties, from which requests are built."""
         return self._traits
 
     @property
@@ -127,7 +127,7 @@ class ApiBackend(Backend):
         return 1.0 if error is None else error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        """Builds the request; raises InvalidRequestError for what the API does not have."""
+        """Builds the request; raises InvalidRequestError for a feature that the API lacks."""
         refuse_raw(session, self._traits.id)
         prompt = self._prompt(session)
         return ApiPrefilled(prompt, self.estimator.estimate(prompt.counted))
@@ -135,10 +135,10 @@ class ApiBackend(Backend):
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        """Asks the provider; an answer that is cut off ends as ERROR, with what had come.
+        """Sends the request; an answer that is cut off ends as ERROR, with the text so far.
 
         Raises AccessError, InvalidRequestError, ContextFullError, BusyError and UnreachableError,
-        all before anything of the answer was sent to the callback.
+        all before any event of the answer was sent.
         """
         if not isinstance(prefilled, ApiPrefilled):
             raise TypeError("the handle belongs to another backend")
@@ -182,7 +182,7 @@ class ApiBackend(Backend):
         return self.estimator.estimate_message(session, message)
 
     async def count_session_tokens(self, session: Session) -> int:
-        """An estimate, exact for what the provider has counted already."""
+        """An estimate; exact for a prompt that the provider has counted already."""
         return self.estimator.estimate(as_counted(self._visible(session), self._traits))
 
     async def aclose(self) -> None:
@@ -190,10 +190,11 @@ class ApiBackend(Backend):
         await self.client.aclose()
 
     def _limit(self, prompt_tokens: int, max_tokens: int) -> int:
-        """The output limit to send, 0 for the adapter's own choice if that fits behind the prompt.
+        """The output limit to send, 0 for the adapter's default if that fits after the prompt.
 
-        Where a limit is always sent, one for which there is no room would be refused. It goes down
-        in steps, since another budget for thoughts costs Anthropic's prompt cache.
+        If a limit is always sent, it must fit into the context, or the API refuses the request. It
+        is reduced in steps, since a changed budget for thoughts invalidates Anthropic's prompt
+        cache.
         """
         usual = self.adapter.usual_limit(self._traits)
         if not usual or not self.window.size:
@@ -213,7 +214,7 @@ class ApiBackend(Backend):
     async def _attempt(
         self, prefilled: ApiPrefilled, request: ApiRequest, gate: Gate
     ) -> Generation:
-        """One request; Failure if nothing of the answer came."""
+        """One request; raises Failure if no part of the answer arrived."""
         await self.client.limiter.admit(prefilled.prompt_tokens, gate.tell_wait)
         prompt, logprobs = prefilled.prompt, prefilled.logprobs
         prompted = prompt.prompted_tools
@@ -228,7 +229,7 @@ class ApiBackend(Backend):
         return answer.complete(stats, broken)
 
     def _broken(self, answer: Answer, reading: Reading) -> str:
-        """Why the answer ended too early, "" if it did not; Failure if nothing had come."""
+        """Why the answer ended too early, "" if it did not; raises Failure without any answer."""
         target, error = self.client.target(self._traits.id), answer.got.error
         if answer.cancelled or not (error or reading.broken):
             return ""
@@ -242,7 +243,7 @@ class ApiBackend(Backend):
         return target.words(error.body) or str(failure.error)
 
     def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> GenerationStats:
-        """The measures, by the API's own count where it gives one; the estimator learns from it."""
+        """The measures, by the API's own count if there is one; the estimator learns from it."""
         usage = answer.usage
         if usage.prompt:
             self.estimator.learn(prefilled.prompt.counted, usage.prompt)
@@ -263,7 +264,7 @@ class ApiBackend(Backend):
         )
 
     def _learn(self, session: Session, overflow: Overflow) -> None:
-        """Take in what an overflow says of the prompt and of the context."""
+        """Use the size of the prompt and of the context from an overflow."""
         if overflow.prompt_tokens:
             self.estimator.learn(session, overflow.prompt_tokens)
         window = self.window.corrected(overflow.limit)
@@ -274,11 +275,11 @@ class ApiBackend(Backend):
         return visible(session, self._traits, self.adapter.image_types)
 
     def _prompt(self, session: Session) -> Prompt:
-        """The session as this provider is sent it.
+        """The session as it is sent to this provider.
 
         Raises InvalidRequestError, and ImageError for a new image that the model can't see.
         """
-        check_shown(session.messages, self._traits, self.adapter.image_types)
+        check_new_images(session.messages, self._traits, self.adapter.image_types)
         session = self._visible(session)
         sampling = without_refused(session.sampling, self._traits.refused)
         if sampling is not session.sampling:

@@ -1,4 +1,4 @@
-"""Values of an upstream's JSON as the type that is asked for, and nothing where they are not."""
+"""Coerces values of an upstream's JSON to a type; a wrong value becomes an empty one."""
 
 from typing import Any, cast
 
@@ -11,22 +11,22 @@ def as_flag(value: object) -> bool | None:
 
 
 def as_text(value: Any) -> str:
-    """The text, "" if it is none."""
+    """The text, or "" if the value is not one."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: Any) -> int | None:
-    """The whole number from 0 up, None if it is none."""
+    """The integer from 0 up, or None if the value is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def as_object(value: Any) -> JsonObject:
-    """The object, {} if it is none."""
+    """The object, or {} if the value is not one."""
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list, [] if it is none."""
+    """The list, or [] if the value is not one."""
     return cast(list[Any], value) if isinstance(value, list) else []
 
 
@@ -41,5 +41,5 @@ def as_texts(value: Any) -> list[str]:
 
 
 def as_error_status(value: Any) -> int:
-    """The HTTP status of an error, 500 if it is none."""
+    """The HTTP status of an error, or 500 if the value is not one."""
     return value if isinstance(value, int) and 400 <= value < 600 else 500

@@ -1,4 +1,4 @@
-"""How large a context and an answer may be, as lists of models of all APIs state it."""
+"""The limits of context and answer, in the lists of models of all APIs."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,19 @@ from shepherd.messages import JsonObject
 
 CONTEXT_FIELDS = (
     "loaded_context_length",  # LM Studio
-    "meta.n_ctx",  # llama.cpp: what is loaded
+    "meta.n_ctx",  # llama.cpp: the loaded size
     "max_model_len",  # vLLM, SGLang, Shepherd
     "context_window",  # Groq
-    "top_provider.context_length",  # OpenRouter: what the provider gives of it
+    "top_provider.context_length",  # OpenRouter: the provider's limit
     "context_length",
     "max_context_length",  # Mistral
     "max_input_tokens",  # Anthropic, LiteLLM
     "model_info.max_input_tokens",  # LiteLLM
     "limits.max_input_tokens",  # GitHub Models
     "inputTokenLimit",  # Gemini
-    "meta.n_ctx_train",  # what the model was made for
+    "meta.n_ctx_train",  # the size in training
 )
-"""Where a list of models may state the context size, the most exact place first."""
+"""The fields of the context size in a list of models, the most exact one first."""
 
 OUTPUT_FIELDS = (
     "top_provider.max_completion_tokens",
@@ -30,7 +30,7 @@ OUTPUT_FIELDS = (
     "limits.max_output_tokens",
     "outputTokenLimit",
 )
-"""Where it may state the longest answer."""
+"""The fields of the output limit."""
 
 
 def listed_model(
@@ -40,14 +40,14 @@ def listed_model(
     vision: bool | None = None,
     output_fields: Iterable[str] = OUTPUT_FIELDS,
 ) -> ModelEntry:
-    """The model that an item of a list describes; 0 tokens where it does not state a limit."""
+    """The model that an item of a list describes; 0 tokens for an unknown limit."""
     size, field = _first(item, CONTEXT_FIELDS)
     limit, _ = _first(item, output_fields)
     return ModelEntry(id, size, limit, f"the list of models ({field})" if size else "", vision)
 
 
 def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
-    """The first of the numbers that is there and not zero, and its place; (0, "") without one."""
+    """The first positive number and its field; (0, "") without one."""
     for field in fields:
         *steps, last = field.split(".")
         holder = item

@@ -1,4 +1,4 @@
-"""Sampling parameters under the names that an API has for them."""
+"""Sampling parameters under an API's names for them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 _NEEDED = ("logit_bias", "ignore_eos", "logprobs")
-"""Who asks for these counts on them; the others only shape the answer."""
+"""A request depends on these; the others only shape the answer."""
 
 
 def sampling_parameters(
@@ -19,8 +19,8 @@ def sampling_parameters(
 ) -> JsonObject:
     """The parameters that are set and that the API has, under its `names` for them.
 
-    Settings for other models are left out. Raises InvalidRequestError where that would give
-    another answer than was asked for, but for what the caller sends `elsewhere`.
+    Settings for other models are left out. Raises InvalidRequestError if that would change the
+    requested answer, except for parameters that the caller sends `elsewhere`.
     """
     for needed in _NEEDED:
         value = getattr(sampling, needed)
@@ -37,7 +37,7 @@ def sampling_parameters(
 
 
 LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens")
-"""What chat completions call the output limit."""
+"""The names of the output limit in chat completions."""
 
 _OPTIONAL = {
     "temperature": "temperature",
@@ -50,7 +50,7 @@ _OPTIONAL = {
     "presence_penalty": "penalty_present",
     "presencePenalty": "penalty_present",
 }
-"""Parameters without which an answer is still the one that was asked for, by their fields."""
+"""Parameters that a request can drop without changing its meaning, by their fields."""
 
 OPTIONAL_FIELDS = tuple(_OPTIONAL)
 """Their fields; of two that exclude each other, the first one stays."""
@@ -64,18 +64,18 @@ def without_refused(sampling: Sampling, refused: Collection[str]) -> Sampling:
 
 NONE = Effort.NONE
 EFFORTS = tuple(effort for effort in Effort if effort)
-"""The least first; no API has all of them."""
+"""The lowest first; not every API has all of them."""
 
 BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 24_576, "xhigh": 32_000}
-"""In tokens, for models that want a number."""
+"""In tokens, for models that take a number."""
 
 
 def thinks(session: Session, model: ModelTraits) -> bool:
-    """Whether the model is to think: by the provider's effort, else as the session has it."""
+    """Whether the model should think: by the provider's effort, else by the session."""
     return model.effort != NONE if model.effort else session.thinking
 
 
 def nearest(effort: str, known: tuple[str, ...]) -> str:
-    """The one of the `known` efforts that is nearest to this one, the lower of two."""
+    """The `known` effort that is nearest to this one, the lower of two."""
     place = EFFORTS.index(effort)
     return min(known, key=lambda one: abs(EFFORTS.index(one) - place))

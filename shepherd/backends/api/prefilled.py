@@ -24,12 +24,12 @@ class Prompt:
 
     @property
     def prompted_tools(self) -> bool:
-        """Whether tools are on offer in the system message alone."""
+        """Whether tools are offered only in the system message."""
         return bool(self.session.tools) and not self.sent.tools
 
 
 class ApiPrefilled(Prefilled):
-    """Holds nothing: the connection is made for the answer."""
+    """Holds no resources: the connection is opened for the answer."""
 
     def __init__(self, prompt: Prompt, prompt_tokens: int) -> None:
         self.prompt = prompt

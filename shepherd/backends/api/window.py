@@ -45,11 +45,11 @@ def lacks_list(error: BackendError) -> bool:
 async def ask_window(
     client: ApiClient, adapter: Adapter, traits: ModelTraits, setting: int, traits_source: str
 ) -> tuple[ModelTraits, Window]:
-    """The model and its window: `setting`, else what the server says, else the model's traits.
+    """The model and its window: `setting`, else the server's value, else the model's traits.
 
-    A server without a list of models is believed to have the one that `traits` names, and so is
-    one that keeps its list from this key. Raises
-    AccessError, UnreachableError and, if the model must be chosen, InvalidRequestError.
+    A server without a list of models, or with one that this key can't read, is assumed to have the
+    model of `traits`. Raises AccessError, UnreachableError and, if the model must be chosen,
+    InvalidRequestError.
     """
     try:
         models = await list_models(client, adapter)
@@ -59,34 +59,34 @@ async def ask_window(
         models = []
     model = traits.id or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
-    asked = not setting or adapter.tells_abilities
-    told = await _probed(client, adapter, listed) if asked else listed
-    vision = traits.vision if told.vision is None else told.vision
-    thinking = traits.thinking if told.thinking is None else told.thinking
-    tools = traits.tools if told.tools is None else told.tools
-    window = _window(told, listed, traits, setting, traits_source)
+    needs_probe = not setting or adapter.tells_abilities
+    details = await _probed(client, adapter, listed) if needs_probe else listed
+    vision = traits.vision if details.vision is None else details.vision
+    thinking = traits.thinking if details.thinking is None else details.thinking
+    tools = traits.tools if details.tools is None else details.tools
+    window = _window(details, listed, traits, setting, traits_source)
     return replace(traits, id=model, vision=vision, thinking=thinking, tools=tools), window
 
 
 def _window(
-    told: ModelEntry, listed: ModelEntry, traits: ModelTraits, setting: int, traits_source: str
+    details: ModelEntry, listed: ModelEntry, traits: ModelTraits, setting: int, traits_source: str
 ) -> Window:
-    output = told.output_limit or listed.output_limit or traits.output_limit
+    output = details.output_limit or listed.output_limit or traits.output_limit
     if setting:
         return Window(setting, output, "the provider's setting context_size")
-    if told.context_size:
-        return Window(told.context_size, output, told.source or "the server")
+    if details.context_size:
+        return Window(details.context_size, output, details.source or "the server")
     if traits.context_size:
         return Window(traits.context_size, output, traits_source)
     return Window(0, output)
 
 
 async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> ModelEntry:
-    """What the most reliable probe tells that tells anything, else the list's entry.
+    """The result of the most reliable probe with a context size, else the list's entry.
 
-    What the model is able to may be told by another probe than the size of its context.
+    Abilities of the model may come from another probe than its context size.
     """
-    told, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
+    details, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
     sized = False
     for probe in adapter.probes(listed.id):
         try:
@@ -94,29 +94,29 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
                 probe, await client.fetch(probe, max_attempts=1), listed.id
             )
         except BackendError:
-            continue  # a server need not have it; the list has shown that it can be reached
+            continue  # probes are optional; the list has shown that the server is reachable
         if result is None:
             continue
         if result.context_size and not sized:
-            told, sized = result, True
+            details, sized = result, True
         vision = result.vision if vision is None else vision
         thinking = result.thinking if thinking is None else thinking
         tools = result.tools if tools is None else tools
         if sized and vision is not None:
             break
-    return replace(told, vision=vision, thinking=thinking, tools=tools)
+    return replace(details, vision=vision, thinking=thinking, tools=tools)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:
     if len(models) == 1:
         return models[0].id
-    asked = client.target()
+    target = client.target()
     if not models:
         raise InvalidRequestError(
-            f"{asked} does not list its models; name one with {asked.how_to_choose}.", "model"
+            f"{target} does not list its models; name one with {target.how_to_choose}.", "model"
         )
     names = ", ".join(sorted(m.id for m in models)[:MAX_NAMES])
     raise InvalidRequestError(
-        f"{asked} offers {len(models)} models; choose one with {asked.how_to_choose}: {names}",
+        f"{target} offers {len(models)} models; choose one with {target.how_to_choose}: {names}",
         "model",
     )

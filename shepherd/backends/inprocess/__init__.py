@@ -1,1 +1,1 @@
-"""Parts that all engines in this process share: prompts, answers, the thread for text."""
+"""Parts that all engines in this process share: prompts, answers, the tokenizer thread."""

@@ -71,7 +71,7 @@ class Answer:
         return Generation(message, reason, stats, problems, logprobs, stop_string=stop_string)
 
     def _follow(self, update: Text, tokens: ContentTokens) -> None:
-        """Feed one token alone, to know which part of it is content."""
+        """Feed one token alone, to determine which part of it is content."""
         if update.logprob is None:
             tokens.finish()
         else:
@@ -84,7 +84,7 @@ class Answer:
 
     def _send_all(self, events: list[TextEvent]) -> None:
         if self._content_tokens is not None and self._logprobs is not None:
-            self._logprobs += self._content_tokens.shown(events)
+            self._logprobs += self._content_tokens.tokens_of(events)
         for event in events:
             self._send(event.event, event.text, event.name)
 

@@ -1,6 +1,6 @@
-"""Output understanding: from a model's text to events, reasoning and tool calls.
+"""Parses a model's text into events, reasoning and tool calls.
 
-Pure: text in, events out; knows nothing of models, sessions or callbacks.
+Pure: text in, events out. It does not depend on models, sessions or callbacks.
 """
 
 from shepherd.backends.output.filter import OutputFilter, ParsedOutput, PlainOutput, new_call_id

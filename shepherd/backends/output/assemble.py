@@ -1,4 +1,4 @@
-"""Putting the parser together for a style, the tools on offer, and the prompt's end."""
+"""Builds the parser for a style, the offered tools, and the prompt's end."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -49,7 +49,7 @@ def continue_text(
 
 @lru_cache(maxsize=32)
 def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
-    """The grammar of `style` with tools of these names; without any, nothing is a call."""
+    """The grammar of `style` with tools of these names; without tools there are no calls."""
     formats = style.formats if names else frozenset[CallFormat]()
     calls = call_markers(formats, names)
     anywhere: dict[str, Opener] = _candidates(calls)

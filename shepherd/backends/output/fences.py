@@ -17,14 +17,14 @@ _FENCE = {c: re.compile(f"{c}*") for c in "`~"}
 
 
 class Opening(NamedTuple):
-    """The opening line of a code block, and the blank text before it."""
+    """The opening line of a code block, and the whitespace before it."""
 
     lead: Lead
     line: str
     language: str
 
     def show(self, machine: Machine) -> None:
-        """Put it out: its own indent is part of the block."""
+        """Emit it; its own indent is part of the block."""
         blank = self.lead.text
         indent = blank.rfind("\n") + 1
         machine.sink.put(CallbackEvent.CONTENT, blank[:indent])
@@ -34,7 +34,7 @@ class Opening(NamedTuple):
 class FenceOpening(Mode):
     """The rest of a line that begins with a fence: a code block, if it is an info string.
 
-    With a catalog, the block may turn out to be nothing but a call.
+    With a catalog, the block may turn out to be only a call.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FenceOpening(Mode):
             self._machine.mode = block
 
     def _not_info(self, line: str) -> int | None:
-        """Where the line turns out not to open a block: at a backtick behind, or far too long."""
+        """The position that rules out an opening line: a later backtick, or the maximum length."""
         result = line.find("`", _fence_length(line)) if line[0] == "`" else -1
         if 0 <= result < _MAX_INFO:
             return result
@@ -84,16 +84,16 @@ class FenceOpening(Mode):
 
 
 class CodeBlock(Mode):
-    """Inside a code block, until a line of nothing but a fence at least as long.
+    """Inside a code block, up to a line with only a fence that is at least as long.
 
-    A marker right behind that fence, such as a call's, ends the line too.
+    A marker directly after that fence, such as a call's, ends the line too.
     """
 
     def __init__(self, machine: Machine, fence: str, language: str) -> None:
         self._machine = machine
         self._language = language
-        char, least = fence[0], len(fence)
-        self._fence = re.compile(rf"[ \t]{{0,64}}{char}{{{least},}}[ \t]*")
+        char, length = fence[0], len(fence)
+        self._fence = re.compile(rf"[ \t]{{0,64}}{char}{{{length},}}[ \t]*")
         self._possible = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
         self._line_start = True
         self._held = ""
@@ -125,7 +125,7 @@ class CodeBlock(Mode):
         return ""
 
     def _closing(self, text: str, start: int, *, final: bool) -> Hit | None:
-        """Where the closing fence that begins at `start` ends, and what follows it."""
+        """The end of the closing fence that begins at `start`, and the marker after it."""
         fence = self._fence.match(text, start)
         if fence is None:
             return None
@@ -145,7 +145,7 @@ class CodeBlock(Mode):
 
 
 class FencedCandidate(Mode):
-    """A code block held back while it can still be nothing but a call."""
+    """A code block that is held while it can still be only a call."""
 
     def __init__(
         self, machine: Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock

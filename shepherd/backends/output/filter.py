@@ -15,9 +15,9 @@ from shepherd.messages import ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """What a model's output adds up to, as it goes into history.
+    """The result of parsing a model's output, for the history.
 
-    `problems` explains to the model why text that looks like a call is not one, if there is no
+    `problems` explains to the model why text that looks like a call is not valid, if there is no
     call.
     """
 
@@ -59,7 +59,7 @@ class OutputFilter:
         self._tool_calls: tuple[ToolCall, ...] = ()
 
     def feed(self, output: str | bytes) -> list[TextEvent]:
-        """Take more output; the events that are certain by now, neighbours of a kind merged.
+        """Parse more output; returns the certain events, with neighbours of one kind merged.
 
         Bytes are UTF-8 and may end in the middle of a character; bad ones become U+FFFD.
         """
@@ -72,10 +72,10 @@ class OutputFilter:
             text = machine.mode.feed(text)
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
-        """The events that were held back; afterwards `result` is complete.
+        """The held events; afterwards `result` is complete.
 
-        `truncated`: the output was cut short (by a limit or a cancel), so a call that is not
-        complete is text, not a call. Feeding is over.
+        `truncated`: the output was cut off (by a limit or a cancel), so an incomplete call counts
+        as text. No more output may follow.
         """
         self._read(self._decoder.decode(b"", final=True))
         finished = None
@@ -89,7 +89,7 @@ class OutputFilter:
 
     @property
     def result(self) -> ParsedOutput:
-        """What was understood so far; calls keep their ids from one look to the next."""
+        """The result so far; calls keep their ids between reads."""
         fresh = self._machine.calls[len(self._tool_calls) :]
         self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
         sink = self._machine.sink

@@ -19,12 +19,12 @@ _PLAIN = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.)", 
 
 
 def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
-    """The mode in which the prompt's end leaves off; None if it opens no message."""
+    """The mode at the prompt's end; None if the prompt does not open a message."""
     start = prompt_tail.rfind(START)
     if start < 0:
         return None
     head, message, _ = prompt_tail[start:].partition(MESSAGE)
-    machine.mode = Header(machine, head, given=len(head))
+    machine.mode = Header(machine, head, printed=len(head))
     machine.mode.feed(message)
     return machine.mode
 
@@ -60,13 +60,13 @@ class Header(Mode):
     """Between `<|start|>` or `<|channel|>` and `<|message|>`.
 
     A header that ends without a message is malformed; its words count as reasoning. The first
-    `given` characters come from the prompt.
+    `printed` characters come from the prompt.
     """
 
-    def __init__(self, machine: Machine, text: str, given: int = 0) -> None:
+    def __init__(self, machine: Machine, text: str, printed: int = 0) -> None:
         self._machine = machine
         self._text = text
-        self._given = given
+        self._printed = printed
 
     def feed(self, text: str) -> str:
         text = self._text + text
@@ -93,7 +93,7 @@ class Header(Mode):
 
     def _give_up(self, text: str) -> str:
         self._machine.resume(line_start=True)
-        plain = text[self._given :].removeprefix(START + "assistant")
+        plain = text[self._printed :].removeprefix(START + "assistant")
         marker = plain[:1] if plain.startswith("<") else ""
         self._machine.sink.put(CallbackEvent.CONTENT, marker)
         return plain[len(marker) :]
@@ -111,7 +111,7 @@ class Header(Mode):
         name = recipient[1] if recipient else ""
         self._machine.in_message = True
         if self._machine.catalog.known(name):
-            machine.mode = CallMessage(self._machine, name, header[self._given :] + MESSAGE)
+            machine.mode = CallMessage(self._machine, name, header[self._printed :] + MESSAGE)
             return
         if channels and channels[-1] == "analysis":
             machine.mode = Analysis(self._machine)
@@ -119,7 +119,7 @@ class Header(Mode):
         if machine.sink.has_content:
             machine.sink.put(CallbackEvent.CONTENT, "\n\n")
         if name not in ("", "assistant", "all"):
-            machine.sink.put(CallbackEvent.CONTENT, header[self._given :] + MESSAGE)
+            machine.sink.put(CallbackEvent.CONTENT, header[self._printed :] + MESSAGE)
         machine.resume(line_start=True)
 
 
@@ -158,7 +158,7 @@ class Analysis(Mode):
 
 
 class CallMessage(Mode):
-    """The body of a message to a tool on offer."""
+    """The body of a message to an offered tool."""
 
     def __init__(self, machine: Machine, name: str, header: str) -> None:
         self._machine = machine

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Hit(NamedTuple):
-    """What was found at `start`; `marker` None means that only more text can tell."""
+    """The result at `start`; `marker` None means that more text must decide."""
 
     start: int
     marker: str | None
@@ -17,8 +17,8 @@ class Hit(NamedTuple):
 class MarkerSet:
     """A set of literal markers.
 
-    Of markers that begin at one place the longest wins; while a longer one is still possible,
-    the answer waits. So the result never depends on how the text was cut.
+    If several markers begin at one place, the longest wins. While a longer one is still possible,
+    the search waits. The result therefore does not depend on how the text is divided.
     """
 
     def __init__(self, markers: Collection[str]) -> None:
@@ -31,11 +31,11 @@ class MarkerSet:
     @staticmethod
     @lru_cache(maxsize=64)
     def of(*markers: str) -> "MarkerSet":
-        """The set of `markers`, made once for all who ask for the same ones."""
+        """The set of `markers`; equal sets are created once."""
         return MarkerSet(markers)
 
     def at(self, text: str, pos: int, *, final: bool = False) -> Hit | None:
-        """The marker that begins at `pos`, if any can."""
+        """The marker that begins at `pos`, if any."""
         if text[pos : pos + 1] not in self.first:
             return None
         if not final and self._begins_one(text, pos):
@@ -49,7 +49,8 @@ class MarkerSet:
     def _begins_one(self, text: str, pos: int) -> bool:
         """Whether the rest of the text is the beginning of a longer marker.
 
-        Looked up in order: a pattern of all names of a thousand tools takes seconds to compile.
+        This uses a sorted list: a pattern of all names of a thousand tools takes seconds to
+        compile.
         """
         if not self._lengths or len(text) - pos >= self._lengths[0]:
             return False
@@ -67,10 +68,10 @@ class MarkerSet:
 
 
 class StopMatcher:
-    """Cuts text at the first stop string, also when it arrives in pieces.
+    """Cuts text at the first stop string, even if it arrives in pieces.
 
-    The string that is complete first wins; of several that end at one place, the longest. Memory
-    is linear in the strings' lengths, time in the text's.
+    The string that is complete first wins; of several with the same end, the longest. Memory is
+    linear in the strings' lengths, time in the text's.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -80,7 +81,7 @@ class StopMatcher:
         self.hit: str | None = None
 
     def feed(self, text: str) -> str:
-        """The text that may be shown by now; once `hit` is set, the last of it."""
+        """The text that may be shown by now; once `hit` is set, the last part of it."""
         if self.hit is not None:
             return ""
         if not self._held and self._initials.isdisjoint(text):
@@ -92,20 +93,20 @@ class StopMatcher:
                 self.hit = max(hits, key=len)
                 self._held = ""
                 return window[: end - len(self.hit)]
-        shown = len(window) - max(stop.length for stop in self._stops)
-        self._held = window[shown:]
-        return window[:shown]
+        safe = len(window) - max(stop.length for stop in self._stops)
+        self._held = window[safe:]
+        return window[:safe]
 
     def finish(self) -> str:
-        """The text held back, when no more follows."""
+        """The held text, if no more text follows."""
         rest, self._held = self._held, ""
         return rest
 
 
 class _Prefix:
-    """The longest beginning of a text, `length` characters, with which what was read ends.
+    """The longest beginning of a text, `length` characters, that ends the input so far.
 
-    This is Knuth, Morris and Pratt's automaton; its table grows as far as it is needed.
+    This is Knuth, Morris and Pratt's automaton; its table grows on demand.
     """
 
     def __init__(self, text: str) -> None:
@@ -115,7 +116,7 @@ class _Prefix:
         """For each length of a beginning, the length of the longest other one that ends it."""
 
     def follow(self, character: str) -> bool:
-        """Read a character; whether the whole text ends with it."""
+        """Read a character; returns whether the input now ends with the whole text."""
         self.length = self._next(self.length, character)
         if self.length == len(self._borders):
             border = self._next(self._borders[-1], self.text[self.length - 1])

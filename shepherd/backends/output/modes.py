@@ -18,42 +18,42 @@ _MAX_PROBLEMS = 3
 
 
 class Mode(ABC):
-    """One state of the parser: it takes text until another mode takes over."""
+    """One state of the parser; it reads text until another mode takes over."""
 
     @abstractmethod
     def feed(self, text: str) -> str:
-        """Take text; what is returned belongs to the mode that took over."""
+        """Read text; the result is the unread rest, for the mode that takes over."""
 
     @abstractmethod
     def finish(self, *, truncated: bool) -> str:
-        """Let go of what is held, as no more text follows; may return text as `feed` does."""
+        """Release the held text, because no more follows; may return text as `feed` does."""
 
 
 class Resumable(Mode):
-    """A mode that can be returned to."""
+    """A mode that can be resumed."""
 
     @abstractmethod
     def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
-        """Start over behind something else; see `Machine.resume`."""
+        """Start again after something else; see `Machine.resume`."""
 
 
 class Lead(NamedTuple):
-    """The blank text right before a marker, and whether a call stands before that."""
+    """The whitespace directly before a marker, and whether a call precedes it."""
 
     text: str
     after_call: bool
 
 
 Opener = Callable[["Machine", Lead, str], Mode]
-"""`opener(machine, lead, marker)`: the mode that goes on behind `marker`."""
+"""`opener(machine, lead, marker)` returns the mode that continues after `marker`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
-    """What means something in the output of a style when tools of certain names are offered.
+    """The markers in the output of a style, for tools of certain names.
 
-    `anywhere` markers count in the middle of a line, `at_line` ones only at its start. `calls`
-    are those of `anywhere` that begin a call. `orphans` mean nothing behind a call.
+    `anywhere` markers count in the middle of a line, `at_line` markers only at its start. `calls`
+    are those of `anywhere` that begin a call. `orphans` are ignored after a call.
     """
 
     style: OutputStyle
@@ -64,7 +64,7 @@ class Grammar:
 
 
 class Machine:
-    """What the modes share: where text and calls go, and who is next."""
+    """The state that modes share: the destination of text and calls, and the current mode."""
 
     def __init__(self, grammar: Grammar, catalog: ToolCatalog) -> None:
         self.grammar = grammar
@@ -72,27 +72,27 @@ class Machine:
         self.sink = TextSink()
         self.calls: list[ParsedCall] = []
         self.problems: list[str] = []
-        self.in_message = False  # whether a message of harmony is open
+        self.in_message = False  # whether a harmony message is open
         self._long_failures = 0
         self.mode: Mode
         self.prose: Resumable
 
     def may_reread(self, text: str) -> bool:
-        """Whether `text`, which turned out not to be a call, may be searched for another one.
+        """Whether `text`, which is not a call, may be searched for another one.
 
-        An output that keeps failing at length may not, or the cost would grow with its square.
+        Repeated long failures disable this, because the cost would grow quadratically.
         """
         self._long_failures += len(text) > _LONG
         return len(text) <= _LONG or self._long_failures <= _MAX_LONG_FAILURES
 
     def note(self, problem: str) -> None:
-        """Remember why something that was meant as a call is none; "" says nothing."""
+        """Note why an intended call is not valid; "" is ignored."""
         known = {p.partition(" (")[0] for p in self.problems}
         if problem and problem.partition(" (")[0] not in known and len(known) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def accept(self, calls: Iterable[ParsedCall], text: str) -> None:
-        """Take `calls`; `text` is content that stood before them."""
+        """Add `calls`; `text` is the content before them."""
         self.sink.put(CallbackEvent.CONTENT, text)
         self.calls.extend(calls)
         self.resume(after_call=True)
@@ -100,17 +100,17 @@ class Machine:
     def resume(
         self, *, line_start: bool = False, after_call: bool = False, newlines: int = 0
     ) -> None:
-        """Go back to ordinary text.
+        """Return to ordinary text.
 
-        `line_start`: it begins a line; `after_call`: blanks and orphaned closing tags are syntax;
-        `newlines`: how many newlines at its start are.
+        `line_start`: it begins a line. `after_call`: whitespace and orphaned closing tags are
+        syntax. `newlines`: the number of newlines at its start.
         """
         self.prose.resume(line_start=line_start, after_call=after_call, newlines=newlines)
         self.mode = self.prose
 
 
 def without_separator(machine: Machine, lead: Lead) -> str:
-    """The blank text before a call, less what the template writes there itself."""
+    """The whitespace before a call, without the part that the template itself writes."""
     if lead.after_call or not machine.sink.has_content:
         return ""
     separator = machine.grammar.style.separator
@@ -120,10 +120,10 @@ def without_separator(machine: Machine, lead: Lead) -> str:
 
 
 class Candidate(Mode):
-    """Text held back while a reader decides: a call, or content after all.
+    """Text that is held while a reader decides whether it is a call.
 
-    If it is no call, only the marker is certain to be text: what follows is read afresh, as a
-    call may begin in it.
+    If it is not a call, only the marker is certain to be text. The following text is parsed again,
+    because a call may begin in it.
     """
 
     def __init__(self, machine: Machine, reader: CallReader, lead: Lead, marker: str) -> None:
@@ -145,7 +145,7 @@ class Candidate(Mode):
             self._machine.accept(verdict.calls, before)
             return verdict.rest
         if self._lead.after_call and at_end and not verdict.text.strip() and not verdict.rest:
-            return ""  # a model that opens where it should close
+            return ""  # a model that opens instead of closing
         self._machine.note(verdict.problem)
         self._put(self._lead.text + self._marker)
         self._machine.resume()

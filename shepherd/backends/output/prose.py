@@ -1,4 +1,4 @@
-"""Ordinary text, and the markers at which something else begins."""
+"""Ordinary text up to the markers at which something else begins."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ _LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
 
 
 class ProseMarkers(NamedTuple):
-    """What is looked for in the middle of a line, at its start, and behind a call."""
+    """The markers in the middle of a line, at its start, and after a call."""
 
     openers: dict[str, Opener]
     anywhere: MarkerSet
@@ -24,7 +24,7 @@ class ProseMarkers(NamedTuple):
     @staticmethod
     @lru_cache(maxsize=32)
     def of(grammar: Grammar) -> "ProseMarkers":
-        """The sets for a grammar, made once for all who ask for the same one."""
+        """The sets for a grammar; equal sets are created once."""
         inside = MarkerSet(grammar.anywhere)
         trigger = re.compile("[" + re.escape("\n" + "".join(inside.first)) + "]")
         openers = {**grammar.at_line, **grammar.anywhere}
@@ -35,8 +35,8 @@ class ProseMarkers(NamedTuple):
 class Prose(Resumable):
     """Text up to the next marker.
 
-    Held back is only what may still become a marker, with the line break and blanks before it.
-    A marker in the middle of a line counts unless a backtick stands before it.
+    It holds back only text that may still become a marker, with the line break and whitespace
+    before it. A marker in the middle of a line counts unless a backtick precedes it.
     """
 
     def __init__(self, machine: Machine) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CallFormat(StrEnum):
-    """The ways of writing a tool call that can be switched on and off."""
+    """The formats of a tool call that can be switched on and off."""
 
     TAGGED = "tagged"  # <tool_call>…</tool_call> and its relatives, whatever the body
     XML = "xml"  # <function=name>…, <invoke name="…">… without a wrapper
@@ -25,8 +25,8 @@ ALL_FORMATS = frozenset(CallFormat)
 class ThinkMarkers:
     """The markers around reasoning.
 
-    One newline after `open` and one before `close` belong to the markers, and so do up to
-    `after` newlines behind `close`.
+    One newline after `open` and one before `close` belong to the markers. Up to `after` newlines
+    after `close` belong to them too.
     """
 
     open: str
@@ -36,7 +36,7 @@ class ThinkMarkers:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMarkers:
-    """The markers around the answer: `open` counts before all content, `close` behind it."""
+    """The markers around the answer: `open` counts before all content, `close` after it."""
 
     open: str
     close: str
@@ -47,8 +47,7 @@ THINK = ThinkMarkers("<think>", "</think>")
 
 @dataclass(frozen=True, slots=True)
 class OutputStyle:
-    """What to look for in a model's output; `separator` is what its template puts between the
-    content and the first call."""
+    """The formats in a model's output; `separator` precedes the first call in its template."""
 
     family: str = "generic"
     think: tuple[ThinkMarkers, ...] = (THINK,)
@@ -133,9 +132,9 @@ _BY_TOKENS: tuple[tuple[str, OutputStyle], ...] = (
 
 
 def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle:
-    """The style of the family that `template` was written for; `GENERIC` if it tells nothing.
+    """The style of the family that `template` was written for; `GENERIC` if it is unknown.
 
-    `vocabulary`: the model's special tokens, asked only where the template is silent.
+    `vocabulary` are the model's special tokens, which decide if the template does not.
     """
     style = _family(template, vocabulary)
     think = (m for m in _OTHER_THINK if m.open in template and m.close in template)
@@ -155,8 +154,8 @@ def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
 def with_separator(style: OutputStyle, rendered: str, content: str) -> OutputStyle:
     """The style with the separator that the template really writes.
 
-    `rendered` is a conversation that ends in an assistant message of `content` (a word that
-    occurs nowhere else, such as a random one) with one tool call.
+    `rendered` is a conversation that ends in an assistant message of `content` (a word that occurs
+    nowhere else, such as a random one) with one tool call.
     """
     behind = rendered.partition(content)[2]
     blank = behind[: len(behind) - len(behind.lstrip())]

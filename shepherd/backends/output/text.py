@@ -1,4 +1,4 @@
-"""Text events, their sum, and which tokens they came from."""
+"""Text events, their sum, and the tokens that they came from."""
 
 import codecs
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class TextSink:
         return events
 
     def part_reasoning(self) -> None:
-        """Begin another stretch of reasoning, a blank line behind the last."""
+        """Begin another section of reasoning, after a blank line."""
         if self._reasoning:
             self.put(CallbackEvent.THINKING, "\n\n")
 
@@ -68,16 +68,16 @@ class _Pending:
 
     @property
     def characters(self) -> range:
-        """A token that is only the beginning of a character belongs to that character."""
+        """The characters of the token; an incomplete character belongs to its first token."""
         return range(self.start, max(self.end, self.start + 1))
 
 
 class ContentTokens:
-    """Looks for the events' text in the tokens' text.
+    """Finds the events' text in the tokens' text.
 
-    The output filter takes text out and holds text back, but keeps its order: what comes out last
-    ends near the end of what went in. So tokens of reasoning, of calls and of a stop string are
-    found out, those that are content only in part count as content.
+    The output filter removes and holds text, but keeps its order, so the last output ends near the
+    end of the input. This identifies tokens of reasoning, of calls and of a stop string. Tokens
+    that are partly content count as content.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class ContentTokens:
         self._text = ""
 
     def add(self, token: TokenLogprob) -> None:
-        """Take the next token of the answer, before its text is fed to the filter."""
+        """Add the next token of the answer, before its text is fed to the filter."""
         start = len(self._text)
         self._text += self._decoder.decode(token.piece)
         self._pending.append(_Pending(token, start, len(self._text)))
@@ -97,7 +97,7 @@ class ContentTokens:
         if self._pending:
             self._pending[-1].end = len(self._text)
 
-    def shown(self, events: Iterable[TextEvent]) -> list[TokenLogprob]:
+    def tokens_of(self, events: Iterable[TextEvent]) -> list[TokenLogprob]:
         """The tokens whose text is in these events' content, each reported once."""
         content: list[TokenLogprob] = []
         for thinking, run in groupby(events, lambda e: e.event is CallbackEvent.THINKING):
@@ -117,7 +117,7 @@ class ContentTokens:
         return [pending.token for pending in reported]
 
     def _places(self, text: str) -> list[int]:
-        """Where the characters of `text` stand, in order; those that are nowhere are left out."""
+        """The positions of the characters of `text`, in order; missing characters are left out."""
         start = 0 if self._text.startswith(text) else self._text.rfind(text)
         if start >= 0:
             return list(range(start, start + len(text)))
@@ -131,7 +131,7 @@ class ContentTokens:
         return places[::-1]
 
     def _forget(self, end: int) -> None:
-        """Leave behind what is settled."""
+        """Drop the part that is finished."""
         self._text = self._text[end:]
         self._pending = [p for p in self._pending if p.characters.stop > end]
         for pending in self._pending:

@@ -12,10 +12,10 @@ from shepherd.events import CallbackEvent
 
 
 class Thinking(Mode):
-    """Everything up to the closing marker is reasoning, drafts of calls included.
+    """Everything up to the closing marker is reasoning, including drafts of calls.
 
-    Only a call with which the output ends is one: the model forgot to close its reasoning.
-    `newline`: whether one newline at the start still belongs to the opening marker.
+    Only a call at the end of the output counts: the model forgot to close its reasoning. `newline`:
+    whether one newline at the start still belongs to the opening marker.
     """
 
     def __init__(self, machine: Machine, markers: ThinkMarkers, *, newline: bool = True) -> None:
@@ -70,7 +70,7 @@ class DraftedCall(Mode):
     def __init__(self, machine: Machine, thinking: Thinking, marker: str) -> None:
         self._machine = machine
         self._thinking = thinking
-        self._raw = marker  # all that is reasoning if these are no calls
+        self._raw = marker  # the reasoning's text if these are not calls
         self._reader: CallReader | None = self._open(marker[1:])
         self._calls: tuple[ParsedCall, ...] = ()
         self._held = ""
@@ -90,7 +90,7 @@ class DraftedCall(Mode):
         return ""
 
     def _open(self, marker: str) -> CallReader | None:
-        """The reader of what follows `marker`, if that begins a call."""
+        """The reader of the text after `marker`, if that begins a call."""
         factory = self._machine.grammar.calls.get(marker)
         return factory(self._machine.catalog, marker) if factory else None
 
@@ -127,18 +127,18 @@ class DraftedCall(Mode):
 
 @lru_cache(maxsize=64)
 def _ends(grammar: Grammar, closes: tuple[str, ...]) -> MarkerSet:
-    """What may end reasoning: `closes`, or a call at the start of a line."""
+    """The markers that may end reasoning: `closes`, or a call at the start of a line."""
     return MarkerSet((*closes, *("\n" + marker for marker in grammar.calls)))
 
 
 @lru_cache(maxsize=32)
 def _after_call(grammar: Grammar) -> MarkerSet:
-    """What may follow a call that ends the reasoning."""
+    """The markers that may follow a call that ends the reasoning."""
     return MarkerSet((*grammar.calls, *grammar.orphans))
 
 
 def answer_opening(machine: Machine, lead: Lead, marker: str) -> Mode:
-    """Behind an opening marker: nothing is shown of it, unless it stands behind content."""
+    """After an opening marker: it is hidden, unless content precedes it."""
     if machine.sink.has_content:
         machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
         machine.resume()
@@ -148,13 +148,13 @@ def answer_opening(machine: Machine, lead: Lead, marker: str) -> Mode:
 
 
 def answer_closing(closes: Collection[str], calls: Collection[str]) -> Opener:
-    """What a closing marker does: nothing is shown of it, unless text follows."""
+    """The handler of a closing marker: it is hidden, unless text follows."""
     behind = MarkerSet((*closes, *calls))
     return lambda machine, lead, marker: AnswerEnd(machine, lead, marker, behind)
 
 
 class AnswerEnd(Mode):
-    """Behind a closing marker, which is text after all if anything but calls follows it."""
+    """After a closing marker, which counts as text if anything except calls follows."""
 
     def __init__(self, machine: Machine, lead: Lead, marker: str, behind: MarkerSet) -> None:
         self._machine = machine

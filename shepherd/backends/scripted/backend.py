@@ -96,10 +96,10 @@ class _Playback:
 
 
 class ScriptedBackend(Backend):
-    """Each request plays the next generation; past the end the script starts again.
+    """Each request plays the next generation; after the last the script starts again.
 
-    `active` is the number of requests that hold a generation now, `requests` the sessions'
-    message counts as they came.
+    `active` is the number of requests that hold a generation now. `requests` are the sessions'
+    message counts, in order.
     """
 
     def __init__(self, script: Script, name: str = "script") -> None:
@@ -171,10 +171,10 @@ class ScriptedBackend(Backend):
         return count_tokens(message.plain_text + message.reasoning + calls) + MESSAGE_OVERHEAD
 
     async def aclose(self) -> None:
-        """Nothing to free."""
+        """There is nothing to free."""
 
     def _peek(self) -> int | None:
-        """The overflow that the next generation begins with, if it does."""
+        """The overflow at the beginning of the next generation, if any."""
         steps = self._generation()
         return steps[0].tokens_over if steps and isinstance(steps[0], Full) else None
 

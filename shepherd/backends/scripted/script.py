@@ -52,7 +52,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """From here on events carry at most so many characters."""
+    """Limits the characters of the following events."""
 
     characters: int
 
@@ -66,7 +66,7 @@ class Full:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with the text, which was meant as a call."""
+    """The problem of a text that was meant as a call."""
 
     why: str
 
@@ -80,7 +80,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The finish reason, where it is not the obvious one."""
+    """The finish reason, if it is not the obvious one."""
 
     reason: FinishReason
 

@@ -1,1 +1,1 @@
-"""Models in-process through TensorRT-LLM. Importing this loads nothing of it."""
+"""Models in-process through TensorRT-LLM. The import does not load it."""

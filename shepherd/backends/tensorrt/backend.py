@@ -75,7 +75,7 @@ class TensorRtBackend(Backend):
     async def open(
         cls, name: str, load: Callable[[], TokenEngine], sampling: Sampling = DEFAULT_SAMPLING
     ) -> "TensorRtBackend":
-        """Load an engine, off the event loop; `sampling` is for requests that do not say.
+        """Load an engine, off the event loop; `sampling` has defaults for requests.
 
         Raises ModelLoadError.
         """
@@ -97,15 +97,15 @@ class TensorRtBackend(Backend):
         return not self._text.closed and self._engine.alive
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        """The prompt is made and counted; the engine reads it together with the first token."""
+        """The prompt is built and counted; the engine reads it together with the first token."""
         refuse_images(session.messages, self._name)
         refuse_raw(session, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         parameters = sampling_params(sampling, self._engine.unsupported, tuple(self._vocab.ends))
         guided = guide(session, guides=self._engine.guides)
-        # A schema holds from the first token, so there is no room for reasoning before it.
-        asked = with_thinking(session, thinking=self.thinking if guided is None else False)
-        prompt = await self._build(asked)
+        # A schema applies from the first token, so reasoning is not possible before it.
+        adjusted = with_thinking(session, thinking=self.thinking if guided is None else False)
+        prompt = await self._build(adjusted)
         check_prompt_size(len(prompt.tokens), self._engine.context_size)
         request = TokenRequest(prompt.tokens, parameters, guided)
         handle = TokenPrefilled(Request(prompt, sampling, list(session.tools), request))
@@ -148,8 +148,8 @@ class TensorRtBackend(Backend):
     def _limited(self, request: Request, max_tokens: int) -> TokenRequest:
         room = self._engine.context_size - len(request.prompt.tokens)
         limit = min(max_tokens, room) if max_tokens else room
-        asked = request.asked
-        return replace(asked, parameters={**asked.parameters, "max_tokens": limit})
+        generation = request.generation
+        return replace(generation, parameters={**generation.parameters, "max_tokens": limit})
 
     async def _build(self, session: Session) -> Prompt:
         conversation = self._sessions.conversation(session)
@@ -184,7 +184,7 @@ async def open_tensorrt(
 
 
 def engine_settings(provider: Provider) -> EngineSettings:
-    """How the provider's model is loaded; raises ConfigError where there is none."""
+    """The settings for loading the provider's model; raises ConfigError without a model."""
     if not provider.model:
         raise ConfigError(
             f"{provider.name}: TensorRT-LLM in this process needs a model, a directory or a name "

@@ -1,8 +1,8 @@
-"""TensorRT-LLM itself: the only module that imports it, and the only one that no test can run.
+"""TensorRT-LLM itself: only this module imports it, and no test can run this module.
 
-Every call is held to the package's own signatures in tests/backends/tensorrt/signatures.py, which
-names the sources: 1.2.0rc2, compared with the reference pages of 1.3.0rc24. It does nothing but
-pass values on.
+tests/backends/tensorrt/signatures.py compares every call with the package's own signatures. It
+names the sources: 1.2.0rc2, compared with the reference pages of 1.3.0rc24. The module only passes
+values on.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from shepherd.backends.tensorrt.vocabulary import HubVocabulary
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
 
 _PENALTIES_SINCE = (1, 3, 24)
-"""Release candidate of 1.3 from which its default sampler applies penalties."""
+"""The release candidate of 1.3 since which its default sampler applies penalties."""
 _PENALTIES = ("penalty_repeat", "penalty_freq", "penalty_present")
 _TOO_LONG = re.compile(r"max_num_tokens|max_seq_len|exceed", re.IGNORECASE)
 _LOAD_ERRORS = (RuntimeError, ValueError, TypeError, OSError, ImportError, AssertionError)
 
 
 class TensorRtModel:
-    """The tokenizer that TensorRT-LLM has loaded, as prompts need it."""
+    """The tokenizer that TensorRT-LLM has loaded, in the form that prompts need."""
 
     def __init__(self, tokenizer: Any, ends: tuple[int, ...]) -> None:
         self._tokenizer = tokenizer
@@ -43,7 +43,7 @@ class TensorRtModel:
         )
 
     def chat_template(self, name: str | None = None) -> str:
-        """The tokenizer's template, "" if it has none; with a name that for tools."""
+        """The tokenizer's template, "" if it has none; with a name, the template for tools."""
         tools: list[dict[str, Any]] | None = None if name is None else [{}]
         try:
             template: str = self._tokenizer.get_chat_template(tools=tools)
@@ -56,7 +56,7 @@ class TensorRtEngine:
     """One `tensorrt_llm.LLM`."""
 
     def __init__(self, api: Any, llm: Any, settings: EngineSettings, facts: ModelFacts) -> None:
-        """Takes over what `load_engine` made."""
+        """Takes ownership of the objects from `load_engine`."""
         self._api = api
         self._llm = llm
         self.model = TensorRtModel(llm.tokenizer, facts.ends)
@@ -67,7 +67,7 @@ class TensorRtEngine:
         self.alive = True
 
     def submit(self, request: TokenRequest) -> TokenStream:
-        """Begin to work on a request; raises BackendError."""
+        """Start a request; raises BackendError."""
         values = dict(request.parameters)
         if request.guide is not None:
             values["guided_decoding"] = self._api.GuidedDecodingParams(**request.guide)
@@ -81,7 +81,7 @@ class TensorRtEngine:
         return TensorRtStream(self, output, len(request.tokens))
 
     def failure(self, error: Exception, prompt: int) -> BackendError:
-        """What to raise for an error of TensorRT-LLM's."""
+        """The error to raise for one of TensorRT-LLM's."""
         of_request = isinstance(error, self._api.RequestError | ValueError)
         self.alive = self.alive and of_request
         if of_request and _TOO_LONG.search(str(error)):
@@ -105,7 +105,7 @@ class TensorRtStream:
         self._prompt = prompt
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """What came since the last step; raises BackendError."""
+        """The output since the last step; raises BackendError."""
         sent = 0
         try:
             async for output in self._output:
@@ -130,7 +130,7 @@ class TensorRtStream:
 
 def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
     """Load the model; takes minutes. Raises ModelLoadError."""
-    with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout is the answer's
+    with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout is for the answer
         check_machine(settings)
         api = _import("tensorrt_llm.llmapi")
         maker = _import("tensorrt_llm._tensorrt_engine") if facts.is_engine else api
@@ -150,7 +150,7 @@ def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
 
 
 def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]:
-    """What `LLM` is given beside the model and its cache."""
+    """The arguments of `LLM` beside the model and its cache."""
     result: dict[str, Any] = {
         "tokenizer": settings.tokenizer or None,
         "trust_remote_code": settings.trust_remote_code,
@@ -161,14 +161,14 @@ def llm_arguments(settings: EngineSettings, facts: ModelFacts) -> dict[str, Any]
         result["max_batch_size"] = settings.max_batch_size
     if settings.guided_decoding:
         result["guided_decoding_backend"] = settings.guided_decoding
-    if not facts.is_engine:  # an engine was built for its own
+    if not facts.is_engine:  # an engine has its own build settings
         result["max_seq_len"] = settings.context_size or facts.context_size
-        result["enable_chunked_prefill"] = True  # or a prompt longer than 8192 tokens is refused
+        result["enable_chunked_prefill"] = True  # for prompts over 8192 tokens
     return result
 
 
 def check_machine(settings: EngineSettings) -> None:
-    """Raise ModelLoadError, which says what to do, where the package or its GPUs are missing."""
+    """Raise ModelLoadError, with advice, if the package or its GPUs are missing."""
     if importlib.util.find_spec("tensorrt_llm") is None:
         raise ModelLoadError(
             "TensorRT-LLM is not installed here: `pip install tensorrt-llm` (Linux with an NVIDIA "
@@ -196,7 +196,7 @@ def _version() -> str:
 
 
 def _unsupported(version: str) -> Mapping[str, str]:
-    """The sampling parameters that this version takes and does not apply."""
+    """The sampling parameters that this version accepts but does not apply."""
     match = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
     if match is None:
         return {}

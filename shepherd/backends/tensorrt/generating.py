@@ -1,4 +1,4 @@
-"""From an engine's tokens to an answer's updates."""
+"""Turns an engine's tokens into an answer's updates."""
 
 import codecs
 from collections.abc import Mapping
@@ -29,16 +29,16 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt, and how to answer it; `asked` is what the engine is told but for the limit."""
+    """A prompt and how to answer it; `generation` is the request to the engine, without a limit."""
 
     prompt: Prompt
     sampling: Sampling
     tools: list[ToolSpec]
-    asked: TokenRequest
+    generation: TokenRequest
 
 
 class Generating:
-    """One answer as it is made."""
+    """One answer in progress."""
 
     def __init__(self, request: Request, vocab: Vocabulary, context_size: int) -> None:
         sampling = request.sampling
@@ -56,7 +56,7 @@ class Generating:
         self._first = 0.0
 
     async def run(self, stream: TokenStream, answer: Answer) -> None:
-        """Give the answer what the engine makes until it ends; raises BackendError."""
+        """Pass the engine's output to the answer until it ends; raises BackendError."""
         async with aclosing(stream.steps()) as steps:
             async for step in steps:
                 answer.take(self._updates(step))
@@ -67,7 +67,7 @@ class Generating:
 
     @property
     def stats(self) -> GenerationStats:
-        """The measures so far; what came before the first token counts as reading the prompt."""
+        """The measurements so far; the time before the first token counts as reading the prompt."""
         now = perf_counter()
         first = self._first or now
         return GenerationStats(
@@ -90,7 +90,7 @@ class Generating:
                 self._reason = FinishReason.STOP
                 break
             self.tokens.append(token)
-            updates += self._shown(token, step.logprobs, place)
+            updates += self._text_updates(token, step.logprobs, place)
             if self._stop.hit is not None:
                 self._reason = FinishReason.STOP
                 break
@@ -98,10 +98,10 @@ class Generating:
             self._reason = _REASONS.get(step.finish, FinishReason.STOP)
         return updates if self._reason is None else [*updates, *self._last(self._reason)]
 
-    def _shown(
+    def _text_updates(
         self, token: int, chances: tuple[Mapping[int, float], ...] | None, place: int
     ) -> list[Update]:
-        """The text that this token completes, and its log probability if it is asked for."""
+        """The text that this token completes, and its log probability if requested."""
         piece = self._vocab.piece(token)
         text = self._stop.feed(self._decoder.decode(piece))
         if self._top is None:

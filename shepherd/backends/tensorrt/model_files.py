@@ -14,7 +14,7 @@ GENERATION = "generation_config.json"
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
 Fetch = Callable[[str, str], Path | None]
-"""Repository and file name to where the file is; None if the repository has no such file."""
+"""Maps repository and file name to the file's path; None if the repository lacks the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ModelFacts:
 def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
     """The facts of a directory, or of a name on the hub; raises ModelLoadError.
 
-    `fetch` gets a file of the hub, the real one if not given.
+    `fetch` downloads a file of the hub; the default is the real download.
     """
     config = _read(model, CONFIG, fetch or fetch_from_hub)
     if config is None:

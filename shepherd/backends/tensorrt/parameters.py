@@ -15,7 +15,7 @@ _PLAIN = {
     "penalty_present": "presence_penalty",
     "min_p": "min_p",
 }
-"""Parameters that are sent where they do something."""
+"""Parameters that are sent if they have an effect."""
 
 _MISSING: Mapping[str, tuple[str, float]] = {
     "typical_p": ("locally typical sampling", 1.0),
@@ -25,22 +25,22 @@ _MISSING: Mapping[str, tuple[str, float]] = {
     "dry_multiplier": ("DRY", 0.0),
     "mirostat": ("Mirostat", 0),
 }
-"""What it has not, with the value that means none."""
+"""Parameters that it lacks, each with the value that turns it off."""
 
 
 def sampling_params(
     sampling: Sampling, unsupported: Mapping[str, str], ends: tuple[int, ...]
 ) -> Any:
-    """The arguments of `SamplingParams` but for the limit, from parameters that are all set.
+    """The arguments of `SamplingParams` except the limit, from complete parameters.
 
     `unsupported` names parameters that would be ignored; `ends` end an answer. Raises
-    InvalidRequestError naming what can't be had.
+    InvalidRequestError with the names of unsupported parameters.
     """
     _refuse(sampling, unsupported)
-    # Text is made here: its own detokenizer would leave out special tokens and stop strings.
+    # Text is decoded here: its own detokenizer would drop special tokens and stop strings.
     result: dict[str, Any] = {"detokenize": False}
     result |= _shape(sampling)
-    # Without a seed it takes the same one each time.
+    # Without a seed it would always use the same one.
     result["seed"] = secrets.randbits(32) if sampling.seed is None else sampling.seed
     for ours, theirs in _PLAIN.items():
         value = getattr(sampling, ours)
@@ -58,7 +58,7 @@ def sampling_params(
 def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:
     """The arguments of `GuidedDecodingParams`, None for a free answer.
 
-    Raises InvalidRequestError for what it can't be held to.
+    Raises InvalidRequestError for a format that can't be enforced.
     """
     if session.tool_choice is not None:
         raise InvalidRequestError(
@@ -66,8 +66,8 @@ def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:
             "choice to the model.",
             "tool_choice",
         )
-    wanted: OutputFormat | None = session.output_format
-    if wanted is None:
+    output_format: OutputFormat | None = session.output_format
+    if output_format is None:
         return None
     if not guides:
         raise InvalidRequestError(
@@ -75,11 +75,13 @@ def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:
             "to xgrammar.",
             "response_format",
         )
-    return {"json": wanted.schema} if wanted.schema is not None else {"grammar": wanted.grammar}
+    if output_format.schema is not None:
+        return {"json": output_format.schema}
+    return {"grammar": output_format.grammar}
 
 
 def _shape(sampling: Sampling) -> dict[str, Any]:
-    """Temperature, top-k and top-p; the likeliest token is asked for in a way all versions know."""
+    """Temperature, top-k and top-p; greedy selection is written in a way that all versions know."""
     if not sampling.temperature or not sampling.top_p or sampling.top_k == 1:
         return {"top_k": 1}
     return {

@@ -9,7 +9,7 @@ from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a model is loaded; 0 and "" leave it to TensorRT-LLM.
+    """Settings for loading a model; with 0 and "" TensorRT-LLM decides.
 
     `gpu_memory` is the share of the free GPU memory that the KV cache takes.
     """
@@ -32,7 +32,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """Tokens to go on from.
+    """Tokens to continue.
 
     `parameters` are those of `SamplingParams` by its own names, `guide` those of
     `GuidedDecodingParams`.
@@ -45,11 +45,11 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step of the engine gave a request.
+    """The output of one step of the engine for a request.
 
-    `finish` is "" until the last: `stop`, `length`, `timeout` or `cancelled`. `cached` tokens of
-    the prompt were in the KV cache. `logprobs` has, for each of the tokens, log probabilities of
-    the likeliest ones and of itself by number; None if nobody asked.
+    `finish` is "" until the last step: `stop`, `length`, `timeout` or `cancelled`. `cached` tokens
+    of the prompt were in the KV cache. `logprobs` has, for each token, its own log probability and
+    those of the likeliest tokens, by number; None if not requested.
     """
 
     tokens: tuple[int, ...] = ()
@@ -59,10 +59,10 @@ class Step:
 
 
 class TokenStream(Protocol):
-    """A request that the engine works on."""
+    """A running request of the engine."""
 
     def steps(self) -> AsyncGenerator[Step]:
-        """What it gives, as it gives it. Raises BackendError."""
+        """The steps as the engine produces them. Raises BackendError."""
         ...
 
     def abort(self) -> None:
@@ -71,7 +71,7 @@ class TokenStream(Protocol):
 
 
 class TokenEngine(Protocol):
-    """A loaded model that goes on from tokens, many requests at once."""
+    """A loaded model that continues tokens, many requests at once."""
 
     @property
     def model(self) -> TemplateModel:
@@ -85,12 +85,12 @@ class TokenEngine(Protocol):
 
     @property
     def unsupported(self) -> Mapping[str, str]:
-        """Sampling parameters that it takes and ignores, each with the reason."""
+        """Sampling parameters that it accepts and ignores, each with the reason."""
         ...
 
     @property
     def guides(self) -> bool:
-        """Whether answers can be held to a schema or a grammar."""
+        """Whether it can enforce a schema or a grammar."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class TokenEngine(Protocol):
         ...
 
     def submit(self, request: TokenRequest) -> TokenStream:
-        """Begin to work on a request; on the event loop's thread. Raises BackendError."""
+        """Start a request; on the event loop's thread. Raises BackendError."""
         ...
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from shepherd.messages import JsonObject
 
 NO_TOKEN = -1
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_BLANK = "\u2581"
+_METASPACE = "\u2581"
 
 
 class Encoder(Protocol):
-    """What of a tokenizer turns text into tokens."""
+    """The part of a tokenizer that turns text into tokens."""
 
     def encode(self, text: str, **options: Any) -> list[int]: ...
 
@@ -29,7 +29,7 @@ class HubVocabulary:
     """Made from `tokenizer.json`; `ends` are the tokens that end an answer."""
 
     def __init__(self, encoder: Encoder, serialized: str, ends: Sequence[int]) -> None:
-        """Raises ModelLoadError if `serialized` is no tokenizer with a vocabulary."""
+        """Raises ModelLoadError if `serialized` is not a tokenizer with a vocabulary."""
         data = cast(JsonObject, json.loads(serialized))
         added = cast(list[JsonObject], data.get("added_tokens") or [])
         self._encoder = encoder
@@ -44,7 +44,7 @@ class HubVocabulary:
         self.is_sentencepiece = False
 
     def with_bos(self, bos: int | None) -> "HubVocabulary":
-        """The same, knowing the token that templates call `bos_token`."""
+        """The same vocabulary with the token that templates call `bos_token`."""
         self.bos = NO_TOKEN if bos is None else bos
         return self
 
@@ -70,12 +70,12 @@ def _attributes(token: JsonObject) -> int:
 
 
 def _pieces(data: JsonObject) -> dict[int, bytes]:
-    """Each token's bytes, by the tokenizer's own kind of writing them."""
+    """Each token's bytes, in the tokenizer's own encoding."""
     tokens = _tokens(cast(JsonObject, data.get("model") or {}))
     if "ByteLevel" in _kinds(data.get("decoder")):
         alphabet = byte_alphabet()
         return {number: _from_alphabet(text, alphabet) for text, number in tokens.items()}
-    return {number: _from_blanks(text) for text, number in tokens.items()}
+    return {number: _from_metaspace(text) for text, number in tokens.items()}
 
 
 def _tokens(model: JsonObject) -> dict[str, int]:
@@ -112,6 +112,6 @@ def _from_alphabet(text: str, alphabet: Mapping[str, int]) -> bytes:
     return text.encode()
 
 
-def _from_blanks(text: str) -> bytes:
+def _from_metaspace(text: str) -> bytes:
     byte = _BYTE.fullmatch(text)
-    return bytes([int(byte.group(1), 16)]) if byte else text.replace(_BLANK, " ").encode()
+    return bytes([int(byte.group(1), 16)]) if byte else text.replace(_METASPACE, " ").encode()

@@ -1,4 +1,4 @@
-"""A question on a screen: what is marked, what was seen, and when an answer counts."""
+"""A question on a screen: its marked entry, its visible text, and when an answer counts."""
 
 import time
 from collections.abc import Callable
@@ -17,11 +17,11 @@ TYPING = "Typing a message: Enter sends it. Tab or an arrow goes back to the que
 
 
 class Dialog:
-    """Takes keys; `answer` is set when the user has chosen.
+    """Handles keys; `answer` is set when the user has chosen.
 
-    A yes counts if the end of the text was shown, no key was pressed for QUIET_SECONDS before
-    Enter, and none for QUIET_SECONDS after it. Enter means nothing before the question was drawn.
-    A second letter in a row is typing, which belongs into the prompt.
+    A yes counts if three conditions hold: the end of the text was visible; no key was pressed for
+    QUIET_SECONDS before Enter; and none for QUIET_SECONDS after it. Enter has no effect before the
+    question was drawn. A second letter in a row is typing, which belongs to the prompt.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Dialog:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a yes is about to be carried out."""
+        """Whether a yes is about to take effect."""
         return self._chosen_at is not None
 
     @property
     def rules_paged(self) -> bool:
-        """Whether the marked entry's rules are part of the text that is paged."""
+        """Whether the marked entry's rules are part of the paged text."""
         return self._rules_paged
 
     def page_rules(self, *, paged: bool) -> None:
-        """Put the marked entry's rules at the end of the text, where they take too many rows."""
+        """Put the marked entry's rules at the end of the text if they need too many rows."""
         if paged != self._rules_paged:
             self._rules_paged = paged
             place = self.pager.place
@@ -78,9 +78,9 @@ class Dialog:
                 self.pager.end()
 
     def drawn(self, *, end: bool, legible: bool = True) -> None:
-        """The screen was drawn; `end` says whether the end of the text is on it.
+        """Note that the screen was drawn; `end` tells whether it contains the end of the text.
 
-        A screen that is not `legible` shows no question: nothing can be allowed on it.
+        A screen that is not `legible` shows no question, so nothing can be allowed on it.
         """
         self._drawn = self.marked if legible else None
         if not self.is_visible:
@@ -90,7 +90,7 @@ class Dialog:
             self._calm_since = self._clock()
 
     def move(self, step: int) -> None:
-        """Mark the next entry or the one before."""
+        """Mark the next or the previous entry."""
         self._navigate()
         count = len(self.question.entries)
         self._mark((self._marked + step) % count)
@@ -101,7 +101,7 @@ class Dialog:
         turn(self.pager)
 
     def enter(self) -> None:
-        """Choose what is marked, if that counts now."""
+        """Choose the marked entry, if a choice counts now."""
         self._typed = ""
         if self._withdraw() or not self.is_visible:
             return
@@ -119,14 +119,14 @@ class Dialog:
             self.note = WAITING
 
     def disturb(self, note: str = "") -> None:
-        """A key was pressed that is no answer: what follows at once is none either."""
+        """Note a key that is not an answer; keys directly after it are not answers either."""
         self._withdraw()
         self.note = note or self.note
         if self._calm_since is not None:
             self._calm_since = self._clock()
 
     def type(self, character: str, *, burst: bool = False) -> str:
-        """Take a printable character; gives the text that belongs into the prompt."""
+        """Handle a printable character; returns the text that belongs to the prompt."""
         was_waiting = self._withdraw()
         if was_waiting and not character.isalnum():
             return ""
@@ -152,7 +152,7 @@ class Dialog:
         return ""
 
     def missing_seconds(self) -> float:
-        """How long no key may be pressed until the choice is carried out."""
+        """The remaining seconds without a key until the choice takes effect."""
         if self._chosen_at is None:
             return QUIET_SECONDS
         return self._chosen_at + QUIET_SECONDS - self._clock()

@@ -1,4 +1,4 @@
-"""A question laid out in the rows that there are for it."""
+"""Lays out a question in the available rows."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,10 @@ from shepherd.cli.approval.dialog import TYPING, Dialog
 from shepherd.cli.approval.pager import Row, fold
 
 MIN_WIDTH = 20
-"""A narrower window can show nothing that a yes could be about."""
+"""A narrower window can't show enough for a yes."""
 MIN_WIDTH_FOR_KEYS = 55
 MIN_TEXT_ROWS = 3
-"""Where fewer are left for the text, what is around it is as short as it can be."""
+"""With fewer rows for the text, everything around it is as short as possible."""
 TOO_SMALL = ("The window is too small", "for the question.", "Make it larger,", "or Esc: no.")
 PAGE_KEYS = "(PgUp PgDn Space g G)"
 FEW_PAGE_KEYS = "(Space g G)"
@@ -19,9 +19,9 @@ RULES_PAGED = "  adds the rules at the end of the text"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is drawn; `end` says whether the end of the text is part of it.
+    """The drawn rows; `end` tells whether the end of the text is among them.
 
-    It is not `legible` when there is no room for the question.
+    It is not `legible` if there is no space for the question.
     """
 
     rows: list[Row]
@@ -30,7 +30,7 @@ class Frame:
 
 
 def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
-    """How many rows the question would like to have."""
+    """The number of rows that the question needs."""
     around = _Around(dialog, "", width, available)
     return min(available, around.height + dialog.pager.height(width, available))
 
@@ -77,7 +77,7 @@ class _Around:
 
     @property
     def height(self) -> int:
-        """How many they are."""
+        """The number of rows."""
         return sum(map(len, (self.title, self.menu, self.rules, self.note)))
 
 
@@ -100,7 +100,7 @@ def _short_menu(dialog: Dialog) -> list[Row]:
 
 
 def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
-    """The rules of the marked line, or where they are; they are never cut."""
+    """The rules of the marked line, or a hint to their place; they are never cut."""
     rows = [
         row
         for rule in dialog.marked.rules
@@ -111,7 +111,7 @@ def _rules(dialog: Dialog, width: int, max_rows: int) -> list[Row]:
 
 
 def _folded(dialog: Dialog, text: str, width: int, max_rows: int, style: str) -> list[Row]:
-    """The text in at most `max_rows` rows, the last of which says if there is more."""
+    """The text in at most `max_rows` rows; the last one tells if there is more."""
     rows = fold([(text, style)], width, dialog.measure)
     if len(rows) <= max_rows:
         return rows

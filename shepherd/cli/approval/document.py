@@ -1,4 +1,4 @@
-"""Text as lines of a question: with counts in place of blanks that would hide what follows."""
+"""Text as lines of a question; counts replace whitespace that would hide the text after it."""
 
 import re
 import unicodedata
@@ -11,22 +11,23 @@ from shepherd.tools.invisible import count_hidden, count_right_to_left, pieces
 from shepherd.tools.text import pluralize
 
 MAX_SEGMENT = 2000
-"""Characters of a line that are laid out together; a longer one goes on in the next segment."""
+"""Characters of a line that are laid out together; longer lines have several segments."""
 MAX_BLANK_LINES = 4
-"""Blank lines in a row that are shown as such; of more the number is."""
+"""Consecutive blank lines that are shown; for more, their number is shown."""
 TAB = "    "
 MARKER = "warn"
-"""The style of what stands for something that would not be seen."""
+"""The style of markers for text that would be invisible."""
 
-_HIDING_BLANKS = re.compile(r"[ \t]{40,}|[ \t]+$")
+_HIDING_WHITESPACE = re.compile(r"[ \t]{40,}|[ \t]+$")
 _DIFF_STYLES = {"+": "added", "-": "removed", "@": "hunk", " ": "quiet", "\\": "quiet"}
 
 
 class Line(NamedTuple):
     """A line, or a segment of a long one.
 
-    `sign` is what a diff begins it with. `span` is how many lines of the text it stands for, 0 for
-    the later segments of a line. `is_fact` marks what Shepherd says about the call.
+    `sign` is its first character in a diff. `span` is the number of lines of the text that it
+    represents, 0 for the later segments of a line. `is_fact` marks Shepherd's own statements about
+    the call.
     """
 
     text: str
@@ -48,10 +49,10 @@ class Line(NamedTuple):
     def _pieces(self) -> Iterator[tuple[str, bool]]:
         yield self.sign, False
         at = 0
-        for blanks in _HIDING_BLANKS.finditer(self.text):
-            yield from _visible(self.text[at : blanks.start()])
-            yield f"<{pluralize(len(blanks[0]), 'blank')}>", True
-            at = blanks.end()
+        for whitespace in _HIDING_WHITESPACE.finditer(self.text):
+            yield from _visible(self.text[at : whitespace.start()])
+            yield f"<{pluralize(len(whitespace[0]), 'whitespace character')}>", True
+            at = whitespace.end()
         yield from _visible(self.text[at:])
 
 
@@ -64,7 +65,7 @@ def _visible(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def fact(text: str, style: str) -> Line:
-    """Something that Shepherd says about the call, on one line."""
+    """A statement by Shepherd about the call, on one line."""
     return Line(text, style, is_fact=True)
 
 
@@ -74,7 +75,7 @@ def is_diff(text: str) -> bool:
 
 
 def text_lines(text: str) -> Iterator[Line]:
-    """All lines of `text`, a diff in its colours."""
+    """All lines of `text`; a diff is coloured."""
     signed = is_diff(text)
     lines = (_line(line, signed=signed) for line in text.split("\n"))
     for (is_blank, sign), group in groupby(lines, _kind):
@@ -91,7 +92,7 @@ def text_lines(text: str) -> Iterator[Line]:
 
 
 def _kind(line: Line) -> tuple[bool, str]:
-    """Whether a line is blank, and what sign a run of such lines shares."""
+    """Whether a line is blank, and the common sign of a run of such lines."""
     is_blank = not line.text.strip(" \t")
     return is_blank, line.sign if is_blank else ""
 
@@ -116,7 +117,7 @@ def _segments(line: Line) -> Iterator[Line]:
 
 
 MAX_NAMED = 5
-"""Hosts, and words, that are named one by one."""
+"""The limit of hosts, and of words, that are listed."""
 
 _HOST = re.compile(r"//(?:[^\s/?#@]*@)?([\w.-]+)")
 _WORD = re.compile(r"\w*[^\W\x00-\x7f]\w*")
@@ -125,7 +126,7 @@ _ALIKE = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")
 
 
 def warnings(texts: Sequence[str]) -> Iterator[str]:
-    """A line for each kind of thing that the eye would miss in texts that say the same."""
+    """A line for each kind of difference that a reader would miss in texts that look alike."""
     text = "\n".join(texts)
     hidden = max(map(count_hidden, texts))
     if hidden:
@@ -138,11 +139,11 @@ def warnings(texts: Sequence[str]) -> Iterator[str]:
         yield from _named("word", _mixed_words(text))
 
 
-def _named(kind: str, found: list[str]) -> Iterator[str]:
-    for line in found[:MAX_NAMED]:
+def _named(kind: str, lines: list[str]) -> Iterator[str]:
+    for line in lines[:MAX_NAMED]:
         yield f"! {line}"
-    if len(found) > MAX_NAMED:
-        yield f"! {pluralize(len(found) - MAX_NAMED, f'more {kind}')} like that"
+    if len(lines) > MAX_NAMED:
+        yield f"! {pluralize(len(lines) - MAX_NAMED, f'more {kind}')} like that"
 
 
 def _hosts(text: str) -> list[str]:

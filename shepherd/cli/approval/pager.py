@@ -12,19 +12,19 @@ Place = tuple[int, int]
 
 
 def row_text(row: Row) -> str:
-    """What stands in a row."""
+    """The text of a row."""
     return "".join(text for text, _ in row)
 
 
 class Gutter:
-    """What rows begin with, by what they belong to."""
+    """The beginnings of rows, by the kind of line."""
 
     def __init__(self, *, unicode: bool) -> None:
         text, more = ("│", "┊") if unicode else ("|", ":")
         self.text, self.continued, self.fact = f"  {text} ", f"  {more} ", "  "
 
     def of(self, line: Line, row: int) -> str:
-        """The beginning of a line's row number `row`."""
+        """The beginning of row number `row` of a line."""
         if line.is_fact:
             return self.fact if row == 0 else self.fact * 2
         return self.text if row == 0 and line.span else self.continued
@@ -36,7 +36,7 @@ def fold(
     measure: Callable[[str], int],
     begin: Callable[[int], str] = lambda _row: "",
 ) -> list[Row]:
-    """Rows of at most `width` cells, each behind what `begin` gives for its number."""
+    """Rows of at most `width` cells, each after the result of `begin` for its number."""
     rows: list[Row] = [[(begin(0), "quiet")]]
     used = indent = len(begin(0))
     for text, style in fragments:
@@ -59,7 +59,7 @@ def wrap(line: Line, width: int, gutter: Gutter, measure: Callable[[str], int]) 
 
 
 class Pager:
-    """Lines, and the part of them that is shown, which begins at `place`."""
+    """Lines, and the visible part of them, which begins at `place`."""
 
     def __init__(
         self, lines: Sequence[Line], gutter: Gutter, measure: Callable[[str], int]
@@ -76,20 +76,20 @@ class Pager:
 
     @property
     def total(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self._numbers[-1]
 
     @property
     def at_end(self) -> bool:
-        """Whether the last row was in the rows that were given last."""
+        """Whether the last returned rows contained the last row."""
         return self._bottom[0] >= len(self._lines)
 
     def fits(self, width: int, height: int) -> bool:
-        """Whether all of it can be shown at once."""
+        """Whether all rows fit at once."""
         return self.height(width, height) <= height
 
     def height(self, width: int, limit: int) -> int:
-        """How many rows all of it takes; counted until they are more than `limit`."""
+        """The number of rows of the whole text; the count stops above `limit`."""
         self._resize(width, self._size[1])
         rows = 0
         for index in range(len(self._lines)):
@@ -99,28 +99,28 @@ class Pager:
         return rows
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The rows that are shown now; the last page is a full one."""
+        """The visible rows; the last page is a full one."""
         self._resize(width, height)
         self.place = min(self.place, self._last_top())
-        shown: list[Row] = []
+        result: list[Row] = []
         place = self.place
-        while len(shown) < height and place[0] < len(self._lines):
-            shown.append(self._rows(place[0])[place[1]])
+        while len(result) < height and place[0] < len(self._lines):
+            result.append(self._rows(place[0])[place[1]])
             place = self._next(place)
         self._bottom = place
-        return shown
+        return result
 
     def next_page(self, width: int, height: int) -> list[Row]:
-        """The rows behind those that were given last, without any of them; 0 rows are all."""
+        """The rows after the last returned ones, without overlap; height 0 means all rows."""
         self._resize(width, height)
-        shown: list[Row] = []
-        while self._bottom[0] < len(self._lines) and (not height or len(shown) < height):
-            shown.append(self._rows(self._bottom[0])[self._bottom[1]])
+        result: list[Row] = []
+        while self._bottom[0] < len(self._lines) and (not height or len(result) < height):
+            result.append(self._rows(self._bottom[0])[self._bottom[1]])
             self._bottom = self._next(self._bottom)
-        return shown
+        return result
 
     def position(self) -> str:
-        """`lines 1-24 of 812, 3 %`, of the rows that were given last."""
+        """`lines 1-24 of 812, 3 %`, for the last returned rows."""
         first = self._numbers[self.place[0]] + 1
         line, row = self._bottom
         last = self._numbers[line + 1 if row else line]
@@ -135,11 +135,11 @@ class Pager:
         return 100 * done // max(1, self._characters[-1])
 
     def forward(self) -> None:
-        """Show what follows."""
+        """Show the next page."""
         self.place = min(self._bottom, self._last_top())
 
     def back(self) -> None:
-        """Show what comes before."""
+        """Show the previous page."""
         for _ in range(self._size[1]):
             self.place = self._previous(self.place)
 

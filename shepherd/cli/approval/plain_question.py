@@ -1,4 +1,4 @@
-"""A question in plain lines: all of its text in pages, then an answer in a full word."""
+"""A question in plain lines: its full text in pages, then an answer in a full word."""
 
 import os
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
 from shepherd.cli.approval.question import Answer, Question
 
 WIDTH = 100
-"""Columns where the output is no terminal."""
+"""Columns if the output is not a terminal."""
 OTHER_ROWS = 3
-"""Rows of a page that are not the text's."""
+"""Rows of a page that do not belong to the text."""
 
 
 class Lines(Protocol):
-    """Where lines are shown and typed."""
+    """The output and input of lines."""
 
     target: TextIO
 
@@ -27,14 +27,15 @@ class Lines(Protocol):
         ...
 
     async def forget_typed(self) -> None:
-        """Make sure that no line which was typed before now is read by `read`."""
+        """Ensure that `read` ignores every line that was typed before now."""
         ...
 
 
 async def ask_in_lines(question: Question, lines: Lines) -> Answer:
     """Show all of `question`, page by page on a terminal, and wait for an answer.
 
-    Only a full word is one; anything else is asked again, the end of the input is no.
+    Only a full word is an answer. After anything else the question is repeated; the end of the
+    input means no.
     """
     for line in _head(question, lines.target):
         lines.show(f"{line}\n")
@@ -78,13 +79,13 @@ def _head(question: Question, target: TextIO) -> Iterator[str]:
 
 
 def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:
-    """Pages of the text, each but the last with its position; one page where nobody pages."""
+    """Pages of the text, each but the last with its position; one page without a terminal."""
     columns, rows = _size(target)
     unicode = (target.encoding or "").lower().startswith("utf")
     pager = Pager(question.lines, Gutter(unicode=unicode), _cells)
     while True:
-        shown = pager.next_page(columns, rows)
-        yield "\n".join(map(row_text, shown)), "" if pager.at_end else pager.position()
+        page = pager.next_page(columns, rows)
+        yield "\n".join(map(row_text, page)), "" if pager.at_end else pager.position()
         if pager.at_end:
             return
 
@@ -99,9 +100,9 @@ def _entries(question: Question, target: TextIO) -> Iterator[str]:
 
 
 def _size(target: TextIO) -> tuple[int, int]:
-    """Columns, and rows of a page; 0 rows stand for as many as it takes.
+    """Columns, and rows of a page; 0 rows mean no limit.
 
-    A terminal that does not know its size, as in some containers, says 0.
+    A terminal that does not know its size, as in some containers, reports 0.
     """
     if not target.isatty():
         return WIDTH, 0

@@ -1,4 +1,4 @@
-"""What a user is asked before a tool runs: all of the text, and the answers."""
+"""The question before a tool runs: the full text, and the answers."""
 
 import json
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from shepherd.tools.permissions.approval import ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Rule
 
 QUIET_SECONDS = 0.5
-"""What is typed so soon after a question has come up, or around a yes, was not meant for it."""
+"""Input this soon after a question appears, or around a yes, is not an answer to it."""
 MAX_IN_TITLE = 80
 _IN_PREVIEW = frozenset(
     ["command", "path", "url", "method", "headers", "body", "content", "old_string", "new_string"]
 )
-"""Arguments that the preview of a tool shows."""
+"""Arguments that a tool's preview shows."""
 _VERBS = {
     AccessKind.READ: "reads",
     AccessKind.WRITE: "writes",
@@ -27,7 +27,7 @@ _VERBS = {
 
 
 class Answer(StrEnum):
-    """What can be chosen; the values are the words that are typed where there is no menu."""
+    """The possible answers; the values are the words to type if there is no menu."""
 
     ONCE = "once"
     SESSION = "session"
@@ -41,7 +41,7 @@ class Answer(StrEnum):
         return self not in (Answer.NO, Answer.TELL)
 
 
-_LETTERS = {
+_KEYS = {
     Answer.ONCE: "y",
     Answer.SESSION: "s",
     Answer.ALWAYS: "a",
@@ -59,25 +59,25 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the menu; `rules` are exactly those that it would add."""
+    """A line of the menu; `rules` are exactly the rules that it would add."""
 
     answer: Answer
     rules: tuple[str, ...] = ()
 
     @property
     def letter(self) -> str:
-        """The key that marks it."""
-        return _LETTERS[self.answer]
+        """Its key in the menu."""
+        return _KEYS[self.answer]
 
     @property
     def meaning(self) -> str:
-        """What it does, in a few words."""
+        """A short description."""
         return _MEANINGS[self.answer]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A title, the text that must be seen to its end before a yes counts, and the answers."""
+    """A title, the text that must be read to its end before a yes counts, and the answers."""
 
     title: str
     cause: str
@@ -86,7 +86,7 @@ class Question:
 
 
 def approval_question(request: ApprovalRequest) -> Question:
-    """The question of a request; nothing of it is cut without being in the text in full."""
+    """The question of a request; every shortened part is in the text in full."""
     caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
@@ -116,7 +116,7 @@ def _lines(request: ApprovalRequest) -> Iterator[Line]:
 
 
 def _facts(request: ApprovalRequest) -> Iterator[str]:
-    """What the preview does not tell."""
+    """Facts that the preview does not show."""
     named = {
         "tool": request.call.name,
         "asked by": request.caller,

@@ -1,8 +1,8 @@
-"""A conversation as JSON lines: users on stdin, everything that happens on stdout.
+"""A conversation as JSON lines: users on stdin, all events on stdout.
 
-In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain text; `{"type":
-"interrupt"}` ends the turn that runs. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`,
-`stats` and `error` as they happen, `end_turn` behind each turn. Inputs wait their turn in order.
+In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain text. `{"type":
+"interrupt"}` ends the current turn. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`,
+`stats` and `error` as they happen, and `end_turn` after each turn. Inputs are answered in order.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ CHUNK = 65_536
 
 
 def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
-    """A queue of the lines read from `descriptor`, without their newlines; None at its end.
+    """A queue of the lines from `descriptor`, without their newlines; None at the end.
 
-    Works for terminals, pipes and files alike. The thread that reads ends with the process:
-    nothing can wake it from a pipe that stays silent, so it holds no lock of Python's.
+    Works for terminals, pipes and files. The reading thread ends with the process: nothing can wake
+    it from a silent pipe, so it holds no Python lock.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def put(line: bytes | None) -> None:
-        with suppress(RuntimeError):  # the loop has ended, nobody reads the queue
+        with suppress(RuntimeError):  # the loop has ended, so there is no reader
             loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def read() -> None:
@@ -62,10 +62,10 @@ STDIN = 0
 
 
 async def run_json_lines(conversation: Conversation, prompt: str | None = None) -> int:
-    """Answer each input until stdin ends, or just `prompt`; returns the exit code.
+    """Answer each input until stdin ends, or only `prompt`; returns the exit code.
 
-    Raises ShepherdError, behind an `error` object, when the backend can't be loaded, and
-    BrokenPipeError when nobody reads.
+    Raises ShepherdError, after an `error` object, if the backend can't be loaded, and
+    BrokenPipeError if stdout is closed.
     """
     writer = EventWriter(sys.stdout.buffer)
     conversation.notices.listen(writer.notice)
@@ -101,7 +101,7 @@ class _Answers:
             reader.cancel()
 
     async def turn(self, prompt: str | Message) -> FinishReason:
-        """Answer one prompt; raises BrokenPipeError when nobody reads."""
+        """Answer one prompt; raises BrokenPipeError if stdout is closed."""
         reason = FinishReason.CANCELLED
         self._interrupted = False
         self._turn = asyncio.create_task(self._answer(prompt))

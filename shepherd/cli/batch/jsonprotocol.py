@@ -1,4 +1,4 @@
-"""The objects of the JSON lines conversation: what is read, and how events are written."""
+"""The objects of a JSON lines conversation: parses input and writes events."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MAX_ECHOED = 200
 
 
 class InputError(Exception):
-    """A line that can't be understood; the message says why."""
+    """A line that can't be parsed; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class UserInput:
 
     @property
     def message(self) -> Message:
-        """What is sent."""
+        """The message to send."""
         return Message.user(self.content, self.images)
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """End the turn that runs."""
+    """A request to end the current turn."""
 
 
 def parse_input(line: bytes) -> UserInput | Interrupt | None:
-    """What a line asks for, None if it is blank; raises InputError."""
+    """The parsed line, None if it is blank; raises InputError."""
     try:
         text = line.decode().strip()
     except UnicodeDecodeError as error:
@@ -80,7 +80,7 @@ def _image(value: object) -> Image:
 
 @dataclass(slots=True)
 class EventWriter:
-    """Writes one object a line, each flushed; `broken` is True when nobody reads any more."""
+    """Writes one object per line, each flushed; `broken` is True once the output is closed."""
 
     file: BinaryIO
     broken: bool = False
@@ -114,22 +114,22 @@ class EventWriter:
         self.write({"type": "system", "topic": Topic.NOTICE, "content": text})
 
     def error(self, kind: str, message: str, **more: object) -> bool:
-        """Something went wrong; the conversation goes on."""
+        """Report an error; the conversation continues."""
         return self.write({"type": "error", "error": kind, "message": message, **more})
 
     def bad_input(self, number: int, line: bytes, error: InputError) -> None:
-        """Line `number` was not understood; its beginning is sent back."""
-        shown = line.decode("utf-8", "replace")[:MAX_ECHOED]
-        self.error("InputError", f"line {number}: {error}", line=number, input=shown)
+        """Report that line `number` is invalid; its beginning is sent back."""
+        excerpt = line.decode("utf-8", "replace")[:MAX_ECHOED]
+        self.error("InputError", f"line {number}: {error}", line=number, input=excerpt)
 
     def end_turn(self, reason: str, session: str) -> None:
-        """The turn is over; calls that got no result get one."""
+        """Report the end of the turn; calls without a result get one."""
         for call_id, name in list(self._open_calls.items()):
             self._result(call_id, name, INTERRUPTED)
         self.write({"type": "end_turn", "reason": reason, "session": session})
 
     def write(self, data: dict[str, object]) -> bool:
-        """Write an object; False when nobody reads any more."""
+        """Write an object; False if the output is closed."""
         if not self.broken:
             try:
                 self.file.write(json_line(data))

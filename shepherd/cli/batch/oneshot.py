@@ -24,17 +24,17 @@ from shepherd.turn import run_turn
 
 STDIN = 0
 SILENCE_SECONDS = 3.0
-"""Seconds of silence on stdin after which the user is told what is waited for."""
+"""Seconds of silence on stdin before a notice tells the user that it is being read."""
 
 MAX_PIPED_BYTES = 1_048_576
-"""How much of stdin is taken as context."""
+"""The maximum of bytes from stdin that are used as context."""
 
 EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
-"""Exit code of a turn by how it ended; 0 otherwise."""
+"""The exit code of a turn, by its finish reason; 0 for others."""
 
 
 def read_piped() -> str:
-    """What is piped or redirected to stdin, at most MAX_PIPED_BYTES; "" if it is a terminal."""
+    """The input on stdin, at most MAX_PIPED_BYTES; "" if stdin is a terminal."""
     if not _stdin_holds_data():
         return ""
     if not select.select([STDIN], [], [], SILENCE_SECONDS)[0]:
@@ -46,15 +46,14 @@ def read_piped() -> str:
 
 
 def with_context(prompt: str, context: str) -> str:
-    """The question, with what was piped in behind it."""
+    """The question, followed by the piped input."""
     return "\n\n".join(part for part in (prompt, context) if part)
 
 
 async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     """Answer `prompt` and return the exit code.
 
-    Raises ShepherdError when the backend can't be loaded, BrokenPipeError when nobody reads
-    the answer.
+    Raises ShepherdError if the backend can't be loaded, BrokenPipeError if stdout is closed.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -68,7 +67,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
             conversation.session, prompt, backend, tools, output.receive, conversation.limits
         )
     except ShepherdError:
-        return 1  # the ERROR event has told it
+        return 1  # the ERROR event has reported it
     finally:
         output.finish()
     if output.broken:
@@ -88,7 +87,7 @@ TERMINAL = "/dev/tty"
 
 
 def choose_approver() -> Approver:
-    """The approver that asks on the terminal, or one that denies where there is no terminal."""
+    """The approver that asks on the terminal, or one that denies if there is no terminal."""
     if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
         return DenyingApprover()
     return LineApprover()
@@ -101,7 +100,7 @@ class LineApprover:
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer; only a full word allows anything."""
+        """The user's answer; only a full word can allow the call."""
         from shepherd.cli.approval.plain_question import ask_in_lines
         from shepherd.cli.approval.question import Answer, approval_question, choice_of
 
@@ -113,7 +112,7 @@ class LineApprover:
 
 
 class _TerminalLines:
-    """Lines of the terminal; what is shown goes to stderr."""
+    """Lines of the terminal; output goes to stderr."""
 
     def __init__(self) -> None:
         self.target: TextIO = sys.stderr
@@ -138,7 +137,7 @@ class _TerminalLines:
 
 
 async def _terminal_line() -> str | None:
-    """A line from the terminal, None at its end; cancelling leaves nothing behind."""
+    """A line from the terminal, None at its end; cancelling leaves no reader behind."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Event = asyncio.Event()
     descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)

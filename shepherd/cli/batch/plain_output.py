@@ -9,12 +9,12 @@ from shepherd.events import CallbackEvent, FinishReason, Topic
 
 CUT = "The answer was cut: it reached the limit of tokens."
 LINE_WIDTH = 200
-"""Tool calls and results are told in one line of at most so many characters."""
+"""The maximum length of a line that reports a tool call or result."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """A text stream that knows whether its last line is still open."""
+    """A text stream that tracks whether its last line is still open."""
 
     file: TextIO
     is_open: bool = False
@@ -34,9 +34,9 @@ class _Stream:
 class PlainOutput:
     """Shows one turn; `receive` is its callback.
 
-    On a terminal text appears as it comes. Otherwise stdout gets the last answer alone, byte for
-    byte, and what the model said between its tool calls goes to stderr. `broken` is True when
-    nobody reads stdout any more; the turn is then cancelled.
+    On a terminal, text appears as it arrives. Otherwise stdout gets only the last answer, byte for
+    byte, and text between tool calls goes to stderr. `broken` is True once stdout is closed; the
+    turn is then cancelled.
     """
 
     live: bool
@@ -46,7 +46,7 @@ class PlainOutput:
     _held: list[str] = field(default_factory=list[str])
 
     def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        """Show an event; False when stdout is closed."""
+        """Show an event; False if stdout is closed."""
         try:
             self._show(event, content, name)
         except BrokenPipeError:
@@ -54,7 +54,7 @@ class PlainOutput:
         return not self.broken
 
     def finish(self) -> None:
-        """Show what was held back and end the last line."""
+        """Show the held text and end the last line."""
         if self.broken:
             return
         try:
@@ -65,7 +65,7 @@ class PlainOutput:
             self.broken = True
 
     def note(self, text: str) -> None:
-        """A line on stderr."""
+        """Print a line on stderr."""
         if self.live:
             self._out.end_line()
         self._err.end_line()

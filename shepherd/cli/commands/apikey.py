@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="Name of the key.")]
 
 @apikey.command("add")
 def add_key(name: Name) -> None:
-    """Make a key and show it: once, it is stored hashed."""
+    """Make a key and show it once; only its hash is stored."""
     key = _store().add(name)
     sys.stderr.write(f"Key {name}: keep it now, it can't be shown again.\n")
     typer.echo(key)

@@ -1,4 +1,4 @@
-"""What the commands' arguments and options have in common."""
+"""Helpers for the arguments and options of commands."""
 
 import dataclasses
 import inspect
@@ -24,7 +24,7 @@ class ValueCommand(TyperCommand):
     """A command whose last argument is a value, which may be a negative number."""
 
     def parse_args(self, ctx: Any, args: Sequence[str]) -> list[str]:
-        """Take the first negative number, and what follows it, as arguments."""
+        """Treat the first negative number, and everything after it, as arguments."""
         place = next((n for n, arg in enumerate(args) if _NEGATIVE_NUMBER.fullmatch(arg)), None)
         if place is None or "--" in args:
             return super().parse_args(ctx, list(args))
@@ -58,7 +58,7 @@ def _plain_errors() -> Generator[None]:
 
 
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Let each parameter of `command` that is a dataclass be given by one option per field."""
+    """Replace each dataclass parameter of `command` by one option per field."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: parameter.annotation
@@ -83,7 +83,7 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
     ]
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     flat_signature = signature.replace(parameters=keywords)
-    setattr(run, "__signature__", flat_signature)  # noqa: B010 - functions have no such attribute for types
+    setattr(run, "__signature__", flat_signature)  # noqa: B010 - the attribute is unknown to type checkers
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return run
 

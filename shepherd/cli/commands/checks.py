@@ -1,4 +1,4 @@
-"""What `shepherd doctor` looks at; nothing here sends anything over the network."""
+"""The checks of `shepherd doctor`; none of them sends anything over the network."""
 
 import importlib.metadata
 import os
@@ -28,7 +28,7 @@ from shepherd.version import __version__
 
 
 class State(StrEnum):
-    """How a check ended; only BROKEN keeps Shepherd from working as the settings ask."""
+    """The result of a check; only BROKEN prevents Shepherd from working with these settings."""
 
     OK = "ok"
     NOTE = "note"
@@ -37,7 +37,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: what is there, and what would help."""
+    """The result of one check, and advice."""
 
     name: str
     state: State
@@ -54,7 +54,7 @@ class Check:
 
 
 def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> list[Check]:
-    """Everything, as the settings in `cwd` ask for it; takes about a second."""
+    """All checks, for the settings in `cwd`; takes about a second."""
     paths = Paths.from_env(env)
     problem = ""
     try:
@@ -104,7 +104,7 @@ def _directories(paths: Paths) -> Check:
 
 
 def _is_writable(place: Path) -> bool:
-    """Whether the directory can be written, or made."""
+    """Whether the directory can be written or created."""
     existing = next(p for p in (place, *place.parents) if p.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
@@ -149,7 +149,7 @@ def _llamacpp() -> str:
 
 
 def _model_file(config: Config) -> str:
-    """The model that the settings name; raises ModelLoadError if it can't be one."""
+    """The model in the settings; raises ModelLoadError if it can't be one."""
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):
         return name
@@ -181,7 +181,7 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
     text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
     if problem := missing_type(provider):
         return Check("provider", State.NOTE, text, (problem,))
-    if provider.api_key == "keyring":  # asking it may open a window
+    if provider.api_key == "keyring":  # reading it may open a window
         return Check("provider", State.OK, f"{text}; its key is in the keyring")
     try:
         secret = book.key(provider)
@@ -191,7 +191,7 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
 
 
 def _plugins(config: Config) -> Iterator[Check]:
-    """Each package's plugins, loaded; a failure or a disabled one is a note."""
+    """Each package's plugins, loaded; a failed or disabled one is a note."""
     packages = groupby(installed_plugins(), lambda plugin: (plugin.package, plugin.version))
     for (package, version), plugins in packages:
         failures: list[str] = []

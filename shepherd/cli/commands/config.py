@@ -1,4 +1,4 @@
-"""`shepherd config`: what is set, where it came from, and changing it."""
+"""`shepherd config`: shows settings with their sources, and changes them."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def show(
     context: typer.Context,
     section: Annotated[str, typer.Argument(help="Only this section.")] = "",
 ) -> None:
-    """All settings that count here, as TOML, each with its source."""
+    """Show all settings that apply here, as TOML, each with its source."""
     loaded = _load(context)
     if section and section not in Config.model_fields:
         raise UsageError(f"unknown section {section}; there are {', '.join(Config.model_fields)}")
@@ -37,7 +37,7 @@ def show(
 
 @config.command("get")
 def get(context: typer.Context, key: Key) -> None:
-    """The value of one setting, the default if it is not set."""
+    """Show the value of one setting, or its default."""
     key = _setting_name(key)
     section, _, name = key.partition(".")
     value = cast(object, getattr(_load(context).section(section), name))
@@ -65,7 +65,7 @@ def set_(
 
 @config.command("unset")
 def unset(key: Key) -> None:
-    """Take a setting out of your own file, or a key there that is no setting."""
+    """Remove a setting, or an unknown key, from your own file."""
     from shepherd.config.edit import unset_value  # loads tomlkit
 
     key = first_name(key)
@@ -78,7 +78,7 @@ def unset(key: Key) -> None:
 
 @config.command("path")
 def path() -> None:
-    """The files and directories that Shepherd uses here."""
+    """Show the files and directories that Shepherd uses here."""
     paths = Paths.from_env(os.environ)
     project = project_file(Path.cwd())
     entries = {

@@ -1,4 +1,4 @@
-"""`shepherd doctor`: what works here, tried for real, and what to do about the rest."""
+"""`shepherd doctor`: tests the installation, and advises how to fix problems."""
 
 import json
 import os
@@ -21,11 +21,11 @@ def doctor(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Tell what works here, tried for real, and what to install or change.
+    """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network.
     """
-    from shepherd.cli.commands.checks import State, check_all  # loads what it checks
+    from shepherd.cli.commands.checks import State, check_all  # imports all checked parts
 
     overrides = cast(Mapping[str, object], context.obj)
     checks = check_all(Path.cwd(), os.environ, overrides)
@@ -41,7 +41,7 @@ def doctor(
 
 
 def _lines(check: "Check") -> str:
-    """`sandbox      ok      bubblewrap`, and below it what helps."""
+    """`sandbox      ok      bubblewrap`, and advice below it."""
     texts = [*sanitize(check.text).splitlines(), *(f"→ {sanitize(a)}" for a in check.advice)]
     head = f"{check.name:<{_WIDTH}} {check.state.value:<7} "
     return ("\n" + " " * len(head)).join([head + texts[0], *texts[1:]])

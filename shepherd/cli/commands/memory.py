@@ -1,4 +1,4 @@
-"""`shepherd memory`: messages that left full contexts, and facts."""
+"""`shepherd memory`: messages that were evicted from contexts, and facts."""
 
 import asyncio
 import os
@@ -24,8 +24,8 @@ memory = typer.Typer(
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
 ) -> None:
-    """What `search_memory` finds for the model here, the best first."""
-    from shepherd.cli.commands.memory_view import hit_lines  # loads the tools
+    """Search like the model's `search_memory` in this project, the best hits first."""
+    from shepherd.cli.commands.memory_view import hit_lines  # imports the tools
 
     project = _place().project
     for line in _with_memory(lambda memory: hit_lines(memory, " ".join(words), project)):
@@ -34,7 +34,7 @@ def search(
 
 @memory.command("facts")
 def facts() -> None:
-    """The facts that hold in this project."""
+    """Show the facts for this project."""
     from shepherd.cli.commands.memory_view import fact_lines
 
     project = _place().project
@@ -46,7 +46,7 @@ def facts() -> None:
 def clear(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Forget everything, of all projects, for good."""
+    """Delete all messages and facts, of all projects, permanently."""
     from shepherd.cli.commands.memory_view import counts_line
 
     if not yes:

@@ -1,4 +1,4 @@
-"""What is in the memory, as lines for the terminal."""
+"""The contents of the memory, as lines for the terminal."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from shepherd.memory.search import search_facts
 from shepherd.tools.memory import NO_MATCHES, fact_line, message_line
 from shepherd.tools.text import pluralize
 
-SHOWN_HITS = 10
+MAX_HITS = 10
 FACT_WIDTH = 200
 MIB = 1_048_576
 
 
 async def hit_lines(memory: Memory, query: str, project: str) -> list[str]:
-    """What `search_memory` would find, the best first."""
-    messages = await memory.search(query, project, SHOWN_HITS)
-    facts = search_facts(await memory.facts(project), query, SHOWN_HITS)
+    """The results of `search_memory`, the best first."""
+    messages = await memory.search(query, project, MAX_HITS)
+    facts = search_facts(await memory.facts(project), query, MAX_HITS)
     lines = [*map(fact_line, facts), *map(message_line, messages)]
     return [sanitize(line) for line in lines] or [NO_MATCHES]
 
@@ -30,7 +30,7 @@ def fact_lines(facts: Sequence[Fact]) -> list[str]:
 
 
 def counts_line(counts: Counts) -> str:
-    """How much there is."""
+    """The number of messages and facts, and their size."""
     facts = pluralize(counts.facts, "fact", ",")
     if counts.oldest is None:
         return f"No messages, {facts}."

@@ -1,4 +1,4 @@
-"""`shepherd sessions`: conversations that were saved."""
+"""`shepherd sessions`: saved conversations."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ Id = Annotated[str, typer.Argument(help="The session's id, or its beginning.")]
 
 @sessions.command("list")
 def list_sessions() -> None:
-    """All saved sessions, the newest first."""
+    """List all saved sessions, the newest first."""
     summaries, problems = _store().summaries()
     for item in summaries:
         when = item.updated.astimezone().strftime("%Y-%m-%d %H:%M")
@@ -36,7 +36,7 @@ def list_sessions() -> None:
 
 @sessions.command("show")
 def show_session(id: Id) -> None:
-    """The conversation as text."""
+    """Show the conversation as text."""
     saved = _store().read(_checked_id(id))
     for warning in saved.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
@@ -47,13 +47,13 @@ def show_session(id: Id) -> None:
 
 @sessions.command("delete")
 def delete_session(id: Id) -> None:
-    """Delete a session for good."""
+    """Delete a session permanently."""
     deleted = _store().delete(_checked_id(id))
     sys.stderr.write(f"Session {deleted} is deleted.\n")
 
 
 def _checked_id(id: str) -> str:
-    """The id; raises UsageError for an empty one, with which all ids begin."""
+    """The id; raises UsageError for an empty one, because all ids begin with it."""
     if not id.strip():
         raise UsageError("The id is empty; `shepherd sessions list` shows the ids.")
     return id

@@ -1,4 +1,4 @@
-"""A terminal on a conversation that is held elsewhere: `shepherd --connect URL`."""
+"""A terminal on a conversation of another process: `shepherd --connect URL`."""
 
 from shepherd.cli.connect.start import run_connected
 

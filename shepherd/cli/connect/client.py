@@ -1,4 +1,4 @@
-"""Talks to `shepherd --cliserver`: prompts, updates that survive a lost connection, approvals."""
+"""A client of `shepherd --cliserver`: prompts, updates that survive lost connections, approvals."""
 
 import asyncio
 import secrets
@@ -26,17 +26,17 @@ from shepherd.messages import JsonObject
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 SILENCE_SECONDS = 90.0
-"""After so long without even a comment a stream is taken to be dead, and resumed."""
+"""A stream that is silent for longer, even without a comment, is resumed."""
 
 INITIAL_PAUSE = 0.2
 MAX_PAUSE = 10.0
 MAX_ATTEMPTS = 12
-"""Connections in a row that may fail, which takes a minute or more."""
+"""Connections in a row that may fail; they take a minute or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteUpdate:
-    """One thing that happened on the server; `id` is "" if it can't be resumed from."""
+    """One update from the server; `id` is "" if a stream can't resume from it."""
 
     id: str
     kind: UpdateKind
@@ -44,15 +44,15 @@ class RemoteUpdate:
 
     @property
     def request(self) -> str:
-        """The request that it belongs to, "" if to none."""
+        """The request that it belongs to, or ""."""
         return str(self.data.get("request", ""))
 
 
 class SharedSessionClient:
-    """One client of a shared session; it keeps its id for as long as it lives.
+    """One client of a shared session; it keeps its id.
 
     All calls raise AccessError for a wrong key, UnreachableError, BusyError, InvalidRequestError,
-    or BackendError with what the server said.
+    or BackendError with the server's message.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SharedSessionClient:
         await self._http.aclose()
 
     async def send(self, prompt: str, images: Sequence[Image] = ()) -> str:
-        """Put a prompt at the end of the server's queue; the request's id."""
+        """Put a prompt at the end of the server's queue; returns the request's id."""
         body: JsonObject = {"prompt": prompt, "async": True}
         if images:
             body["images"] = [{"data": image.base64, "name": image.name} for image in images]
@@ -90,31 +90,31 @@ class SharedSessionClient:
         return str(answer["request"])
 
     async def request(self, id: str) -> JsonObject:
-        """Where a request is, and its answer when it has ended."""
+        """The state of a request, and its answer once it has ended."""
         return await self._call("GET", f"/request/{id}")
 
     async def cancel(self, id: str) -> None:
-        """Take a request back, or stop it; one that has ended stays as it is."""
+        """Withdraw a request, or stop it; an ended one does not change."""
         await self._call("DELETE", f"/request/{id}", ignored=(404, 409))
 
     async def session(self) -> JsonObject:
-        """The session as it is; the updates behind its `update_id` continue it."""
+        """The session's state; the updates after its `update_id` continue it."""
         return await self._call("GET", "/session")
 
     async def clear(self) -> None:
-        """Forget the conversation."""
+        """Delete the conversation's messages."""
         await self._call("POST", "/clear")
 
     async def decide(self, id: str, decision: str, reason: str = "") -> None:
-        """Answer an approval; one that was decided meanwhile stays as it is."""
+        """Answer an approval; one that was decided meanwhile does not change."""
         body = {"decision": decision, "reason": reason}
         await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
 
     async def updates(self, after: str = "") -> AsyncGenerator[RemoteUpdate]:
-        """Everything that happens behind the update `after`, or from now on.
+        """All updates after `after`, or from now on.
 
-        A lost connection is resumed where it was. Each connection begins with CONNECTED; SNAPSHOT
-        says that updates are lost and `session` is to be read.
+        A lost connection is resumed at the same place. Each connection begins with CONNECTED.
+        SNAPSHOT means that updates are lost and the caller must read `session`.
         """
         failures = 0
         while True:
@@ -180,7 +180,7 @@ class SharedSessionClient:
 
 
 def parse_update(event: StreamEvent) -> RemoteUpdate | None:
-    """The update in an event; None for what a newer server may send."""
+    """The update in an event; None for an unknown one of a newer server."""
     try:
         kind = UpdateKind(event.name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A shared session as a frontend sees it: prompts go out, events and questions come in."""
+"""A shared session for a frontend: it sends prompts and receives events and questions."""
 
 import asyncio
 from collections import OrderedDict
@@ -23,33 +23,33 @@ from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
 MAX_REMEMBERED = 100
 WITHDRAWAL_SECONDS = 10.0
-"""How long leaving waits for the server to take back what was interrupted while it was sent."""
+"""How long leaving waits for the server to withdraw an interrupted prompt."""
 
 LOST = "The server does not know this request any more; it was probably started again."
 
 
 class Viewer(Protocol):
-    """Shows what happens; `mine` says whether it belongs to a request of this client."""
+    """Shows updates; `mine` tells whether they belong to a request of this client."""
 
     def event(self, event: Event, *, mine: bool) -> None: ...
 
     def prompt(self, text: str) -> None:
-        """Another client has sent this."""
+        """Show a prompt of another client."""
         ...
 
     def waiting(self, position: int) -> None:
-        """So many requests go before this client's."""
+        """Show the number of requests before this client's."""
         ...
 
     def ended(self, *, mine: bool) -> None:
-        """A turn is over."""
+        """Show the end of a turn."""
         ...
 
     def notice(self, text: str) -> None: ...
 
 
 class RemoteSession:
-    """Enter it to be connected; `ask` then works like a turn."""
+    """A connection while it is entered; `ask` then works like a turn."""
 
     def __init__(self, client: SharedSessionClient, viewer: Viewer, approver: Approver) -> None:
         self.client = client
@@ -63,7 +63,7 @@ class RemoteSession:
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[JsonObject]:
-        """While this lasts the viewer is told what happens; gives the session to begin with."""
+        """Send updates to the viewer in this context; returns the session at its start."""
         session = await self.client.session()
         task = self._following = asyncio.create_task(self._follow(str(session["update_id"])))
         try:
@@ -74,18 +74,18 @@ class RemoteSession:
             await _end(task, *self._questions.values(), *self._withdrawals)
 
     async def lost(self) -> None:
-        """Wait until the server can't be followed any more; raises why."""
+        """Wait until the connection is lost for good; raises the reason."""
         if self._following is not None:
             await asyncio.shield(self._following)
 
     async def ask(self, prompt: str, images: Sequence[Image] = ()) -> FinishReason:
-        """Send a prompt and wait for the end of its turn; being cancelled stops it.
+        """Send a prompt and wait for the end of its turn; cancelling stops it.
 
-        What is cancelled while it is sent is taken back as soon as the server has it: nobody can
-        tell before whether it has. Raises ShepherdError when it can't be sent, or nobody can tell
-        what became of it.
+        A prompt that is cancelled while it is sent is withdrawn once the server has it: only then
+        is its state known. Raises ShepherdError if the prompt can't be sent, or if its state can't
+        be determined.
         """
-        await self._sending.acquire()  # nothing is shown before it is known whose it is
+        await self._sending.acquire()  # updates are held until their request is known
         sending = asyncio.create_task(self._send(prompt, images))
         try:
             request, ended = await asyncio.shield(sending)
@@ -110,7 +110,7 @@ class RemoteSession:
     async def _send(
         self, prompt: str, images: Sequence[Image]
     ) -> tuple[str, asyncio.Future[FinishReason]]:
-        """Send a prompt; what happens is held back until it is known which request it is."""
+        """Send a prompt; updates are held until its request is known."""
         try:
             request = await self.client.send(prompt, images)
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
@@ -188,7 +188,7 @@ class RemoteSession:
             task.cancel()
 
     async def _resume(self) -> None:
-        """Find out what became of the requests whose updates were lost."""
+        """Query the state of the requests whose updates were lost."""
         self._viewer.notice("some of what happened meanwhile was missed")
         session = await self.client.session()
         for request, ended in self._mine.items():
@@ -220,7 +220,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
 
 
 def reason_of(approval: Approval) -> str:
-    """What the model is to read with the answer."""
+    """The reason for the model with the answer."""
     if approval.feedback or approval.reason == DENIED_BY_USER:
         return approval.feedback
     return approval.reason

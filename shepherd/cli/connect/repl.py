@@ -44,15 +44,15 @@ class ReplViewer:
             self.renderer.tool_started(ToolCall(call_id, name, json.loads(content)))
 
     def prompt(self, text: str) -> None:
-        """Show what another client has sent."""
+        """Show a prompt of another client."""
         self.renderer.notice(f"another client: {text}", "user")
 
     def waiting(self, position: int) -> None:
-        """Tell how many requests go first."""
+        """Show the number of requests before this one."""
         self.renderer.activity.start(f"waiting, position {position} in the queue")
 
     def ended(self, *, mine: bool) -> None:
-        """The turn is over."""
+        """Show the end of the turn."""
         self.renderer.turn_over()
 
     def notice(self, text: str) -> None:
@@ -61,7 +61,7 @@ class ReplViewer:
 
 
 class RemoteRepl:
-    """A terminal on the conversation of a server: prompts go there, everything comes from there."""
+    """A terminal on a server's conversation: it sends prompts and shows all updates."""
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
@@ -78,7 +78,7 @@ class RemoteRepl:
         loop.table.extend(remote_commands(client, loop.table, loop.surface, loop.leave))
 
     async def run(self) -> int:
-        """Talk until the user leaves; raises ShepherdError when the server is lost."""
+        """Talk until the user leaves; raises ShepherdError if the connection is lost."""
         async with self._remote.following() as session:
             self._greet(session)
             await self._loop.run(self._remote.lost())
@@ -90,7 +90,7 @@ class RemoteRepl:
             images = await self._attach(text)
             self._renderer.activity.start("waiting for the server")
             await self._remote.ask(text, images)
-        except InvalidRequestError:  # it is nowhere but here
+        except InvalidRequestError:  # the server does not have it
             self._renderer.turn_over()
             self._surface.restore(text)
             raise
@@ -118,7 +118,7 @@ class RemoteRepl:
                     self._renderer(*event)
 
 
-_SHOWN = 60
+_MAX_TEXT = 60
 
 
 def remote_commands(
@@ -151,7 +151,7 @@ class _Commands:
         session = await self.client.session()
         running = [session["running"]] if session["running"] else []
         rows = [
-            (str(entry["request"]), f"{what}: {one_line(str(entry['prompt']), _SHOWN)}")
+            (str(entry["request"]), f"{what}: {one_line(str(entry['prompt']), _MAX_TEXT)}")
             for what, entries in (("runs", running), ("waits", session["queue"]))
             for entry in entries
         ]
@@ -164,7 +164,9 @@ class _Commands:
         request = argument or (str(running[0]["request"]) if running else "")
         if request not in pending:
             what = (
-                f"There is no request {one_line(request, _SHOWN)}." if request else "Nothing runs."
+                f"There is no request {one_line(request, _MAX_TEXT)}."
+                if request
+                else "Nothing runs."
             )
             self._say(Text(what))
             return

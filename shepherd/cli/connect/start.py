@@ -21,7 +21,7 @@ from shepherd.images import Image
 
 @dataclass(frozen=True, slots=True)
 class QuestionViewer:
-    """Shows what belongs to the question, and nothing else."""
+    """Shows only the updates of the question."""
 
     output: PlainOutput
 
@@ -31,17 +31,17 @@ class QuestionViewer:
             self.output.receive(*event)
 
     def prompt(self, text: str) -> None:
-        """What others ask is not shown."""
+        """Prompts of other clients are not shown."""
 
     def waiting(self, position: int) -> None:
-        """Say how long the queue is."""
+        """Show the length of the queue."""
         self.output.note(f"shepherd: waiting; position {position} in the queue")
 
     def ended(self, *, mine: bool) -> None:
-        """The asking task goes on by itself."""
+        """The asking task continues by itself."""
 
     def notice(self, text: str) -> None:
-        """Tell the user."""
+        """Show a notice."""
         self.output.note(f"shepherd: {text}")
 
 
@@ -82,5 +82,5 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
         return await RemoteRepl(client, config, cwd, Paths.from_env(os.environ)).run()
 
 
-def _base_url(given: str) -> str:
-    return given if "://" in given else f"http://{given}"
+def _base_url(address: str) -> str:
+    return address if "://" in address else f"http://{address}"

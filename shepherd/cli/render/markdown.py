@@ -1,4 +1,4 @@
-"""Markdown and code as Rich renders them, with our taste; loaded when there is some."""
+"""Markdown and code, rendered by Rich with our styles; imported on first use."""
 
 from typing import ClassVar
 
@@ -12,11 +12,11 @@ from rich.text import Text
 from shepherd.cli.terminal.paint import INDENT
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-"""As Rich's own, but what looks like HTML (`List<String>`) is text and not left out."""
+"""Like Rich's own, but text like HTML (`List<String>`) is shown as it is."""
 
 
 def highlight(code: str, language: str, theme: str) -> Text:
-    """The code in colours."""
+    """The code with colours."""
     return Syntax("", language, theme=theme, background_color="default").highlight(code)
 
 
@@ -31,7 +31,7 @@ class _PlainCode(CodeBlock):
 
 
 class TerminalMarkdown(Markdown):
-    """Markdown that keeps line breaks, sets headings to the left and code without a box."""
+    """Markdown that keeps line breaks, aligns headings left and shows code without a box."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,

@@ -1,7 +1,7 @@
-"""Cuts Markdown that is still being written into finished blocks and an open tail.
+"""Splits streamed Markdown into finished blocks and an open tail.
 
-Only whole lines are looked at, so how a text was cut into chunks makes no difference. What was
-given out as a block never changes; all blocks and the tail together are the text.
+Only whole lines are parsed, so the result does not depend on the chunks of a text. A returned block
+never changes; all blocks and the tail together are the text.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class BlockKind(StrEnum):
-    """What a block is; the lines of a code fence are blocks of their own."""
+    """The kind of a block; the lines of a code fence are separate blocks."""
 
     BLANK = "blank"
     PARAGRAPH = "paragraph"
@@ -27,7 +27,7 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A finished piece of Markdown: its source, line ends included."""
+    """A finished piece of Markdown: its source with line ends."""
 
     kind: BlockKind
     text: str
@@ -46,7 +46,7 @@ _INDENTED = re.compile(r" {4}|\t")
 
 
 class MarkdownStream:
-    """Feed it chunks; it gives back the blocks that are finished."""
+    """Reads chunks and returns the finished blocks."""
 
     def __init__(self) -> None:
         self._partial = ""
@@ -58,7 +58,7 @@ class MarkdownStream:
 
     @property
     def tail(self) -> str:
-        """The text that belongs to no finished block yet."""
+        """The text after the last finished block."""
         return "".join(self._lines) + self._partial
 
     @property
@@ -68,26 +68,26 @@ class MarkdownStream:
 
     @property
     def tail_kind(self) -> BlockKind:
-        """What the tail will be if it goes on as it begins."""
+        """The likely kind of the tail, by its beginning."""
         return self._kind if self._lines else _opened_kind(self._partial)
 
     def feed(self, text: str) -> list[Block]:
-        """Take the next piece of text and return the blocks that it finished."""
+        """Read the next piece of text and return the blocks that it finished."""
         *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
             self._line(line + "\n")
-        return self._taken()
+        return self._take_blocks()
 
     def finish(self) -> list[Block]:
-        """The text ends here: return the rest as blocks, and be ready for another text."""
+        """Return the rest as blocks, and reset for another text."""
         if self._partial:
             line, self._partial = self._partial, ""
             self._line(line)
         self._close()
         self._fence = self._inner_fence = ""
-        return self._taken()
+        return self._take_blocks()
 
-    def _taken(self) -> list[Block]:
+    def _take_blocks(self) -> list[Block]:
         out, self._out = self._out, []
         return out
 

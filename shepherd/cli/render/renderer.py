@@ -1,4 +1,4 @@
-"""Events of a turn on their way to the screen."""
+"""Renders the events of a turn."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Renderer:
 
     `reword` changes notices and errors before they are shown.
 
-    Text comes in through `sanitize`: nothing that a model or a tool says can steer the terminal.
+    All text passes `sanitize`, so text of models and tools can't control the terminal.
     """
 
     def __init__(self, surface: Surface, status: Status, code_theme: str) -> None:
@@ -64,16 +64,16 @@ class Renderer:
         return True
 
     def user(self, text: str) -> None:
-        """Show what the user sent, where they don't see it anyway."""
+        """Show the user's message, unless the terminal already shows it."""
         if self._surface.echoes:
             return
         lines = sanitize(text).split("\n")
         sign = Text(f"{self._glyphs.user} ", style="user")
-        shown = Text("\n  ").join([sign + Text(lines[0], style="bold"), *map(Text, lines[1:])])
-        self._surface.show(BLANK_LINE, Piece(shown))
+        body = Text("\n  ").join([sign + Text(lines[0], style="bold"), *map(Text, lines[1:])])
+        self._surface.show(BLANK_LINE, Piece(body))
 
     def notice(self, text: str, style: str = "quiet") -> None:
-        """Show a line about what happened."""
+        """Show a line about an event."""
         self.settle()
         self._surface.show(Piece(Text(f"  {sanitize(self.reword(text))}", style=style)))
 
@@ -91,23 +91,23 @@ class Renderer:
         self._surface.refresh()
 
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
-        """A call is over; its result arrives as an event."""
+        """A call has ended; its result arrives as an event."""
         if result.display and call.id not in self._previewed:
             self._displays[call.id] = result.display
 
     def announce(self, call: ToolCall) -> None:
-        """Show the call that a question is about."""
+        """Show the call of a question."""
         self._show_call(call)
 
     def preview(self, call: ToolCall, text: str) -> None:
-        """Show, in short, what a call would do."""
+        """Show a short preview of a call."""
         self._show_call(call)
         if text and text.strip() != tool_view.argument_summary(call.arguments):
             self._previewed.add(call.id)
             self._surface.show(*tool_view.display_pieces(text))
 
     def live(self) -> list[Piece]:
-        """What is not settled yet, for the live area."""
+        """The unfinished parts, for the live area."""
         gap = [BLANK_LINE]
         thinking = self._thinking.live() if self.show_thinking else []
         answer = self._answer.live()
@@ -117,7 +117,7 @@ class Renderer:
         return [*thinking, *answer, *(gap + activity if activity else [])]
 
     def settle(self) -> None:
-        """Show for good what is still live."""
+        """Move the live parts to the permanent output."""
         self._end_thinking()
         if self._answer.is_open:
             self._begin_answer()
@@ -125,13 +125,13 @@ class Renderer:
         self._in_answer = False
 
     def interrupted(self) -> None:
-        """The turn was stopped by the user."""
+        """Show that the user stopped the turn."""
         self.settle()
         self.turn_over()
         self.notice("interrupted", "warn")
 
     def turn_over(self) -> None:
-        """Nothing more comes."""
+        """The turn has ended."""
         self.settle()
         self.activity.stop()
         self._announced.clear()
@@ -198,7 +198,7 @@ class Renderer:
         self.error(content)
 
     def _on_stats(self, content: str, name: str, id: str) -> None:
-        self._status.take(content, asked=name)
+        self._status.take(content, delegate=name)
 
     def _on_stop(self, content: str, name: str, id: str) -> None:
         self.settle()
@@ -215,7 +215,7 @@ EXCHANGES = 3
 
 
 def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
-    """Show the last exchanges, and say how much there is before them."""
+    """Show the last exchanges, and the number of earlier messages."""
     starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
     if begin:

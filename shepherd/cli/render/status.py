@@ -1,4 +1,4 @@
-"""The line below the prompt, and the sums behind `/stats`."""
+"""The line below the prompt, and the sums for `/stats`."""
 
 import json
 import time
@@ -29,7 +29,7 @@ class Totals:
     decode_seconds: float = 0.0
 
     def add(self, stats: dict[str, Any]) -> None:
-        """Take the content of a STATS event."""
+        """Add the content of a STATS event."""
         self.generations += 1
         self.prompt_tokens += int(stats.get("prompt_tokens", 0))
         self.cached_tokens += int(stats.get("cached_tokens", 0))
@@ -40,7 +40,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Status:
-    """What the status line says; numbers in tokens and tokens per second."""
+    """The data of the status line; numbers in tokens and tokens per second."""
 
     model: str = ""
     state: str = ""
@@ -53,29 +53,29 @@ class Status:
     totals: Totals = field(default_factory=Totals)
 
     async def loaded(self, backend: Backend, session: Session) -> None:
-        """A model is ready; a conversation that there is already is counted with it."""
+        """Note a loaded model; an existing conversation is counted with it."""
         self.state = ""
         self.moved(backend)
         used = await backend.count_session_tokens(session) if session.messages else 0
         self.context_used = session.ledger.context_used = used
 
     def moved(self, backend: Backend) -> None:
-        """Another model answers; how much it holds it tells with its first answer."""
+        """Note that another model answers; its first answer tells its context use."""
         self.model, self.context_size = backend.info.id, backend.info.context_size
         self.context_used, self.decode_speed = 0, 0.0
 
-    def take(self, stats_json: str, asked: str = "") -> None:
-        """Take the content of a STATS event; that of a provider that was `asked` only counts."""
+    def take(self, stats_json: str, delegate: str = "") -> None:
+        """Add the content of a STATS event; that of a `delegate` only counts in the sums."""
         stats = cast(dict[str, Any], json.loads(stats_json))
         self.totals.add(stats)
-        if asked:
+        if delegate:
             return
         self.context_used = int(stats.get("context_used", 0))
         self.context_size = int(stats.get("context_size", 0)) or self.context_size
         self.decode_speed = float(stats.get("decode_speed", 0.0))
 
     def parts(self) -> list[str]:
-        """What is known, the most important first."""
+        """The known values, the most important first."""
         return [p for p in (self._model(), self._context(), self._speed(), *self._modes()) if p]
 
     def _model(self) -> str:
@@ -123,7 +123,7 @@ FRAMES_PER_SECOND = 8
 
 
 class Activity:
-    """What is going on and for how long; nothing while `label` is empty."""
+    """The current activity and its duration; nothing while `label` is empty."""
 
     def __init__(self, glyphs: Glyphs, clock: Callable[[], float] = time.monotonic) -> None:
         self._glyphs = glyphs
@@ -134,21 +134,21 @@ class Activity:
 
     @property
     def label(self) -> str:
-        """What is going on, "" for nothing."""
+        """The current activity, or ""."""
         return self._label
 
     def start(self, label: str) -> None:
-        """Something new begins; the same label goes on counting."""
+        """Begin an activity; with the same label the clock continues."""
         if label != self._label:
             self._label, self._since = label, self._clock()
         self._detail = ""
 
     def note(self, detail: str) -> None:
-        """How far it is."""
+        """Set the progress."""
         self._detail = detail
 
     def stop(self) -> None:
-        """Nothing is going on."""
+        """End the activity."""
         self._label = self._detail = ""
 
     def live(self, hint: str = "") -> list[Piece]:

@@ -1,4 +1,4 @@
-"""What the rest of the terminal needs from the place where it is shown."""
+"""The interface of the rest of the terminal to its surface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,15 @@ from shepherd.cli.terminal.paint import Painter, Piece
 
 
 def do_nothing() -> None:
-    """What a key does that has no meaning here."""
+    """The action of a key without a meaning here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What keys do: `submit` takes a message, `stop` ends the work, `leave` ends the program.
+    """Callbacks of keys: `submit` sends a message, `stop` ends the work, `leave` the program.
 
-    `busy` tells whether there is work to stop. `turn_mode` changes what runs without asking.
+    `busy` tells whether there is work to stop. `turn_mode` changes which tools run without a
+    question.
     """
 
     submit: Callable[[str], None]
@@ -31,18 +32,18 @@ class Surface(Protocol):
 
     painter: Painter
     echoes: bool
-    """Whether the user sees what they typed without our showing it."""
+    """Whether the terminal itself shows the user's input."""
 
     def show(self, *pieces: Piece) -> None:
-        """Write for good: what was shown is never redrawn."""
+        """Write permanently: this output is never redrawn."""
         ...
 
     def refresh(self) -> None:
-        """The live area or the status has changed."""
+        """Update the live area and the status."""
         ...
 
     async def ask(self, question: Question) -> Answer:
-        """Wait for an answer; it is no when nobody can answer."""
+        """Wait for an answer; it is no if the user can't answer."""
         ...
 
     async def ask_text(self, label: str) -> str:
@@ -50,23 +51,23 @@ class Surface(Protocol):
         ...
 
     async def ask_secret(self, label: str) -> str:
-        """Wait for a line of text that is not shown while it is typed."""
+        """Wait for a line of text without an echo."""
         ...
 
     def hint(self, text: str) -> None:
-        """A word to the user that goes away when they type."""
+        """Show a hint until the user types."""
         ...
 
     def idle(self) -> None:
-        """Everything is done: the user's turn."""
+        """All work is done: the user's turn."""
         ...
 
     def restore(self, text: str) -> None:
-        """Put text that was not sent back where it can be edited, before what is there."""
+        """Put unsent text back into the prompt, before its current text."""
         ...
 
     async def run(self) -> None:
-        """Read keys until `leave`; the terminal's mode is restored however it ends."""
+        """Read keys until `leave`; the terminal's mode is restored in any case."""
         ...
 
     def leave(self) -> None:

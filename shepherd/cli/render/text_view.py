@@ -1,4 +1,4 @@
-"""The model's text on its way to the screen: finished blocks are shown, the rest is live."""
+"""Shows the model's text: finished blocks permanently, the rest live."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Piece
 from shepherd.cli.terminal.sanitize import sanitize_chunk
 
 HIGHLIGHT_LINES = 60
-"""How far back a line of code is looked at for its colours."""
+"""The number of previous lines that determine the colours of a line of code."""
 HIGHLIGHT_WIDTH = 2000
 """Longer lines of code stay plain."""
 
 
 class BlockPainter:
-    """Knows what came before: the gap above a block and the code above a line of code."""
+    """Paints blocks with the gap above a block and the code above a line of code."""
 
     def __init__(self, code_theme: str, *, styled: bool = True) -> None:
         self._code_theme = code_theme
@@ -26,12 +26,12 @@ class BlockPainter:
         self._language = "text"
 
     def reset(self) -> None:
-        """The next block is the first of its text."""
+        """Treat the next block as the first of its text."""
         self._last = None
         self._code.clear()
 
     def pieces(self, block: Block) -> Iterator[Piece]:
-        """How the block looks, a blank line before it where one is due."""
+        """The painted block, with a blank line before it if needed."""
         if block.kind is BlockKind.BLANK:
             return
         if self._gap_before(block.kind):
@@ -48,7 +48,7 @@ class BlockPainter:
                 yield self.body(block.text)
 
     def tail(self, text: str, *, in_code: bool, kind: BlockKind) -> list[Piece]:
-        """How unfinished text looks now."""
+        """The painted unfinished text."""
         if not text.strip():
             return []
         if in_code:
@@ -60,7 +60,7 @@ class BlockPainter:
         """Markdown outside a fence."""
         if not self._styled:
             return Piece(Text(text.rstrip("\n")), soft_wrap=True)
-        from shepherd.cli.render.markdown import TerminalMarkdown  # slow to load
+        from shepherd.cli.render.markdown import TerminalMarkdown  # slow to import
 
         return Piece(TerminalMarkdown(text, self._code_theme), trim=True)
 
@@ -82,7 +82,7 @@ class BlockPainter:
         self._code = [*self._code[-HIGHLIGHT_LINES:], code]
         if not self._styled or len(code) > HIGHLIGHT_WIDTH:
             return Text(INDENT + code)
-        from shepherd.cli.render.markdown import highlight  # slow to load
+        from shepherd.cli.render.markdown import highlight  # slow to import
 
         whole = highlight("\n".join(self._code), self._language, self._code_theme)
         highlighted = whole.split("\n", allow_blank=True)
@@ -92,7 +92,7 @@ class BlockPainter:
 
 
 MAX_LIVE = 8000
-"""Characters of unfinished text that are drawn; of more only the end."""
+"""The maximum of unfinished characters that are drawn; of more, only the end."""
 
 
 class AnswerView:
@@ -104,21 +104,21 @@ class AnswerView:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text that was not given out yet."""
+        """Whether there is text that was not returned yet."""
         return bool(self._stream.tail.strip())
 
     def feed(self, text: str) -> list[Piece]:
-        """Take text; give what is finished."""
+        """Read text; returns the finished parts."""
         return self._pieces(self._stream.feed(sanitize_chunk(text)))
 
     def finish(self) -> list[Piece]:
-        """Give the rest; the next text is a new one."""
+        """Return the rest; the next text is a new one."""
         pieces = self._pieces(self._stream.finish())
         self._painter.reset()
         return pieces
 
     def live(self) -> list[Piece]:
-        """The unfinished text as it looks now."""
+        """The unfinished text in its current form."""
         return self._painter.tail(
             self._stream.tail[-MAX_LIVE:], in_code=self._stream.in_code, kind=self._stream.tail_kind
         )
@@ -128,7 +128,7 @@ class AnswerView:
 
 
 class ThinkingView:
-    """Streams reasoning, dimmed, line by line; hidden, it only counts."""
+    """Streams reasoning, dimmed, line by line; if hidden, it is only counted."""
 
     def __init__(self) -> None:
         self._partial = ""
@@ -140,7 +140,7 @@ class ThinkingView:
         return self.characters > 0
 
     def feed(self, text: str) -> list[Piece]:
-        """Take text; give its finished lines."""
+        """Read text; returns its finished lines."""
         text = sanitize_chunk(text)
         if not self.characters:
             text = text.lstrip("\n")
@@ -149,7 +149,7 @@ class ThinkingView:
         return [_dimmed(line) for line in lines]
 
     def finish(self) -> list[Piece]:
-        """Give the rest."""
+        """Return the rest."""
         rest, self._partial, self.characters = self._partial, "", 0
         return [_dimmed(rest)] if rest.strip() else []
 

@@ -37,38 +37,38 @@ def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
 
 
 def argument_summary(arguments: JsonObject) -> str:
-    """The arguments in short: what the call is about first, long texts left out."""
+    """A summary of the arguments: the subject first, without long texts."""
     subject = next((k for k in _SUBJECTS if isinstance(arguments.get(k), str)), "")
-    shown = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
+    parts = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
     for key, value in arguments.items():
         if key != subject and key not in _BODIES:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            shown.append(revealed_line(f"{key}={text}", MAX_ARGUMENT))
-    return " ".join(shown)
+            parts.append(revealed_line(f"{key}={text}", MAX_ARGUMENT))
+    return " ".join(parts)
 
 
 def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
-    """`└ 12 lines`, or the first lines of what the call gave."""
+    """`└ 12 lines`, or the first lines of the result."""
     if content.startswith("Error: "):
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
     unit = _UNITS.get(call.name)
     if unit and not content.startswith("("):
         return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]
-    shown = [one_line(line, MAX_LINE) for line in lines[:MAX_RESULT_LINES]]
+    head = [one_line(line, MAX_LINE) for line in lines[:MAX_RESULT_LINES]]
     if len(lines) > MAX_RESULT_LINES:
-        shown.append(f"({counted(len(lines) - MAX_RESULT_LINES, 'more line')})")
-    return [_hanging(shown, glyphs, "quiet")]
+        head.append(f"({counted(len(lines) - MAX_RESULT_LINES, 'more line')})")
+    return [_hanging(head, glyphs, "quiet")]
 
 
 def display_pieces(display: str) -> list[Piece]:
-    """A diff in colours, or any text indented; of a long one the beginning and how much follows."""
+    """A coloured diff, or indented text; a long one is cut, with the number of other lines."""
     display = display.rstrip("\n")
     lines = list(islice(text_lines(display), MAX_DIFF_LINES + 1))
-    shown = lines[:MAX_DIFF_LINES]
-    text = Text().join(map(_display_line, shown))
-    if len(lines) > len(shown):
-        more = display.count("\n") + 1 - sum(line.span for line in shown)
+    head = lines[:MAX_DIFF_LINES]
+    text = Text().join(map(_display_line, head))
+    if len(lines) > len(head):
+        more = display.count("\n") + 1 - sum(line.span for line in head)
         what = counted(more, "more line") if more else "the line goes on"
         text.append(f"    ({what})\n", style="quiet")
     text.rstrip()

@@ -25,7 +25,7 @@ from shepherd.errors import ShepherdError
 
 
 async def run_repl(conversation: Conversation) -> int:
-    """Talk until the user leaves; the exit code."""
+    """Talk until the user leaves; returns the exit code."""
     await Repl(conversation).run()
     return 0
 
@@ -91,7 +91,7 @@ class Repl:
         self._surface.refresh()
 
     async def _try_sandbox(self) -> None:
-        """Find the sandbox before it is needed; tell at once if `auto` can't count on it."""
+        """Test the sandbox before it is needed; report at once if `auto` can't use it."""
         sandbox, policy = self._conversation.sandbox, self._conversation.policy
         await sandbox.find()
         if policy.mode is ApproveMode.AUTO:
@@ -104,7 +104,7 @@ class Repl:
         self._surface.refresh()
 
     async def _suggest(self) -> None:
-        """Tell, once, what this machine has that could answer in place of the built-in model."""
+        """Suggest, once, models of this machine that could replace the built-in one."""
         conversation = self._conversation
         suggestions_file = conversation.paths.suggestions_file
         try:
@@ -142,7 +142,7 @@ MAX_FILE_BYTES = 65_536
 
 
 def _is_unset(config: Config, providers: ProviderBook) -> bool:
-    """Whether nobody has chosen a model or added a provider."""
+    """Whether the user has neither chosen a model nor added a provider."""
     chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
     return not chosen and not providers.all()
 
@@ -150,7 +150,7 @@ def _is_unset(config: Config, providers: ProviderBook) -> bool:
 async def suggestions(
     config: Config, providers: ProviderBook, env: Mapping[str, str], suggestions_file: Path
 ) -> list[str]:
-    """A line for each thing that could answer, for those who have chosen nothing yet.
+    """A line for each possible model, for users without a choice so far.
 
     Each is suggested once: `suggestions_file` keeps them. Raises ConfigError for a broken
     providers.toml.
@@ -172,7 +172,7 @@ def _models_dir(config: Config) -> Path:
 
 
 def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list[Discovery]:
-    """What is not in the file yet, which it is afterwards; nothing where it can't be kept."""
+    """The suggestions that are not in the file yet, and saves them; [] if they can't be saved."""
     try:
         make_private_directory(suggestions_file.parent)
         with open(suggestions_file, "a+", encoding="utf-8", opener=_private) as file:

@@ -1,4 +1,4 @@
-"""Asking the user before a tool runs."""
+"""Asks the user before a tool runs."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ FEEDBACK_LABEL = "tell the model: "
 
 
 class TerminalApprover:
-    """Shows what a call would do and every rule that an answer would add, and waits for a choice.
+    """Shows a call's effect and every rule that an answer would add, and waits for a choice.
 
-    Being cancelled while it waits (Esc, Ctrl+C) is a no that also ends the turn. Questions that
-    come at the same time wait for each other.
+    Cancelling while it waits (Esc, Ctrl+C) is a no that also ends the turn. Simultaneous questions
+    wait for each other.
     """
 
     def __init__(self, surface: Surface, renderer: Renderer) -> None:
@@ -69,7 +69,7 @@ _NEXT = {ApproveMode.ASK: ApproveMode.EDITS, ApproveMode.EDITS: ApproveMode.AUTO
 
 @dataclass(slots=True)
 class ApproveSwitch:
-    """The mode of approval as the terminal shows and changes it."""
+    """Shows and changes the approval mode in the terminal."""
 
     policy: PermissionPolicy
     sandbox: Sandbox
@@ -78,7 +78,7 @@ class ApproveSwitch:
     _turning: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def set(self, mode: ApproveMode) -> str:
-        """Change the mode; what it means here, in a sentence or two."""
+        """Change the mode; returns its meaning here, in a sentence or two."""
         self.policy.mode = mode
         self.status.approve = mode.value
         text = MODE_TEXT[mode]

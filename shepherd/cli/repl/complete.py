@@ -12,7 +12,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 MAX_SCANNED = 5000
-"""Directory entries looked at for one completion."""
+"""Directory entries that are read for one completion."""
 MAX_COMPLETIONS = 50
 MAX_DEPTH = 4
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
@@ -21,7 +21,7 @@ _MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
 
 
 class CommandEntry(Protocol):
-    """What completion needs to know of a command."""
+    """The interface of commands for completion."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class _PathMatch:
 
 
 class PromptCompleter(Completer):
-    """Offers commands on a line that begins with a slash, and files behind an @."""
+    """Offers commands on a line that begins with a slash, and files after an @."""
 
     def __init__(self, commands: Iterable[CommandEntry], cwd: Path) -> None:
         self._commands = commands
@@ -85,13 +85,13 @@ class PromptCompleter(Completer):
 
 
 def _next_words(choices: Iterable[str], typed: int) -> list[str]:
-    """The choices as far as the word at the place `typed`, each once."""
+    """The choices up to the end of word number `typed`, each once."""
     ends = ((choice, choice.find(" ", typed)) for choice in choices)
     return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
 
 
 def find_files(cwd: Path, typed: str) -> Iterator[_PathMatch]:
-    """Files whose name begins with what is `typed`, then those further down that contain it."""
+    """Files whose name begins with `typed`, then files in subdirectories that contain it."""
     directory, _, start = typed.rpartition("/")
     prefix = typed[: len(typed) - len(start)]
     base = (cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()

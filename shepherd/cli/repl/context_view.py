@@ -1,4 +1,4 @@
-"""What fills the context, in tokens."""
+"""The parts of the context, in tokens."""
 
 import json
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from shepherd.turn.fitting import message_counts
 
 @dataclass(frozen=True, slots=True)
 class ContextShares:
-    """Tokens by what they are for; `size` 0 if unknown, `measured` False while it is a guess.
+    """Tokens by purpose; `size` 0 if unknown, `measured` False for an estimate.
 
-    `tools` takes in what the template adds around everything. `error`: see `Backend.count_error`.
+    `tools` includes the template's text around all parts. `error`: see `Backend.count_error`.
     """
 
     system: int
@@ -28,12 +28,12 @@ class ContextShares:
 
     @property
     def used(self) -> int:
-        """All together."""
+        """The sum of all parts."""
         return self.system + self.tools + self.user + self.answers + self.results
 
     @property
     def free(self) -> int:
-        """What is left."""
+        """The remaining tokens."""
         return max(0, self.size - self.used)
 
 
@@ -79,13 +79,13 @@ def context_rows(shares: ContextShares) -> list[tuple[str, str]]:
 
 
 def cache_rows(tiers: Sequence[CacheTier]) -> list[tuple[str, str]]:
-    """What the prefix cache holds and has saved, tier by tier; none for a backend without one."""
+    """The contents and savings of the prefix cache, tier by tier; none for other backends."""
     rows: list[tuple[str, str]] = []
     for tier in tiers:
         held = f"{tier.entries:,} kept, {tier.bytes / 1e6:,.1f} MB"
         saved = f"{tier.hits:,} hits saved {tier.tokens:,} tokens"
-        gone = f"{tier.evictions:,} evicted"
-        rows.append((f"cache, {tier.name}", f"{held}; {saved}; {gone}"))
+        evictions = f"{tier.evictions:,} evicted"
+        rows.append((f"cache, {tier.name}", f"{held}; {saved}; {evictions}"))
     return rows
 
 

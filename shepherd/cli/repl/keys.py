@@ -1,4 +1,4 @@
-"""What keys do."""
+"""The actions of keys."""
 
 import os
 import select
@@ -30,14 +30,14 @@ _AS_TYPED = {
     Keys.ControlJ: KeyPress(Keys.ControlM, "\r"),
     Keys.ControlAt: KeyPress(Keys.ControlD, "\x04"),
 }
-"""Enter and Ctrl+D by what Linux makes of them while it edits lines itself."""
+"""Enter and Ctrl+D, as Linux reports them in its own line editing."""
 
 _WITHOUT_BRACKETED_PASTE = ("linux", "vt", "ansi", "cons25", "eterm", "screen")
 
 
 @contextmanager
 def reading_keys(source: Input) -> Generator[None]:
-    """While this lasts the terminal gives keys, not lines; those typed before come first."""
+    """Switches the terminal to keys in this context; lines that were typed before come first."""
     edits_lines = _edits_lines(source)
     with source.raw_mode():
         keys: list[KeyPress] = []
@@ -48,7 +48,7 @@ def reading_keys(source: Input) -> Generator[None]:
 
 
 def input_waiting(source: Input) -> bool:
-    """Whether a terminal has something to read."""
+    """Whether a terminal has input to read."""
     try:
         descriptor = source.fileno()
         return os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
@@ -57,7 +57,7 @@ def input_waiting(source: Input) -> bool:
 
 
 def marks_pastes(env: Mapping[str, str]) -> bool:
-    """Whether the terminal tells a paste from typing (GNU screen 4 does not, tmux does)."""
+    """Whether the terminal marks pastes (GNU screen 4 does not, tmux does)."""
     return "TMUX" in env or not env.get("TERM", "").startswith(_WITHOUT_BRACKETED_PASTE)
 
 
@@ -102,7 +102,7 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab."""
     keys = KeyBindings()
     busy = Condition(actions.busy)
-    alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+something
+    alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+key
 
     @keys.add("c-c", filter=~is_searching)
     @keys.add("<sigint>")
@@ -141,7 +141,7 @@ def leave_prompt_keys(
     move: Callable[[int], None],
     page: Callable[[Callable[[Pager], None]], None],
 ) -> None:
-    """Add the keys that go from the prompt back to a question, where there is one."""
+    """Add the keys that lead from the prompt back to a question, if there is one."""
     active = Condition(beside_question) & ~has_completions & ~is_searching
     for key, step in {"up": -1, "down": 1, "tab": 1, "s-tab": -1}.items():
         bind(keys, key, partial(move, step), when=active)
@@ -152,7 +152,7 @@ def leave_prompt_keys(
 def bind(
     keys: KeyBindings, key: str, action: Callable[[], None], *, when: FilterOrBool = True
 ) -> None:
-    """Let `key` do `action`, before any other meaning of it."""
+    """Bind `key` to `action`, before any other binding."""
 
     @keys.add(key, filter=when, eager=True)
     def _(_event: KeyPressEvent) -> None:
@@ -160,7 +160,7 @@ def bind(
 
 
 def more_follows(event: KeyPressEvent) -> bool:
-    """Whether more keys are there already."""
+    """Whether more keys have arrived already."""
     return bool(event.key_processor.input_queue) or input_waiting(event.app.input)
 
 

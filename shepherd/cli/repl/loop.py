@@ -1,4 +1,4 @@
-"""The loop around a surface: what is typed is done in order, keys stop it."""
+"""The loop around a surface: it runs the inputs in order, and keys stop it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -25,10 +25,10 @@ FRAME_SECONDS = 0.125
 
 
 class TerminalLoop:
-    """One terminal: a surface, what is shown on it, and the queue of what was typed.
+    """One terminal: a surface, a renderer, and the queue of inputs.
 
-    `answer` does a message, the commands in `table` the lines that begin with a slash. `place`
-    tells of commands that there are none of that name there.
+    `answer` handles a message, the commands in `table` handle lines that begin with a slash.
+    `place` names this prompt in the error for an unknown command.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TerminalLoop:
             self.surface.status = self._status_line
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
-        """Do what is typed until the user leaves, and `beside` meanwhile; raises what fails."""
+        """Handle inputs until the user leaves, and run `beside` meanwhile; raises their errors."""
         work = [asyncio.ensure_future(c) for c in (self._queue.run(), *beside, self._tick())]
         for task in work:
             task.add_done_callback(self._leave_on_failure)
@@ -81,7 +81,7 @@ class TerminalLoop:
         self.surface.leave()
 
     def greet(self, *parts: str) -> None:
-        """Show who is there: the program and `parts`."""
+        """Show the program's name and `parts`."""
         dot = self.surface.painter.glyphs.dot
         greeting = Text(f"Shepherd {__version__}", style="bold")
         greeting.append("".join(f" {dot} {part}" for part in (*parts, "/help")), style="quiet")

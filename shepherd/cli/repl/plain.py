@@ -1,4 +1,4 @@
-"""Where there is no terminal to draw on: lines in, lines out."""
+"""The surface without a terminal that can be redrawn: plain lines of input and output."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ WIDTH = 100
 
 
 class PlainSurface:
-    """A `Surface` of plain text: nothing is redrawn and no escape sequence is sent."""
+    """A `Surface` of plain text: it redraws nothing and sends no escape sequence."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PlainSurface:
         self.write(self.painter.paint_all(pieces, WIDTH))
 
     def refresh(self) -> None:
-        """Nothing here is live."""
+        """There is no live area."""
 
     async def ask(self, question: Question) -> Answer:
         """Print the question, in pages on a terminal, and wait for one of its words."""
@@ -71,20 +71,20 @@ class PlainSurface:
         self.write("> ")
 
     def restore(self, text: str) -> None:
-        """Say what was not sent."""
+        """Show the unsent text."""
         lines = "\n".join(redact(line) for line in text.split("\n"))
         self.write(f"(not sent: {lines})\n")
 
     def submit(self, line: str) -> None:
-        """Take a line as a message."""
+        """Submit a line as a message."""
         self._actions.submit(line)
 
     async def run(self) -> None:
-        """Take lines until their end or until `leave`."""
+        """Read lines until their end or until `leave`."""
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed: there is no listener
                 for line in self._source:
                     loop.call_soon_threadsafe(self._take, line.rstrip("\n"))
                 loop.call_soon_threadsafe(self._end)
@@ -121,7 +121,7 @@ class PlainSurface:
 
     @contextmanager
     def _taking_answers(self) -> Generator[asyncio.Queue[str]]:
-        """While this lasts lines are answers; what was typed too early is a message after all."""
+        """Treats lines as answers in this context; those typed too early become messages."""
         answers = self._answers = asyncio.Queue[str]()
         try:
             yield answers
@@ -131,7 +131,7 @@ class PlainSurface:
                 self._actions.submit(answers.get_nowait())
 
     def write(self, text: str) -> None:
-        """Print text, with question marks for what the encoding lacks."""
+        """Print text, with question marks for characters that the encoding lacks."""
         encoding = self.target.encoding or "utf-8"
         self.target.write(text.encode(encoding, "replace").decode(encoding))
         self.target.flush()
@@ -153,7 +153,7 @@ class _Answers:
         return None if not line and self._surface.at_end and self._answers.empty() else line
 
     async def forget_typed(self) -> None:
-        if self._surface.echoes:  # what a program has written was meant for this
+        if self._surface.echoes:  # a program writes its answers in advance
             await asyncio.sleep(QUIET_SECONDS)
             while not self._answers.empty():
                 self._surface.submit(self._answers.get_nowait())
@@ -161,7 +161,7 @@ class _Answers:
 
 @contextmanager
 def _no_echo(source: TextIO) -> Generator[None]:
-    """While this lasts the terminal does not show what is typed."""
+    """Hides typed text on the terminal in this context."""
     if not source.isatty():
         yield
         return

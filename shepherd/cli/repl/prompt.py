@@ -22,11 +22,11 @@ MAX_ROWS = 10
 MAX_HISTORY_BYTES = 1_048_576
 BURST_SECONDS = 0.03
 QUIET_SECONDS = 0.6
-"""After so long without typing, a key is meant for a question that has come up."""
+"""After this long without typing, a key is meant for a new question."""
 
 
 def open_history(path: Path) -> History:
-    """The history kept in `path`, which only the user can read; in memory if it can't be kept."""
+    """The history in `path`, which only the user can read; in memory if it can't be saved."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -45,16 +45,16 @@ def _trim(path: Path) -> None:
     if path.stat().st_size <= MAX_HISTORY_BYTES:
         return
     newer = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
-    begin = newer.find(b"\n# ")  # entries begin with a comment line that tells the time
+    begin = newer.find(b"\n# ")  # entries begin with a comment line with the time
     write_private(path, newer[max(0, begin) :])
 
 
 class Prompt:
-    """Text being typed, with history and completion; `placeholder` is shown while it is empty.
+    """Typed text with history and completion; `placeholder` is shown while it is empty.
 
-    `search` is the line in which the history is searched (Ctrl+R). With `bursts_are_pastes` lines
-    that come in at once are one message: right where the terminal does not mark pastes, but there
-    lines typed while the program could not read are taken for a paste too.
+    `search` is the line for searching the history (Ctrl+R). With `bursts_are_pastes`, lines that
+    arrive together are one message. This is right if the terminal does not mark pastes. Lines typed
+    while the program was busy then count as a paste too.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """What is typed and not sent."""
+        """The typed text."""
         return self.buffer.text
 
     @property
     def is_bursting(self) -> bool:
-        """Whether text comes in as a paste does."""
+        """Whether text arrives as fast as a paste."""
         just_now = time.monotonic() - self._typed_at < BURST_SECONDS
         return self._bursts_are_pastes and (just_now or self._more_came)
 
@@ -96,7 +96,7 @@ class Prompt:
         return bool(self.text) and time.monotonic() - self._typed_at < QUIET_SECONDS
 
     def take(self) -> str:
-        """The text, which then is in the history, but for keys, and no longer here."""
+        """Return the text and clear the prompt; the history gets it, without keys."""
         text = self.buffer.text
         kept = redact(text)
         if kept != text:
@@ -105,7 +105,7 @@ class Prompt:
         return text
 
     def restore(self, text: str) -> None:
-        """Put `text` before what is typed."""
+        """Put `text` before the typed text."""
         joined = "\n".join(t for t in (text, self.buffer.text) if t)
         self.buffer.reset()
         self.buffer.insert_text(joined)

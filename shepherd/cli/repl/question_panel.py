@@ -24,9 +24,9 @@ from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
 
 OTHER_ROWS = 2
-"""Rows of the screen that are not the question's: the blank line and the status."""
+"""Rows of the screen that do not belong to the question: the blank line and the status."""
 ESCAPE_SECONDS = 0.08
-"""How long to wait for the rest of a sequence that begins with Esc."""
+"""The time to wait for the rest of a sequence that begins with Esc."""
 
 
 def _cells(character: str) -> int:
@@ -34,7 +34,7 @@ def _cells(character: str) -> int:
 
 
 class QuestionPanel(UIControl):
-    """Shows a `Dialog` while one is open; what is typed goes to the prompt."""
+    """Shows a `Dialog` while one is open; typed text goes to the prompt."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class QuestionPanel(UIControl):
         return self._dialog is not None
 
     async def ask(self, question: Question) -> Answer:
-        """Show `question` until it is answered; the prompt keeps the keys if text is in it."""
+        """Show `question` until it is answered; a prompt with text keeps the keys."""
         gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
         self._dialog = Dialog(question, gutter, _cells)
         self._answer = asyncio.get_running_loop().create_future()
@@ -74,26 +74,26 @@ class QuestionPanel(UIControl):
             self._app().invalidate()
 
     def before_drawing(self, _app: Application[None]) -> None:
-        """Go back to the question when what was typed in the prompt has been sent."""
+        """Return to the question once the text in the prompt was sent."""
         if self._dialog and self.is_beside_prompt() and not self._prompt.text:
             self.take_focus()
             self._dialog.disturb(SENT)
 
     def take_focus(self) -> None:
-        """Give the keys to the question."""
+        """Direct the keys to the question."""
         self._app().layout.focus(self.window)
 
     def is_beside_prompt(self) -> bool:
-        """Whether there is a question, and the prompt has the keys."""
+        """Whether there is a question while the prompt has the keys."""
         return self.is_open and not self._app().layout.has_focus(self.window)
 
     def move(self, step: int) -> None:
-        """Go back to the question, with the next or the previous line marked; 0 for the same."""
+        """Return to the question, with the next or the previous line marked; 0 for the same."""
         self.take_focus()
         self._act(lambda dialog: dialog.move(step))
 
     def drawn(self, _app: Application[None]) -> None:
-        """The screen shows the question; keys that were pressed before that are no answer."""
+        """Note that the question is visible; keys that were pressed before are not answers."""
         dialog = self._dialog
         if dialog is None:
             return
@@ -107,7 +107,7 @@ class QuestionPanel(UIControl):
         self._act(lambda dialog: dialog.page(turn))
 
     def is_focusable(self) -> bool:
-        """It takes keys."""
+        """It accepts keys."""
         return True
 
     def get_key_bindings(self) -> KeyBindingsBase:
@@ -121,14 +121,14 @@ class QuestionPanel(UIControl):
         wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
         get_line_prefix: GetLinePrefixCallable | None,
     ) -> int:
-        """As many rows as the text needs, if there are so many."""
+        """The number of rows that the text needs, up to the available ones."""
         if self._dialog is None:
             return 0
         rows = self._app().output.get_size().rows - OTHER_ROWS
         return preferred_rows(self._dialog, width, min(max_available_height, rows))
 
     def create_content(self, width: int, height: int) -> UIContent:
-        """Draw into exactly the rows that there are: what is in them was shown."""
+        """Draw into exactly the available rows, so that all drawn text is visible."""
         if self._dialog is None:
             return UIContent()
         focused = self._app().layout.has_focus(self.window)
@@ -184,7 +184,7 @@ class QuestionPanel(UIControl):
         self._settle()
 
     def _settle(self) -> None:
-        """Hand the answer over, or look again when the time of a choice has come."""
+        """Return the answer, or check again once the delay of a choice is over."""
         dialog, answer = self._dialog, self._answer
         if dialog is None or answer is None or answer.done():
             return
@@ -197,7 +197,7 @@ class QuestionPanel(UIControl):
     def _carry_out(self, dialog: Dialog) -> None:
         if dialog is not self._dialog:
             return
-        if input_waiting(self._app().input):  # a key that takes it back, not read yet
+        if input_waiting(self._app().input):  # a key that withdraws it, not read yet
             asyncio.get_running_loop().call_later(ESCAPE_SECONDS, self._carry_out, dialog)
         elif dialog.is_waiting and dialog.missing_seconds() <= 0:
             dialog.carry_out()
@@ -213,7 +213,7 @@ class QuestionPanel(UIControl):
 
 
 def _take_waiting_keys(app: Application[None]) -> None:
-    """Do what the keys do that the terminal already has."""
+    """Handle the keys that the terminal already has."""
     while not app.input.closed and input_waiting(app.input):
         keys = app.input.read_keys()
         if not keys:

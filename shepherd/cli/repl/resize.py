@@ -1,4 +1,4 @@
-"""Keeping the live area in place when the terminal's width changes."""
+"""Keeps the live area in place when the terminal's width changes."""
 
 import os
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ _REFLOWING_PROGRAMS = frozenset(
 
 
 def reflows(env: Mapping[str, str]) -> bool:
-    """Whether the terminal is known to break long lines anew when it becomes narrower."""
+    """Whether the terminal is known to wrap long lines again when it becomes narrower."""
     return bool(_REFLOWING & env.keys()) or env.get("TERM_PROGRAM", "") in _REFLOWING_PROGRAMS
 
 
 def rows_added(cells: Cells, cursor_row: int, columns: int) -> int:
-    """How many rows more the rows above the cursor take when they are broken at `columns`."""
+    """The number of additional rows above the cursor after wrapping at `columns`."""
     added = 0
     for row in range(cursor_row):
         used = max((x for x, c in cells.data_buffer[row].items() if c.char.strip()), default=0)

@@ -1,4 +1,4 @@
-"""The terminal: output that scrolls away untouched, and below it a live area that is redrawn."""
+"""The terminal: permanent output that scrolls, and below it a live area that is redrawn."""
 
 import asyncio
 import sys
@@ -36,7 +36,7 @@ from shepherd.cli.terminal.paint import Painter, Piece
 
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6
-"""How much of the screen's height the live text may take."""
+"""The maximum share of the screen's height for the live text."""
 
 _BEGIN_UPDATE, _END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 _STYLE = Style.from_dict(
@@ -62,7 +62,7 @@ _DEPTHS = {
 
 
 def terminal_output(painter: Painter) -> Output:
-    """Standard output as a terminal; the cursor's position is never asked for."""
+    """Standard output as a terminal; the cursor's position is never queried."""
     size = Vt100_Output.from_pty(sys.stdout).get_size
     depth = _DEPTHS.get(painter.color_system, ColorDepth.DEPTH_4_BIT)
     return Vt100_Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)
@@ -71,8 +71,8 @@ def terminal_output(painter: Painter) -> Output:
 class Screen:
     """A `Surface` on a terminal.
 
-    `live` gives what is above the prompt and `status` the line below it; both are asked at every
-    redraw.
+    `live` returns the lines above the prompt and `status` the line below it; each redraw calls
+    both.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Screen:
         self.app.after_render += self._panel.drawn
 
     def show(self, *pieces: Piece) -> None:
-        """Write above the prompt, for good."""
+        """Write above the prompt, permanently."""
         self._pending.extend(pieces)
         if self.app.is_running:
             self.refresh()
@@ -134,13 +134,13 @@ class Screen:
         return await self._panel.ask(question)
 
     async def ask_text(self, label: str) -> str:
-        """Read one line behind `label`."""
+        """Read one line after `label`."""
         self._label = label
         self._reply.reset()
         return await self._wait_in(self._reply_window)
 
     async def ask_secret(self, label: str) -> str:
-        """Read one line behind `label`, shown as stars."""
+        """Read one line after `label`, shown as stars."""
         self._is_secret = True
         try:
             return await self.ask_text(label)
@@ -149,15 +149,15 @@ class Screen:
             self._reply.reset()
 
     def hint(self, text: str) -> None:
-        """Show `text` where the user types, until they do."""
+        """Show `text` in the prompt until the user types."""
         self.prompt.placeholder = text
         self.refresh()
 
     def idle(self) -> None:
-        """The prompt is always there."""
+        """The prompt is always visible."""
 
     def restore(self, text: str) -> None:
-        """Put text back before what is being typed."""
+        """Put text back before the typed text."""
         self.prompt.restore(text)
 
     async def run(self) -> None:
@@ -166,7 +166,7 @@ class Screen:
             with reading_keys(self.app.input):
                 await self.app.run_async(set_exception_handler=False)
         except EOFError:
-            return  # the terminal is gone
+            return  # the terminal was closed
         finally:
             self._write_now()
 
@@ -240,7 +240,7 @@ class Screen:
         )
 
     def _live_lines(self) -> list[str]:
-        """The live area, painted once per redraw, of a high one the end."""
+        """The live area, painted once per redraw; of a high one, the end."""
         redraw, lines = self._painted
         if redraw != self.app.render_counter:
             size = self.app.output.get_size()
@@ -253,7 +253,7 @@ class Screen:
         return [("class:status", self.status(self.app.output.get_size().columns))]
 
     def _write_pending(self, app: Application[None]) -> None:
-        """Write what is to stay, just before the live area is drawn anew below it."""
+        """Write permanent output, directly before the live area is redrawn below it."""
         if not self._pending:
             return
         pending, self._pending = self._pending, []

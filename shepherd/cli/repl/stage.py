@@ -1,4 +1,4 @@
-"""Choosing and building the surface: a live screen, or plain lines where there is none."""
+"""Builds the surface: a live screen, or plain lines without a terminal."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from shepherd.config.sections import TerminalSection
 
 
 def can_redraw(env: Mapping[str, str]) -> bool:
-    """Whether both ends are a terminal that understands cursor movements."""
+    """Whether input and output are a terminal that understands cursor movements."""
     if env.get("TERM", "") in ("", "dumb", "unknown"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -28,7 +28,7 @@ def can_redraw(env: Mapping[str, str]) -> bool:
 def build_surface(
     terminal: TerminalSection, paths: Paths, cwd: Path, actions: Actions, table: CommandTable
 ) -> Screen | PlainSurface:
-    """The surface that fits the terminal at hand; `table` may still be empty."""
+    """The surface that fits this terminal; `table` may still be empty."""
     encoding = sys.stdout.encoding or "utf-8"
     if not can_redraw(os.environ):
         return PlainSurface(Painter(styled=False, encoding=encoding), actions)
@@ -45,7 +45,7 @@ def build_surface(
 class WorkQueue:
     """Messages and commands in the order in which they were sent.
 
-    `handle` does one; `interrupted` is told when that was stopped, `idle` when nothing waits.
+    `handle` runs one; `interrupted` is called if it was stopped, `idle` when the queue is empty.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WorkQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done."""
+        """Whether an entry is running."""
         return self._current is not None
 
     def add(self, text: str) -> None:
@@ -72,7 +72,7 @@ class WorkQueue:
         self._arrived.set()
 
     def stop(self) -> list[str]:
-        """Stop what is being done; returns what waited behind it, which is not done either."""
+        """Stop the running entry; returns the waiting ones, which are dropped too."""
         if self._current is None or self._current.cancelling():
             return []
         waiting, self.waiting = self.waiting, []
@@ -80,7 +80,7 @@ class WorkQueue:
         return waiting
 
     async def run(self) -> None:
-        """Do what comes until cancelled; raises what `handle` raises."""
+        """Run entries until cancelled; raises the errors of `handle`."""
         while True:
             while self.waiting:
                 await self._do(self.waiting.pop(0))

@@ -20,12 +20,12 @@ from shepherd.turn import ToolExecutor, run_turn
 
 
 class NotSentError(ShepherdError):
-    """The message did not reach the model and belongs back into the prompt; "" if told already."""
+    """An unsent message, which belongs back into the prompt; "" if already reported."""
 
 
 @dataclass(slots=True)
-class ShownExecutor:
-    """Runs calls and tells the renderer when they begin and what they changed."""
+class RenderingExecutor:
+    """Runs calls and reports their start and their changes to the renderer."""
 
     inner: ToolExecutor
     renderer: Renderer
@@ -53,10 +53,10 @@ class Turns:
         self._renderer = renderer
         self._status = status
         self._approver = approver
-        self._tools = ShownExecutor(conversation.tool_runner(approver), renderer)
+        self._tools = RenderingExecutor(conversation.tool_runner(approver), renderer)
 
     async def send(self, text: str) -> None:
-        """Show `text`, answer it; raises NotSentError if the model never saw it."""
+        """Show `text` and answer it; raises NotSentError if it did not reach the model."""
         self._renderer.user(text)
         backend = await self._backend()
         attached = await self._attach(text, backend)
@@ -71,7 +71,7 @@ class Turns:
                 self._renderer,
                 self._conversation.limits,
             )
-        except ShepherdError as error:  # the ERROR event has told it
+        except ShepherdError as error:  # the ERROR event has reported it
             if len(self._conversation.session.messages) > before:
                 return
             raise NotSentError from error
@@ -94,7 +94,7 @@ class Turns:
         if not mentioned_paths(text, self._conversation.cwd):
             return Attached(text)
         self._renderer.activity.start("reading files")
-        # reading for the user does not depend on what the model is offered
+        # reading for the user does not depend on the tools that the model is offered
         reader, viewer = (
             self._conversation.tool_runner(self._approver, registry)
             for registry in (default_registry(), ToolRegistry([ReadImage()]))

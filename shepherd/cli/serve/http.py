@@ -25,13 +25,13 @@ from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
 
 PARALLEL = Concurrency(4)
-"""Requests at once where the settings leave it open."""
+"""The number of parallel requests if the settings do not set it."""
 
 
 async def serve_config(
     config: Config, cwd: Path, providers: ProviderBook, *, insecure: bool
 ) -> int:
-    """Serve until a signal ends it; raises ConfigError and what keeps the backend from loading."""
+    """Serve until a signal ends it; raises ConfigError and errors from loading the backend."""
     paths = Paths.from_env(os.environ)
     for warning in (*config.warnings, *providers.warnings()):
         warn(warning)
@@ -48,7 +48,7 @@ async def serve_config(
 
 @contextmanager
 def refusal_of_flags(config: Config) -> Generator[None]:
-    """An address that is refused is a UsageError if the command line has named it."""
+    """Turns a refused address into a UsageError if the command line has named it."""
     try:
         yield
     except UnsafeAddressError as error:
@@ -58,7 +58,7 @@ def refusal_of_flags(config: Config) -> Generator[None]:
 
 
 def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
-    """The `server` section in the server's own terms."""
+    """The `server` section as the server's own settings."""
     section = config.server
     return ServerSettings(
         host=section.host,

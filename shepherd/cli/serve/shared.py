@@ -35,8 +35,8 @@ async def serve_conversation(
 ) -> int:
     """Serve the conversation until a signal ends it.
 
-    Goes on with the one served last in `cwd` if `start` names none. Raises ConfigError,
-    SessionError, and what keeps the backend from loading.
+    Continues the one served last in `cwd` if `start` names none. Raises ConfigError, SessionError,
+    and errors from loading the backend.
     """
     paths = Paths.from_env(os.environ)
     if not (start.id or start.latest):
@@ -67,11 +67,11 @@ async def _open_service(
 
 
 def last_served(paths: Paths, cwd: Path) -> str:
-    """The id of the session that was served last in `cwd`, "" if there is none any more."""
+    """The id of the session that was served last in `cwd`, "" if it does not exist any more."""
     try:
         saved = _pointer(paths, cwd).read_text(encoding="utf-8").strip()
         return SessionStore(paths.sessions).find(saved).stem if saved else ""
-    except (FileNotFoundError, SessionError):  # never served, never spoken in, or deleted
+    except (FileNotFoundError, SessionError):  # never served, without messages, or deleted
         return ""
 
 

@@ -1,1 +1,1 @@
-"""What every frontend in a terminal uses: safe text, paint, keys, attachments."""
+"""Parts that all terminal frontends use: safe text, paint, keys, attachments."""

@@ -1,4 +1,4 @@
-"""`@path` in a message: the file goes along, read as the model itself would have to read it.
+"""`@path` in a message: the file is attached, under the same rules as when the model reads it.
 
 Text goes into the message, an image beside it.
 """
@@ -15,13 +15,13 @@ from shepherd.turn import ToolExecutor
 
 
 def load_images(paths: Sequence[Path]) -> tuple[Image, ...]:
-    """The images in these files; raises ImageError naming the file that is none."""
+    """The images in these files; raises ImageError with the name of a file that is not an image."""
     check_count(paths)
     return tuple(load_image(path, str(path)) for path in paths)
 
 
 def described(image: Image) -> str:
-    """An image in words: `photo.png (640×480, 120 kB)`."""
+    """A description of an image: `photo.png (640×480, 120 kB)`."""
     width, height = image.size
     kilobytes = max(1, round(len(image.data) / 1000))
     size = f"{kilobytes} kB" if kilobytes < 1000 else f"{kilobytes / 1000:.1f} MB"
@@ -34,7 +34,7 @@ _PUNCTUATION = ".,;:!?)]}'\""
 
 @dataclass(slots=True)
 class Attached:
-    """A message with what was attached to it, and what could not be."""
+    """A message with its attachments, and the failed ones."""
 
     prompt: str
     paths: list[str] = field(default_factory=list[str])
@@ -43,12 +43,12 @@ class Attached:
 
     @property
     def message(self) -> Message:
-        """What is sent."""
+        """The message to send."""
         return Message.user(self.prompt, tuple(self.images))
 
 
 def mentioned_paths(text: str, cwd: Path) -> list[str]:
-    """The paths behind an @ that exist, each once; an @ before anything else is just text."""
+    """The existing paths after an @, each once; an @ before other text is ordinary text."""
     paths: dict[str, None] = {}
     for quoted, bare in _MENTION.findall(text):
         for candidate in (quoted or bare, bare.rstrip(_PUNCTUATION)):
@@ -59,9 +59,9 @@ def mentioned_paths(text: str, cwd: Path) -> list[str]:
 
 
 async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolExecutor) -> Attached:
-    """Read what the message mentions through the tools, under their rules and caps.
+    """Read the files in the message through the tools, under their rules and limits.
 
-    `viewer` has a `read_file` that gives images.
+    `viewer` has a `read_file` that returns images.
     """
     attached = Attached(text)
     parts = [text]
@@ -88,9 +88,9 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
 
 
 def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
-    """The images that the message mentions, read for the user alone, whatever tools may read.
+    """The images in the message, read for the user, whatever the tools may read.
 
-    Raises ImageError for a file that is named as an image and is none.
+    Raises ImageError for a file with an image's name that is not an image.
     """
     paths = [path for path in mentioned_paths(text, cwd) if _named_as_image(path)]
     files = {path: file for path in paths if (file := _resolve(cwd, path)).is_file()}
@@ -113,7 +113,7 @@ def _named_as_image(path: str) -> bool:
 def _resolve(cwd: Path, path: str) -> Path:
     try:
         return cwd / Path(path).expanduser()
-    except RuntimeError:  # ~nobody
+    except RuntimeError:  # ~unknown-user
         return cwd / path
 
 

@@ -1,7 +1,7 @@
-"""Errors of the command line alone."""
+"""Errors of the command line only."""
 
 from shepherd.errors import ShepherdError
 
 
 class UsageError(ShepherdError):
-    """The command line asks for what makes no sense; exit code 2."""
+    """The command line does not make sense; exit code 2."""

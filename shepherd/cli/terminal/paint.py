@@ -1,4 +1,4 @@
-"""Rich renderables as text for the terminal at hand: its width, colours and characters."""
+"""Rich renderables as text for the terminal: its width, colours and characters."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _SPACES = re.compile(r" +")
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs that lines begin with."""
+    """The symbols at the beginning of lines."""
 
     user: str
     call: str
@@ -56,10 +56,10 @@ ASCII = Glyphs(user=">", call="*", result="|", dot="-", spinner="|/-\\")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something to show.
+    """A renderable.
 
-    `soft_wrap` leaves breaking long lines to the terminal, so that they can be copied whole;
-    `trim` drops blank lines at both ends.
+    `soft_wrap` lets the terminal break long lines, so that they can be copied whole; `trim` drops
+    blank lines at both ends.
     """
 
     renderable: RenderableType
@@ -72,7 +72,7 @@ INDENT = "  "
 
 
 class _Sink(StringIO):
-    """Memory that says which characters the real output can take."""
+    """Memory that tells which characters the real output supports."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ class _Sink(StringIO):
 class Painter:
     """Turns renderables into text.
 
-    With `styled` False there is not one escape sequence in it; otherwise colours follow TERM,
-    COLORTERM and NO_COLOR.
+    With `styled` False there are no escape sequences; otherwise colours follow TERM, COLORTERM and
+    NO_COLOR.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Painter:
 
     @property
     def color_system(self) -> str | None:
-        """`standard`, `256` or `truecolor`; None for no colours."""
+        """`standard`, `256` or `truecolor`; None without colours."""
         return None if self._console.no_color else self._console.color_system
 
     def paint(self, piece: Piece, width: int) -> str:

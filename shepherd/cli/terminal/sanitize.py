@@ -5,7 +5,7 @@ import re
 from shepherd.tools.invisible import reveal
 
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, direction overrides
     "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # lone surrogates, hidden tags
 )
@@ -22,18 +22,18 @@ def sanitize(text: str) -> str:
 
 
 def sanitize_chunk(text: str) -> str:
-    """As `sanitize`, for a piece of a stream: a carriage return is dropped, whatever follows it."""
+    """As `sanitize`, for a piece of a stream; every carriage return is dropped."""
     return _UNSAFE.sub(_spelled, text.replace("\r", ""))
 
 
 def one_line(text: str, width: int) -> str:
-    """`text` cleaned, on one line, cut to `width` characters."""
+    """`text` sanitized, on one line, cut to `width` characters."""
     line = " ".join(sanitize(text).split())
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
 def revealed_line(text: str, width: int) -> str:
-    """`text` on one line, cut to `width` characters, with everything invisible spelled out."""
+    """`text` on one line, cut to `width` characters, with invisible characters escaped."""
     line = reveal(_SPACE.sub(" ", text).strip(" "))
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 

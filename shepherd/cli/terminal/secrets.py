@@ -1,4 +1,4 @@
-"""Taking a key from the user without showing it."""
+"""Reads a key from the user without showing it."""
 
 import re
 import shlex
@@ -7,13 +7,13 @@ import sys
 from shepherd.cli.terminal.errors import UsageError
 
 STDIN = "-"
-"""Stands for a key that is read, hidden from a terminal or as a line of what is piped in."""
+"""Stands for a key that is read from a terminal without an echo, or from a line of stdin."""
 
 
 def read_key(question: str, *, needed: bool = True) -> str:
     """A key from the terminal, hidden, or from a line of stdin.
 
-    Raises UsageError when it is empty although it is needed.
+    Raises UsageError for an empty key if `needed`.
     """
     if sys.stdin.isatty():
         from getpass import getpass
@@ -33,31 +33,30 @@ HIDDEN = "…"
 
 
 def redact(text: str) -> str:
-    """A command without the keys and values of headers in it, such that it asks for the keys.
+    """A command without keys and values of headers; it then asks for the keys.
 
-    Whatever is no command stays as it is.
+    Text that is not a command does not change.
     """
     if not text.lstrip().startswith("/"):
         return text
     words = _words(text)
-    shown = [
-        _shown(word, words[place - 1] if place else "")  # the word, known by the one before it
-        for place, word in enumerate(words)
+    redacted = [
+        _redacted_word(word, before) for before, word in zip(["", *words], words, strict=False)
     ]
-    return text if shown == words else shlex.join(shown)
+    return text if redacted == words else shlex.join(redacted)
 
 
 def _words(text: str) -> list[str]:
-    """As a shell reads them, or whatever has blanks between where that would hide any."""
+    """The words as a shell splits them, or split at whitespace if that would hide some."""
     if "\\" in text:
         return text.split()
     try:
         return shlex.split(text)
-    except ValueError:  # a quotation without end
+    except ValueError:  # an open quotation
         return text.split()
 
 
-def _shown(word: str, before: str) -> str:
+def _redacted_word(word: str, before: str) -> str:
     for part in (word, _end(word)):
         name, equals, value = part.partition("=")
         if equals and _KEY.fullmatch(name):
@@ -70,5 +69,5 @@ def _shown(word: str, before: str) -> str:
 
 
 def _end(word: str) -> str:
-    """What stands behind the last blank of a word that has some."""
+    """The text after the last whitespace of a word."""
     return (word.split() or [""])[-1]

@@ -1,4 +1,4 @@
-"""Asking the client whose request it is before a tool runs."""
+"""Asks the client of a request before a tool runs."""
 
 import asyncio
 import secrets
@@ -23,7 +23,7 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingApproval:
-    """A question that waits for its answer."""
+    """A question without an answer so far."""
 
     id: str
     request: PromptRequest
@@ -31,7 +31,7 @@ class PendingApproval:
     answer: asyncio.Future[Approval]
 
     def to_json(self) -> JsonObject:
-        """The question as its client gets it."""
+        """The question in the form for its client."""
         return {
             "id": self.id,
             "tool": self.question.call.name,
@@ -48,9 +48,9 @@ class PendingApproval:
 
 
 class ClientApprover:
-    """An `Approver` that asks the client of the request that runs, and only that one.
+    """An `Approver` that asks only the client of the current request.
 
-    When it is away for AWAY_SECONDS, or was never there, the answer is no.
+    If the client is away for AWAY_SECONDS, or was never connected, the answer is no.
     """
 
     def __init__(self, log: UpdateLog, presence: Presence) -> None:
@@ -65,7 +65,7 @@ class ClientApprover:
         return bool(self._pending)
 
     def pending(self, client: str) -> list[PendingApproval]:
-        """The questions that this client is to answer."""
+        """The questions that this client must answer."""
         return [p for p in self._pending.values() if p.request.client == client]
 
     async def ask(self, request: ApprovalRequest) -> Approval:
@@ -88,7 +88,7 @@ class ClientApprover:
         return approval
 
     def decide(self, id: str, client: str, approval: Approval) -> None:
-        """Take a client's answer; raises SharedSessionError if the question is not, or not its."""
+        """Set a client's answer; raises SharedSessionError for a closed or another's question."""
         pending = self._pending.get(id)
         if pending is None or pending.answer.done():
             message = "No such question waits for an answer."

@@ -1,4 +1,4 @@
-"""The numbered updates of a shared session, of which the newest are kept."""
+"""The numbered updates of a shared session; the newest are kept."""
 
 import asyncio
 import secrets
@@ -13,7 +13,7 @@ from shepherd.session import Session, SessionJournal
 
 MAX_UPDATES = 20_000
 MAX_BYTES = 16 * 1024 * 1024
-"""Memory that updates may take."""
+"""The maximum memory of the kept updates."""
 
 _OVERHEAD = 400
 _MAX_DROPPED = 1024
@@ -22,10 +22,10 @@ _MAX_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One thing that happened, ready to be sent.
+    """One update, ready to be sent.
 
-    `request` is the id of the request that it belongs to. The `author` already has it and does not
-    get it; an `addressee` is the only client that gets it.
+    `request` is the id of its request. The `author` already knows it and does not get it; an
+    `addressee` is the only client that gets it.
     """
 
     number: int
@@ -36,15 +36,15 @@ class Update:
     addressee: str = ""
 
     def concerns(self, client: str) -> bool:
-        """Whether this client is to be told."""
+        """Whether this client gets the update."""
         return self.addressee in ("", client) and not (self.author and self.author == client)
 
 
 class UpdateLog:
-    """The updates since the server started, of which the last ones can be read again.
+    """The updates since the server started; the last ones can be read again.
 
-    An update's id is `epoch-number`; the epoch is another one after each start, so that an id from
-    before is recognised. `closed` when nothing more will happen.
+    An update's id is `epoch-number`. Each start has a new epoch, so that older ids are recognised.
+    `closed` once no more updates can follow.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class UpdateLog:
         author: str = "",
         addressee: str = "",
     ) -> Update:
-        """Add an update and wake those who wait for it."""
+        """Add an update and wake the tasks that wait for it."""
         self.last += 1
         if request:
             data = {"request": request, **data}
@@ -82,7 +82,7 @@ class UpdateLog:
         return update
 
     def since(self, number: int, limit: int = MAX_UPDATES) -> list[Update] | None:
-        """The first `limit` updates behind `number`; None if some of them are not kept any more."""
+        """The first `limit` updates after `number`; None if some of them are no longer kept."""
         missed = self.last - number
         if not 0 <= missed <= len(self._kept) - self._begin:
             return None
@@ -90,7 +90,7 @@ class UpdateLog:
         return self._kept[first : first + limit]
 
     async def beyond(self, number: int) -> bool:
-        """Wait for an update behind `number`; False if none will come."""
+        """Wait for an update after `number`; False if none can follow."""
         while self.last <= number:
             if self.closed:
                 return False
@@ -98,7 +98,7 @@ class UpdateLog:
         return True
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """No more updates can follow."""
         self.closed = True
         self._wake()
 
@@ -107,7 +107,7 @@ class UpdateLog:
         return f"{self.epoch}-{number}"
 
     def number_of(self, id: str) -> int | None:
-        """The number in an id; None if it is not one of this log."""
+        """The number in an id; None if the id is not from this log."""
         epoch, _, digits = id.strip().partition("-")
         if epoch != self.epoch or not digits.isascii() or not digits.isdecimal():
             return None
@@ -129,12 +129,12 @@ class UpdateLog:
 
 
 def _size(text: str) -> int:
-    """Bytes that an update with this text takes at most: a string has one width for all of it."""
+    """The maximum of bytes in an update with this text; a string's characters have one width."""
     return _OVERHEAD + len(text) * (1 if text.isascii() else 4)
 
 
 class HistoryListener(Protocol):
-    """Is told of a change as an update; `message` is the one that was added."""
+    """Receives a change as an update; `message` is the added one."""
 
     def __call__(
         self, kind: UpdateKind, data: JsonObject, message: Message | None = None
@@ -142,7 +142,7 @@ class HistoryListener(Protocol):
 
 
 class SharedJournal:
-    """The journal of a session that is watched; `inner` writes it down, if anything does."""
+    """The journal of a shared session; `inner`, if any, saves it."""
 
     def __init__(
         self, session: Session, inner: SessionJournal | None, tell: HistoryListener

@@ -1,4 +1,4 @@
-"""Which clients are connected, and for how long the others have been away."""
+"""Tracks which clients are connected, and how long the others have been away."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ MAX_REMEMBERED = 1000
 
 
 class Clock(Protocol):
-    """Tells the time in seconds from an arbitrary moment, and waits."""
+    """Returns the time in seconds from an arbitrary moment, and waits."""
 
     def now(self) -> float: ...
 
@@ -20,10 +20,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The time that goes by."""
+    """The real time."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class Presence:
-    """Knows of each client whether one of its streams is open, or else when it was last there."""
+    """Tracks for each client whether a stream is open, or when the client was last present."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -55,7 +55,7 @@ class Presence:
             self._left.clear()
 
     def seen(self, client: str) -> None:
-        """The client was there just now."""
+        """Note that the client is present."""
         self._last_seen.pop(client, None)
         self._last_seen[client] = self._clock.now()
         if len(self._last_seen) > MAX_REMEMBERED:
@@ -66,13 +66,13 @@ class Presence:
         return client in self._streams
 
     def away(self, client: str) -> float:
-        """For how many seconds the client has not been there; infinite if it never was."""
+        """The seconds since the client was present; infinite if it never was."""
         if self.is_listening(client):
             return 0.0
         return self._clock.now() - self._last_seen.get(client, -math.inf)
 
     async def until_away(self, client: str, seconds: float) -> None:
-        """Wait until the client has been away for so long without a break."""
+        """Wait until the client has been away for this long without a break."""
         while (left := seconds - self.away(client)) > 0:
             if self.is_listening(client):
                 await self._left.wait()

@@ -1,4 +1,4 @@
-"""The updates of a shared session, and how they translate to and from events."""
+"""The updates of a shared session, and their conversion to and from events."""
 
 import json
 from enum import StrEnum
@@ -17,9 +17,9 @@ Event: TypeAlias = tuple[CallbackEvent, str, str, str]
 
 
 class UpdateKind(StrEnum):
-    """The name of an update on the wire.
+    """The name of an update in the protocol.
 
-    The first two belong to a connection; the others are the session's and have ids that grow.
+    The first two belong to a connection. The others belong to the session and have increasing ids.
     """
 
     CONNECTED = "connected"
@@ -52,7 +52,7 @@ def from_event(
 ) -> tuple[UpdateKind, JsonObject] | None:
     """An event as an update; None for events that other clients do not need.
 
-    Those are the prompt, which comes as a message, and the progress of reading it.
+    These are the prompt, which is sent as a message, and the progress of reading it.
     """
     match event:
         case CallbackEvent.CONTENT:
@@ -72,9 +72,9 @@ def from_event(
 
 
 def to_event(kind: UpdateKind, data: JsonObject) -> Event | None:
-    """The event that `from_event` was given; None for an update that is no event.
+    """The original event of `from_event`; None for an update without an event.
 
-    Raises KeyError for data that are not of that kind.
+    Raises KeyError for data of another kind.
     """
     match kind:
         case UpdateKind.DELTA:
@@ -131,7 +131,7 @@ def _end_event(kind: UpdateKind, data: JsonObject) -> Event:
 
 
 class RefusalCode(StrEnum):
-    """Why; a part of the protocol."""
+    """The reason for a refusal; a part of the protocol."""
 
     REQUEST_ENDED = "request_ended"
     REQUEST_NOT_FOUND = "request_not_found"
@@ -142,7 +142,7 @@ class RefusalCode(StrEnum):
 
 
 class SharedSessionError(ShepherdError):
-    """The session can't do what a client wants now, or not for this client."""
+    """The session can't do this now, or not for this client."""
 
     def __init__(self, code: RefusalCode, message: str) -> None:
         super().__init__(message)

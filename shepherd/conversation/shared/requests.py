@@ -1,4 +1,4 @@
-"""Prompts that wait for their turn, the one that is answered, and those that were."""
+"""Prompts that wait, the one that is answered, and the finished ones."""
 
 import asyncio
 import secrets
@@ -26,10 +26,10 @@ class State(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class PromptRequest:
-    """A prompt of a client and what became of it.
+    """A prompt of a client and its result.
 
-    `answer` is the text of the last message of the model. `error` is what ended the turn, if it
-    failed.
+    `answer` is the text of the model's last message. `error` is the error that ended the turn, if
+    it failed.
     """
 
     prompt: str
@@ -45,13 +45,13 @@ class PromptRequest:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
-        """The request has ended; those who wait for it go on."""
+        """Note the end of the request, and wake the tasks that wait for it."""
         self.state, self.finish_reason, self.error = State.DONE, reason, error
-        self.images = ()  # the conversation has them; requests are remembered for longer
+        self.images = ()  # the conversation has them; requests are kept for longer
         self.done.set()
 
     def to_json(self) -> JsonObject:
-        """The request as its client is told it."""
+        """The request in the form for its client."""
         data: JsonObject = {"request": self.id, "state": self.state.value}
         if self.state is State.DONE:
             data["finish_reason"] = self.finish_reason
@@ -64,7 +64,7 @@ class PromptRequest:
 
 
 class RequestQueue:
-    """Requests in their order; remembers the last ones that have ended."""
+    """Requests in order; keeps the last finished ones."""
 
     def __init__(self) -> None:
         self.waiting: list[PromptRequest] = []
@@ -78,7 +78,7 @@ class RequestQueue:
         return self.running is not None or bool(self.waiting)
 
     def add(self, request: PromptRequest) -> int:
-        """Put a request at the end; its position. Raises BusyError when too many wait."""
+        """Put a request at the end; returns its position. Raises BusyError if too many wait."""
         if len(self.waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; try again later."
             raise BusyError(message, RETRY_SECONDS)
@@ -90,17 +90,17 @@ class RequestQueue:
         return self.position(request)
 
     def position(self, request: PromptRequest) -> int:
-        """How many requests go before; 0 for the one that runs or is the next to."""
+        """The number of requests before it; 0 for the running or the next one."""
         if request not in self.waiting:
             return 0
         return self.waiting.index(request) + (self.running is not None)
 
     def find(self, id: str) -> PromptRequest | None:
-        """A request by its id, if it is remembered."""
+        """A request by its id, if it is still kept."""
         return self._known.get(id)
 
     async def next(self) -> PromptRequest:
-        """Wait for a request and make it the one that runs."""
+        """Wait for a request and make it the running one."""
         while not self.waiting:
             self._arrived.clear()
             await self._arrived.wait()

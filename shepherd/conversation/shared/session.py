@@ -1,4 +1,4 @@
-"""The shared session: answers one prompt after the other and publishes what happens."""
+"""The shared session: answers prompts one after the other and publishes all updates."""
 
 import asyncio
 import logging
@@ -100,7 +100,7 @@ class SharedSession:
         self.log.close()
 
     def submit(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
-        """Put a prompt at the end of the queue; raises BusyError when that is full.
+        """Put a prompt at the end of the queue; raises BusyError if it is full.
 
         Raises ImageError for images that the model can't see.
         """
@@ -114,7 +114,7 @@ class SharedSession:
         return request
 
     def cancel(self, id: str) -> PromptRequest:
-        """Take a request back, or stop it; raises SharedSessionError if it has ended."""
+        """Withdraw a request, or stop it; raises SharedSessionError if it has ended."""
         request = self.find(id)
         match request.state:
             case State.QUEUED:
@@ -130,7 +130,7 @@ class SharedSession:
         return request
 
     def find(self, id: str) -> PromptRequest:
-        """A request that is remembered; raises SharedSessionError."""
+        """A request that is still kept; raises SharedSessionError."""
         request = self.queue.find(id)
         if request is None:
             message = "There is no such request, or it is not kept any more."
@@ -138,14 +138,14 @@ class SharedSession:
         return request
 
     def clear(self) -> None:
-        """Forget the conversation; raises SharedSessionError while a request runs or waits."""
+        """Remove all messages; raises SharedSessionError while a request runs or waits."""
         if self.queue.busy:
             message = "A request runs or waits; cancel it, or wait for its end."
             raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
         self._conversation.clear()
 
     def drain(self) -> None:
-        """Take no more requests, cancel those that wait; the one that runs goes on."""
+        """Accept no more requests and cancel the waiting ones; the running one continues."""
         self._draining = True
         while self.queue.waiting:
             self._complete(self.queue.waiting.pop(), FinishReason.CANCELLED)
@@ -200,7 +200,7 @@ class SharedSession:
         if error is None:
             self._complete(request, turn.result().finish_reason)
             return
-        if not isinstance(error, ShepherdError):  # those are events already
+        if not isinstance(error, ShepherdError):  # ShepherdErrors are events already
             logger.error("A request failed", exc_info=error)
             data = {"error": type(error).__name__, "message": DEFECT}
             self.log.publish(UpdateKind.ERROR, data, request=request.id)

@@ -1,4 +1,4 @@
-"""The shared session as it is at this moment: what `GET /session` answers."""
+"""The current state of the shared session, for `GET /session`."""
 
 from itertools import groupby
 from operator import itemgetter
@@ -9,9 +9,9 @@ from shepherd.messages import JsonObject, message_to_json
 
 
 def snapshot(conversation: SharedSession, client: str) -> JsonObject:
-    """Everything up to the update `update_id`, as this client may see it.
+    """Everything up to the update `update_id`, as far as this client may see it.
 
-    A client that applies the updates behind that id misses none and repeats none.
+    A client that applies the updates after that id misses none and repeats none.
     """
     session, log, queue = conversation.session, conversation.log, conversation.queue
     return {

@@ -126,7 +126,7 @@ class ChatAnswer:
         return self._chunk(choice, {"content": text}, logprobs=logprobs)
 
     def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
-        """The chunks behind the text of a choice: calls, and the reason unless it broke off."""
+        """The chunks after a choice's text: calls, and the reason of a complete answer."""
         for index, call in enumerate(self._calls(generation)):
             whole = self._wire_call(call)
             kind: str = whole["type"]
@@ -213,7 +213,7 @@ class ChatAnswer:
 
 
 def finish_reason(generation: Generation) -> str:
-    """OpenAI's word for why the generation ended."""
+    """OpenAI's name for the finish reason of the generation."""
     reason = generation.finish_reason
     if reason is FinishReason.STOP and generation.message.tool_calls:
         return "tool_calls"
@@ -223,7 +223,7 @@ def finish_reason(generation: Generation) -> str:
 def usage(*generations: Generation) -> JsonObject:
     """The usage object: the prompt once, the answers of all choices.
 
-    Tokens that were in the cache are part of the prompt's.
+    Cached tokens are part of the prompt's tokens.
     """
     prompt = generations[0].stats
     completion = sum(generation.stats.completion_tokens for generation in generations)

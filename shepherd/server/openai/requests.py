@@ -20,7 +20,7 @@ MAX_TOOLS = 1000
 
 
 def _few_messages(value: object) -> object:
-    """Count before each message is looked at."""
+    """Check the number of messages before their validation."""
     if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
         raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
     return cast(object, value)

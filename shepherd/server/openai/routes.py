@@ -26,7 +26,7 @@ from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 
 MANY_MESSAGES = 500
-"""More are translated beside the event loop."""
+"""Larger requests are translated off the event loop."""
 
 
 def chat_router(context: ServerContext) -> APIRouter:
@@ -39,8 +39,8 @@ def chat_router(context: ServerContext) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         """Continue a conversation, streaming or not.
 
-        The prompt is processed before the first header is sent, so a conversation that does not
-        fit is a 400 `context_length_exceeded` either way. Hanging up stops the work.
+        The prompt is processed before the first header is sent, so a conversation that does not fit
+        is a 400 `context_length_exceeded` in both cases. Disconnecting stops the work.
         """
         body = await context.bodies.read(request, ChatRequest)
         call = Call(

@@ -12,7 +12,7 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
 MAX_TOKENS = 2**31 - 1
-"""Larger limits mean this one."""
+"""Larger limits are reduced to this one."""
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")
@@ -42,13 +42,13 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
 
 
 def token_limit(request: ChatRequest, default: int = 0) -> int:
-    """How many tokens may be generated; 0 is as many as fit."""
+    """The maximum of generated tokens; 0 is as many as fit."""
     limit = request.max_completion_tokens or request.max_tokens or default
     return min(max(limit, 0), MAX_TOKENS)
 
 
 def choice_count(request: ChatRequest, maximum: int) -> int:
-    """How many answers are asked for; raises ApiError above `maximum`."""
+    """The requested number of answers; raises ApiError above `maximum`."""
     count = 1 if request.n is None else request.n
     if count > maximum:
         message = f"n: must be at most {maximum} here (server.max_choices), got {count}"
@@ -57,7 +57,7 @@ def choice_count(request: ChatRequest, maximum: int) -> int:
 
 
 def wants_thinking(request: ChatRequest) -> bool | None:
-    """Whether the request asks for reasoning, None if it does not say."""
+    """Whether the request enables reasoning, None if it does not say."""
     options = request.chat_template_kwargs
     if options is not None and options.enable_thinking is not None:
         return options.enable_thinking
@@ -103,7 +103,7 @@ def check_continuation(request: ChatRequest, model: ModelInfo) -> None:
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
-    """The messages without instructions; results get the name of the tool they answer."""
+    """The messages without instructions; results get the name of their tool."""
     names: dict[str, str] = {}
     messages: list[Message] = []
     for index, message in enumerate(wire):

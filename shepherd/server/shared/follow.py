@@ -11,15 +11,15 @@ from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
 BATCH = 64
-"""How many updates are sent in one go to a watcher that lags behind."""
+"""The number of updates that are sent at once to a slow watcher."""
 
 MISSED = "Some updates are not kept any more; fetch GET /session."
 
 
 async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
-    """All updates behind the one with the id `after`, or from now on if it is "".
+    """All updates after the one with the id `after`, or from now on if it is "".
 
-    Begins with `connected`. An id that can't be resumed from gets a `snapshot`.
+    Begins with `connected`. If the stream can't resume from an id, it sends a `snapshot`.
     """
     log = conversation.log
     start = log.number_of(after) if after else log.last
@@ -43,7 +43,7 @@ async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
 
 
 async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> Frames:
-    """The updates of one request behind `start`, up to its `response_complete`."""
+    """The updates of one request after `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
         own = [u for u in updates if u.request == request.id and u.concerns(request.client)]
         text = missed + "".join(u.frame for u in own)
@@ -55,7 +55,7 @@ async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> F
 
 
 async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update], str]]:
-    """Yield the updates behind `at` in batches, with a frame where some are lost."""
+    """Yield the updates after `at` in batches, with a frame if some are lost."""
     while await log.beyond(at):
         updates = log.since(at, BATCH)
         at = log.last if updates is None else updates[-1].number

@@ -35,7 +35,7 @@ _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class ImageBody(RequestModel):
-    """An image that goes with a prompt."""
+    """An image of a prompt."""
 
     data: Annotated[str, Field(description="Its bytes in base64, or a `data:` URL.")]
     name: Annotated[str, Field(description="What it is called.")] = ""
@@ -107,9 +107,9 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
     async def send_request(request: Request) -> Response:
         """Put a prompt at the end of the queue.
 
-        Waits for the answer; with `stream` sends its updates as events, with `async` answers 202
-        at once. Hanging up does not cancel it: others watch, and `GET /request/{id}` has the
-        answer. 503 with `Retry-After` when too many wait.
+        Waits for the answer. With `stream`, sends its updates as events; with `async`, answers 202
+        at once. Disconnecting does not cancel it: other clients watch, and `GET /request/{id}` has
+        the answer. 503 with `Retry-After` if too many requests wait.
         """
         named = _named_client(request)
         body = await bodies.read(request, PromptBody)
@@ -139,7 +139,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
 
     @router.get("/request/{id}")
     async def read_request(id: str) -> JsonResponse:
-        """Where a request is, and its answer when it has ended. The last 200 are remembered."""
+        """The state of a request, and its answer once it has ended. The last 200 are kept."""
         prompt_request = conversation.find(id)
         body = prompt_request.to_json()
         if prompt_request.error is not None:
@@ -149,9 +149,9 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
 
     @router.delete("/request/{id}")
     async def cancel_request(id: str) -> JsonResponse:
-        """Take back a request that waits, or stop the one that runs; 409 when it has ended.
+        """Withdraw a waiting request, or stop the running one; 409 if it has ended.
 
-        202: the running one ends as soon as its work lets go, which `response_complete` tells.
+        202: the running one ends as soon as its work stops; then `response_complete` is sent.
         """
         prompt_request = conversation.cancel(id)
         return JsonResponse(prompt_request.to_json(), 200 if prompt_request.done.is_set() else 202)
@@ -162,10 +162,10 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
 
     @router.get("/updates")
     async def read_updates(request: Request) -> Response:
-        """Everything that happens, as events; `Last-Event-ID` or `?after=` resumes behind an id.
+        """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
 
-        With `X-Client-ID` (or `?client=`) one's own prompts are left out and one's own approvals
-        are in.
+        With `X-Client-ID` (or `?client=`), the client's own prompts are left out and its own
+        approvals are included.
         """
         named = _named_client(request)
         client = named or f"client_{secrets.token_hex(12)}"
@@ -180,21 +180,21 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
     async def read_session(request: Request) -> JsonResponse:
         """The session: messages, model, context, the running request, the queue, the update id.
 
-        The updates behind `update_id` continue exactly this state.
+        The updates after `update_id` continue exactly this state.
         """
         return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
 
     @router.post("/clear")
     async def clear_session() -> JsonResponse:
-        """Forget all messages; 409 while a request runs or waits."""
+        """Remove all messages; 409 while a request runs or waits."""
         conversation.clear()
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
 
     @router.post("/approvals/{id}")
     async def decide_approval(id: str, request: Request) -> JsonResponse:
-        """Answer an `approval_needed`; only the client that sent the request may.
+        """Answer an `approval_needed`; only the client that sent the request may do this.
 
-        With `always` the rules that the question named are stored.
+        With `always` the rules in the question are stored.
         """
         client = _identity(request, _named_client(request))
         body = await bodies.read(request, DecisionBody)
@@ -203,7 +203,7 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
 
 
 def _named_client(request: Request) -> str:
-    """The client's name for itself, "" if it has none."""
+    """The client's own name, or ""."""
     name = request.headers.get(CLIENT_HEADER) or request.query_params.get("client", "")
     if name and not _CLIENT_ID.fullmatch(name):
         message = f"{CLIENT_HEADER} must be 1 to 128 printable ASCII characters without spaces."

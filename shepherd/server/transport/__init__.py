@@ -1,1 +1,1 @@
-"""Connections under uvicorn: strict framing, time limits, and how many there may be."""
+"""Connections under uvicorn: strict framing, time limits, and limits of their number."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 in one reading: what two programs could read differently is refused."""
+"""Strict HTTP/1.1: requests that two programs could read differently are refused."""
 
 import re
 from typing import NoReturn

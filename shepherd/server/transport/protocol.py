@@ -1,4 +1,4 @@
-"""Uvicorn's HTTP protocol with time limits, and with every refusal as an error object."""
+"""Uvicorn's HTTP protocol with time limits; every refusal is an error object."""
 
 import asyncio
 import logging
@@ -22,19 +22,19 @@ from shepherd.server.transport.table import ConnectionTable
 logger = logging.getLogger(__name__)
 
 MIN_BODY_RATE = 16 * 1024
-"""Bytes of a body that give a client another second."""
+"""The number of bytes of a body that give a client another second."""
 
 DRAIN_FACTOR = 4
-"""How often the largest body may follow an answer that did not wait for it."""
+"""A body may continue for this multiple of its limit after an early answer."""
 
 LINGER_SECONDS = 2.0
-"""How long a refused client may go on writing before it reads why."""
+"""The time in which a refused client may still write before it reads the answer."""
 
 _SLICE = 16 * 1024
 
 
 class _Awaited(StrEnum):
-    """The part that the client has to send next."""
+    """The next part that the client must send."""
 
     REQUEST = "request"
     HEAD = "head"
@@ -43,7 +43,7 @@ class _Awaited(StrEnum):
 
 
 class HttpProtocol(H11Protocol):
-    """One connection. `ConnectionTable` calls `check`, which ends it when a limit has passed."""
+    """One connection. `ConnectionTable` calls `check`, which ends it after a limit has passed."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class HttpProtocol(H11Protocol):
 
     @property
     def _cycle(self) -> RequestResponseCycle | None:
-        """The request that was read last; uvicorn's type does not say that there may be none."""
+        """The request that was read last; uvicorn's type does not say that it may be None."""
         return self.cycle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -94,12 +94,12 @@ class HttpProtocol(H11Protocol):
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make room for another."""
+        """Release its place."""
         self._table.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, in slices: each is checked against the limits before the next."""
+        """Parse the data in slices: each is checked against the limits before the next."""
         for start in range(0, len(data), _SLICE):
             if self._lingers_since is not None or self.transport.is_closing():
                 return
@@ -110,13 +110,13 @@ class HttpProtocol(H11Protocol):
         self._check_drained()
 
     def on_response_complete(self) -> None:
-        """Count the time of the next request from here."""
+        """Start the time limit of the next request."""
         if self._lingers_since is None:
             super().on_response_complete()
             self._follow()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Note that the client reads again."""
         self._unsent_since = None
         super().resume_writing()
 
@@ -128,7 +128,7 @@ class HttpProtocol(H11Protocol):
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a malformed request with its reason; `msg` is uvicorn's, which names none."""
+        """Refuse a malformed request with its reason; uvicorn's `msg` does not contain one."""
         self._refuse(self._strict.refusal)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -137,7 +137,7 @@ class HttpProtocol(H11Protocol):
             super().timeout_keep_alive_handler()
 
     def close_idle(self) -> None:
-        """Close it to make room for another."""
+        """Close it to admit another one."""
         self.transport.abort()
 
     def check(self, now: float) -> None:
@@ -148,7 +148,7 @@ class HttpProtocol(H11Protocol):
                 self.transport.abort()
             return
         if self.flow.read_paused:
-            self._since += elapsed  # the server lets the client wait
+            self._since += elapsed  # the client waits for the server
         elif now - self._since > self._allowed_seconds():
             self._time_out()
         self._check_unsent(now)
@@ -157,7 +157,7 @@ class HttpProtocol(H11Protocol):
         return False
 
     def _follow(self) -> None:
-        """Start the clock anew when a head, a body or the wait for a head begins."""
+        """Restart the clock when a head, a body or the wait for a head begins."""
         phase = (self._waits_for(), self.cycle)
         if phase != self._phase:
             self._phase, self._since, self._received = phase, self.loop.time(), 0
@@ -200,14 +200,14 @@ class HttpProtocol(H11Protocol):
             self.transport.abort()
 
     def _check_drained(self) -> None:
-        """End a client that goes on sending a body that is not wanted any more."""
+        """End a client that continues to send a body after the answer."""
         answered = self._cycle is not None and self._cycle.response_complete
         limit = DRAIN_FACTOR * self._settings.max_body_bytes
         if answered and self._strict.their_state is h11.SEND_BODY and self._received > limit:
             self.transport.abort()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer with an error if nothing was answered yet; then end the connection."""
+        """Answer with an error unless an answer has begun; then end the connection."""
         self._unset_keepalive_if_required()
         self._lingers_since = self.loop.time()
         answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
@@ -222,7 +222,7 @@ class HttpProtocol(H11Protocol):
         self.transport.write(raw_response(error, shape))
         try:
             self.transport.write_eof()
-        except OSError:  # the client has hung up already
+        except OSError:  # the client has disconnected already
             self.transport.abort()
 
 
@@ -244,5 +244,5 @@ def raw_response(error: ApiError, shape: ErrorShape) -> bytes:
 def _phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
-    except ValueError:  # an API may have statuses of its own
+    except ValueError:  # an API may define its own statuses
         return ""

@@ -1,4 +1,4 @@
-"""All open connections of a server: how many there may be, and a look at each every second."""
+"""All open connections of a server: limits on their number, and a check every second."""
 
 import asyncio
 import ipaddress
@@ -11,7 +11,7 @@ _TICKS_PER_TIMEOUT = 4
 
 
 class TrackedConnection(Protocol):
-    """A connection as the table sees it."""
+    """A connection from the table's point of view."""
 
     @property
     def address(self) -> str:
@@ -28,15 +28,15 @@ class TrackedConnection(Protocol):
         ...
 
     def close_idle(self) -> None:
-        """Close it to make room."""
+        """Close it to admit another one."""
         ...
 
 
 class ConnectionTable:
     """Admits connections up to `max_connections`, and per address up to another limit.
 
-    Where it is full, the connection that has been idle longest makes room. Addresses of this
-    machine have no limit of their own: a proxy's clients all come from one.
+    If it is full, the longest idle connection is closed. Addresses of this machine have no limit of
+    their own: a proxy's clients all come from one.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -51,7 +51,7 @@ class ConnectionTable:
         return len(self._connections)
 
     def admit(self, connection: TrackedConnection) -> bool:
-        """Take in a connection; False if there is no room."""
+        """Add a connection; False if there is no place."""
         if not self._has_room(connection.address) and not self._make_room(connection.address):
             return False
         self._connections[connection] = None
@@ -61,7 +61,7 @@ class ConnectionTable:
         return True
 
     def remove(self, connection: TrackedConnection) -> None:
-        """Forget a connection; safe to call twice."""
+        """Remove a connection; safe to call twice."""
         if connection not in self._connections:
             return
         del self._connections[connection]

@@ -23,7 +23,7 @@ class Content:
 def content_of(content: object) -> Content:
     """The content in a string, null or list of parts; raises ValueError for anything else.
 
-    Images come as `data:` URLs: nothing is fetched for a client.
+    Images must be `data:` URLs: the server fetches nothing for a client.
     """
     if content is None:
         return Content()
@@ -59,7 +59,7 @@ def _part(part: object) -> str | Image:
 
 
 def _image(value: object) -> Image:
-    """The image of a part: its URL is a string, or stands in an object."""
+    """The image of a part: its URL is a string, or inside an object."""
     url = cast(JsonObject, value).get("url") if isinstance(value, dict) else value
     if not isinstance(url, str):
         raise ValueError("a content part with an image needs its URL in 'image_url'")
@@ -98,9 +98,9 @@ def arguments_object(arguments: object) -> JsonObject:
 
 
 def _parse(text: str) -> object:
-    """The JSON in `text`, repaired if need be; False if it is not JSON.
+    """The JSON in `text`, repaired if necessary; False if it is not JSON.
 
-    Other requests wait for this, so long texts are not repaired, and longer ones not parsed.
+    Other requests wait for this, so long texts are not repaired, and even longer ones not parsed.
     """
     if len(text) > _MAX_PARSED:
         return False

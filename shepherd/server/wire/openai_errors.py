@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, which the server's own paths use too."""
+"""Errors in OpenAI's format, which the server's own paths use too."""
 
 from http import HTTPStatus
 

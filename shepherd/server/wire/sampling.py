@@ -1,4 +1,4 @@
-"""The fields of a request that say how tokens are chosen, as OpenAI and llama.cpp name them."""
+"""The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
 from functools import cache
 from typing import Annotated, Any, cast, get_args
@@ -56,7 +56,7 @@ _NUMBERS = {int, float}
 
 @cache
 def _number_names(model: type[BaseModel]) -> frozenset[str]:
-    """Every name by which a request may send a number."""
+    """All names with which a request may send a number."""
     names: set[str] = set()
     for name, field in model.model_fields.items():
         if _NUMBERS & set(get_args(field.annotation)):
@@ -130,7 +130,7 @@ def _bias(bias: object) -> float:
 
 
 class SamplingFields(RequestModel):
-    """The sampling parameters of a request; the settings hold for missing ones."""
+    """The sampling parameters of a request; the settings supply missing ones."""
 
     temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
     top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
@@ -214,7 +214,7 @@ class SamplingFields(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _no_booleans(cls, value: Any) -> object:
-        """Refuse `true` and `false` for numbers, which pydantic would take for 1 and 0."""
+        """Refuse `true` and `false` for numbers; pydantic would accept them as 1 and 0."""
         fields = cast(dict[str, object], value) if isinstance(value, dict) else {}
         for name in fields.keys() & _number_names(cls):
             if isinstance(fields[name], bool):
@@ -231,7 +231,7 @@ class SamplingFields(RequestModel):
         return cast(object, value)
 
     def to_sampling(self) -> Sampling:
-        """The parameters that the request sets; raises ApiError where two do not fit together."""
+        """The parameters that the request sets; raises ApiError if two exclude each other."""
         if self.top_logprobs and not self.logprobs:
             message = "top_logprobs: logprobs must be true with it"
             raise ApiError(400, message, "invalid_value", "top_logprobs")

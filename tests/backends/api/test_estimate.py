@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.api.estimate import FamilyPrior, ImageRule, TokenEstimator, prior_for
-from shepherd.backends.api.estimate.estimator import PARTS_MOST, PROMPTS_MOST
+from shepherd.backends.api.estimate.estimator import MAX_PARTS, MAX_PROMPTS
 from shepherd.backends.api.estimate.features import KINDS, count_kinds
 from shepherd.backends.api.estimate.ratios import Ratios, solve
 from shepherd.messages import Message, ToolCall, ToolSpec
@@ -172,7 +172,7 @@ def test_only_new_text_is_looked_at_and_memory_is_bounded() -> None:
     tokenizer = Tokenizer([0.3] * 6, 4)
     tools = [ToolSpec("read_file", "Read a file. " * 50, {"type": "object"})]
     session = Session("Be brief. " * 100, tools=tools)
-    for number in range(PARTS_MOST):
+    for number in range(MAX_PARTS):
         new = [Message.assistant(f"{number} done"), Message.user(f"do {number} " + words(rng, 9))]
         for message in new:
             session.add(message)
@@ -184,7 +184,7 @@ def test_only_new_text_is_looked_at_and_memory_is_bounded() -> None:
             assert estimator.characters_read - before == sum(len(m.content) for m in new)
         if len(session.messages) > 20:
             session.evict([range(2)])
-    assert estimator.remembered <= PARTS_MOST + PROMPTS_MOST
+    assert estimator.remembered <= MAX_PARTS + MAX_PROMPTS
 
 
 def test_calls_tools_and_reasoning_count() -> None:

@@ -101,14 +101,14 @@ def test_lines_of_json() -> None:
 @pytest.mark.parametrize("framing", Framing)
 @pytest.mark.parametrize("content_type", ["", "application/json"])
 def test_an_endless_event_is_refused(framing: Framing, content_type: str) -> None:
-    decoder = decoder_for(framing, content_type, largest=1000)
+    decoder = decoder_for(framing, content_type, max_bytes=1000)
     decoder.feed(b"data: " + b"x" * 900)
     with pytest.raises(UnreachableError):
         decoder.feed(b"x" * 200)
 
 
 def test_many_lines_of_one_event_are_refused_too() -> None:
-    decoder = decoder_for(Framing.SSE, largest=1000)
+    decoder = decoder_for(Framing.SSE, max_bytes=1000)
     decoder.feed(b"data: 12345\n" * 80)
     with pytest.raises(UnreachableError):
         decoder.feed(b"data: 12345\n" * 20)

@@ -34,7 +34,7 @@ def test_an_overflow_is_known_with_its_numbers(case: Case) -> None:
     assert overflow is not None
     assert overflow.limit == case.get("limit")
     assert overflow.prompt_tokens == case.get("prompt")
-    assert overflow.asked_tokens == case.get("asked")
+    assert overflow.output_tokens == case.get("asked")
     assert overflow.tokens_over == case.get("over")
     assert overflow.fits_with == case.get("fits_with")
     assert not is_rate_limit(400, case["body"])
@@ -117,7 +117,7 @@ JSON = st.recursive(
 def test_nothing_that_a_server_sends_is_a_surprise(body: Any) -> None:
     overflow = parse_overflow(body)
     assert overflow is None or all(
-        n is None or n >= 0 for n in (overflow.limit, overflow.asked_tokens)
+        n is None or n >= 0 for n in (overflow.limit, overflow.output_tokens)
     )
     assert isinstance(error_text(body), str)
     assert is_rate_limit(429, body)

@@ -19,10 +19,10 @@ def shown(output: OutputFilter, tokens: Iterable[bytes], *, truncated: bool = Fa
     told: list[TokenLogprob] = []
     for token in tokens:
         tracker.add(TokenLogprob(token, -1.0))
-        told += tracker.shown(output.feed(next(decoder_text)))
+        told += tracker.tokens_of(output.feed(next(decoder_text)))
     tracker.finish()
-    told += tracker.shown(output.feed(next(decoder_text)))
-    told += tracker.shown(output.finish(truncated=truncated))
+    told += tracker.tokens_of(output.feed(next(decoder_text)))
+    told += tracker.tokens_of(output.finish(truncated=truncated))
     return [token.piece for token in told]
 
 
@@ -86,11 +86,11 @@ def test_of_a_stop_string_nothing_is_told(tokens: list[str]) -> None:
     told: list[TokenLogprob] = []
     for token in tokens:
         tracker.add(TokenLogprob(token.encode(), -1.0))
-        told += tracker.shown(output.feed(stop.feed(token)))
+        told += tracker.tokens_of(output.feed(stop.feed(token)))
         if stop.hit is not None:
             break
-    told += tracker.shown(output.feed(stop.finish()))
-    told += tracker.shown(output.finish())
+    told += tracker.tokens_of(output.feed(stop.finish()))
+    told += tracker.tokens_of(output.finish())
     assert [t.text for t in told] == tokens[: len(told)]
     covered = "".join(t.text for t in told)
     content = "".join(tokens).partition("STOP")[0]

@@ -1,4 +1,4 @@
-"""The Messages API's adapter: Anthropic's own, and servers that speak it (llama.cpp's)."""
+"""The Messages API's adapter: for Anthropic, and for compatible servers (llama.cpp's)."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -24,7 +24,7 @@ from shepherd.session import Session
 
 VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
-"""The last version of the API that has sampling parameters; asked for where one is sent."""
+"""The last version of the API with sampling parameters; used if a request has one."""
 
 _PROPS = "/props"  # llama.cpp's server
 
@@ -75,7 +75,7 @@ class AnthropicAdapter(Adapter):
 
 
 class OtherAnthropicAdapter(AnthropicAdapter):
-    """The same language of servers with other models, which may print their calls."""
+    """The same API on servers with other models, which may print their calls."""
 
     prints_calls: ClassVar[bool] = True
 

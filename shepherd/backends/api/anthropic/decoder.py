@@ -1,4 +1,4 @@
-"""The events of a streamed answer, understood."""
+"""Decodes the events of a streamed answer."""
 
 import json
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ _COUNTS = (
 
 @dataclass(slots=True)
 class _Block:
-    """A content block as it grows; `number` is its place among all of the answer.
+    """A content block as it grows; `number` is its place in the whole answer.
 
     `argued`: arguments of the call have been sent on.
     """
@@ -76,7 +76,7 @@ class _Block:
 
 @dataclass(slots=True)
 class AnthropicDecoder(AnswerDecoder):
-    """Deltas of the Messages API's events; also of servers that leave out parts of them."""
+    """Deltas of the Messages API's events; servers may leave out parts of them."""
 
     _model: str = ""
     _blocks: list[_Block] = field(default_factory=list[_Block])
@@ -129,38 +129,38 @@ class AnthropicDecoder(AnswerDecoder):
         yield from self._count(as_object(message.get("usage")))
 
     def _block_start(self, data: JsonObject) -> Iterable[Delta]:
-        given = as_object(data.get("content_block"))
-        block = self._opened(as_count(data.get("index")), as_text(given.get("type")))
+        content = as_object(data.get("content_block"))
+        block = self._opened(as_count(data.get("index")), as_text(content.get("type")))
         match block.kind:
             case "text":
-                yield from self._grow(block, "text", as_text(given.get("text")))
+                yield from self._grow(block, "text", as_text(content.get("text")))
             case "thinking":
-                block.data["signature"] = as_text(given.get("signature"))
-                yield from self._grow(block, "thinking", as_text(given.get("thinking")))
+                block.data["signature"] = as_text(content.get("signature"))
+                yield from self._grow(block, "thinking", as_text(content.get("thinking")))
             case "redacted_thinking":
-                block.data["data"] = as_text(given.get("data"))
+                block.data["data"] = as_text(content.get("data"))
             case "tool_use":
                 block.data |= {
-                    "id": as_text(given.get("id")),
-                    "input": as_object(given.get("input")),
+                    "id": as_text(content.get("id")),
+                    "input": as_object(content.get("input")),
                 }
-                yield CallDelta(block.number, block.data["id"], as_text(given.get("name")))
+                yield CallDelta(block.number, block.data["id"], as_text(content.get("name")))
             case _:
                 pass
 
     def _block_delta(self, data: JsonObject) -> Iterable[Delta]:
-        given = as_object(data.get("delta"))
+        delta = as_object(data.get("delta"))
         index = as_count(data.get("index"))
-        match as_text(given.get("type")):
+        match as_text(delta.get("type")):
             case "text_delta":
-                yield from self._grow(self._at(index, TEXT), "text", as_text(given.get("text")))
+                yield from self._grow(self._at(index, TEXT), "text", as_text(delta.get("text")))
             case "thinking_delta":
                 block = self._at(index, THINKING)
-                yield from self._grow(block, "thinking", as_text(given.get("thinking")))
+                yield from self._grow(block, "thinking", as_text(delta.get("thinking")))
             case "signature_delta":
-                self._at(index, THINKING).data["signature"] = as_text(given.get("signature"))
+                self._at(index, THINKING).data["signature"] = as_text(delta.get("signature"))
             case "input_json_delta" if (index, CALL) in self._open:
-                block, piece = self._open[index, CALL], as_text(given.get("partial_json"))
+                block, piece = self._open[index, CALL], as_text(delta.get("partial_json"))
                 block.argued |= bool(piece)
                 yield CallDelta(block.number, arguments=piece)
             case _:
@@ -199,7 +199,7 @@ class AnthropicDecoder(AnswerDecoder):
             yield TextDelta(piece) if key == "text" else ThinkingDelta(piece)
 
     def _count(self, usage: JsonObject) -> Iterable[Delta]:
-        """The usage so far: counts are totals, and what an event leaves out stands."""
+        """The usage so far: counts are totals, and a count that an event leaves out stays."""
         counted = {key: n for key in _COUNTS if (n := as_count(usage.get(key))) is not None}
         if not counted:
             return
@@ -209,7 +209,7 @@ class AnthropicDecoder(AnswerDecoder):
         yield UsageDelta(prompt, read, completion)
 
     def _finish(self) -> Iterable[Delta]:
-        """What is left to say once all blocks have come; nothing the second time."""
+        """The last deltas, after all blocks have arrived; nothing the second time."""
         if self._finished:
             return
         self._finished = True
@@ -222,7 +222,7 @@ class AnthropicDecoder(AnswerDecoder):
 
 
 def _closed(block: _Block) -> Iterable[Delta]:
-    """The arguments of a call that had none in pieces."""
+    """The arguments of a call that did not arrive in pieces."""
     if not block.argued:
         block.argued = True
         yield CallDelta(block.number, arguments=json.dumps(block.data["input"]))

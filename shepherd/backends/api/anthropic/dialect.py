@@ -1,8 +1,8 @@
-"""What one generation of Claude takes that another refuses, told by the model's name.
+"""The differences between generations of Claude, by the model's name.
 
 A name without a version of Claude is another model behind the same API (llama.cpp's server, a
-gateway): it gets what the API has always had. A generation that is not known yet is taken for one
-like the newest.
+gateway). It gets the parameters that the API has always had. An unknown generation is treated like
+the newest.
 """
 
 import re
@@ -13,21 +13,21 @@ from enum import StrEnum
 class Off(StrEnum):
     """The `thinking` that keeps a model from thinking."""
 
-    UNSAID = ""  # it thinks only when asked to
+    UNSAID = ""  # it thinks only on request
     DISABLED = "disabled"
     BETWEEN_TOOLS = "between_tools"
-    NEVER = "never"  # it can't be kept from it
+    NEVER = "never"  # thinking can't be turned off
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a model takes; the defaults are those of a model that is not Claude.
+    """What a model accepts; the defaults are those of a model that is not Claude.
 
     `adaptive`: it decides itself how much to think, and refuses a budget. `hides_thoughts`: it
-    shows them only when asked to. `bound`: its thoughts are valid only behind the very same system
-    prompt, tools and messages. `one_sampler`: temperature or top_p, not both. `forced_calls`: it
-    can be made to call a tool. `formats`: it can be held to a JSON schema. `output_limit` is in
-    tokens, 0 = unknown. `efforts` are those that it can be told, of ours.
+    shows its thoughts only on request. `bound`: its thoughts are valid only behind exactly the same
+    system prompt, tools and messages. `one_sampler`: temperature or top_p, not both.
+    `forced_calls`: a request can force a call. `formats`: a request can enforce a JSON schema.
+    `output_limit` is in tokens, 0 = unknown. `efforts` are those of ours that it accepts.
     """
 
     adaptive: bool = False

@@ -11,25 +11,25 @@ SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
 
 
 USUAL_LIMIT = 8192
-"""The `max_tokens`, which the API wants in any case, for a model of which nothing is known."""
+"""The required `max_tokens` for a model with an unknown limit."""
 
 
-def output_limit(asked: int, model: ModelTraits, dialect: Dialect) -> int:
-    """The `max_tokens` to send: what is asked for, or the model's most; within the context.
+def output_limit(max_tokens: int, model: ModelTraits, dialect: Dialect) -> int:
+    """The `max_tokens` to send: the requested number or the model's limit, within the context.
 
-    Without a number, half of a known context stays for the conversation.
+    Without a number, half of a known context is reserved for the conversation.
     """
-    most = model.output_limit or dialect.output_limit
-    if asked > 0:
-        return min(asked, most or asked, model.context_size or asked)
-    most = most or USUAL_LIMIT
-    return max(1, min(most, model.context_size // 2)) if model.context_size else most
+    limit = model.output_limit or dialect.output_limit
+    if max_tokens > 0:
+        return min(max_tokens, limit or max_tokens, model.context_size or max_tokens)
+    limit = limit or USUAL_LIMIT
+    return max(1, min(limit, model.context_size // 2)) if model.context_size else limit
 
 
 def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> JsonObject:
-    """The sampling parameters that the model takes; settings for others are left out.
+    """The sampling parameters that the model accepts; settings for other models are left out.
 
-    None of them goes with thinking. Raises InvalidRequestError for what is out of range.
+    A request with thinking has none of them. Raises InvalidRequestError for a value out of range.
     """
     result: JsonObject = {}
     if sampling.stop:
@@ -46,7 +46,7 @@ def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> Json
 
 
 def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObject:
-    """The `tool_choice` for calls that must be made; raises InvalidRequestError if it can't."""
+    """The `tool_choice` for required calls; raises InvalidRequestError if they can't be forced."""
     if not dialect.forced_calls:
         message = f"{model} can't be made to call a tool: leave tool_choice to the model"
         raise InvalidRequestError(message, "tool_choice")

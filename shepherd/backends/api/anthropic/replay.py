@@ -1,8 +1,8 @@
-"""What is kept of an answer's thoughts, and the answer as the API wants it back.
+"""Keeps the thoughts of an answer, and sends the answer back as the API requires.
 
-Thoughts must come back unchanged and at their place among text and calls, with their signatures.
-`Message.extra["anthropic"]` is a keepsake: the model that thought, and the blocks in order; text
-and calls, which the message has itself, only as places.
+Thoughts must come back unchanged with their signatures, at their place among text and calls.
+`Message.extra["anthropic"]` holds the model that thought, and the blocks in order. Text and calls
+are in the message already, so the blocks only hold their places.
 """
 
 import re
@@ -24,7 +24,7 @@ _DATE = re.compile(r"([-@](\d{8}|latest|default))?(-v\d+(:\d+)?)?$")
 
 
 def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
-    """What to keep of the blocks of an answer, None if there is nothing that is signed."""
+    """The part of the blocks to keep with the message; None without a signed block."""
     places = [place for block in blocks if (place := _place(block)) is not None]
     if not any(place["type"] in THOUGHTS for place in places):
         return None
@@ -34,8 +34,8 @@ def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
 def assistant_blocks(message: Message, model: str) -> list[JsonObject]:
     """The blocks of an answer, never an empty one; `model` "" leaves out the thoughts.
 
-    Only thoughts of this very model go back, others can't be read by it; and only if the message
-    is still what it was, since they would not be valid elsewhere.
+    Only thoughts of this model go back, because it can't read those of others. They also need an
+    unchanged message, because they are not valid elsewhere.
     """
     replayed = _replayed(message, model) if model else None
     plain = [_text_block(message.content), *map(_call_block, message.tool_calls)]
@@ -65,7 +65,7 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
 
 
 def _same_model(one: str, other: str) -> bool:
-    """Whether two names are one model's, as any vendor spells it, with a date or without."""
+    """Whether two names mean the same model, in any vendor's spelling, with or without a date."""
     return _plain_name(one) == _plain_name(other)
 
 
@@ -85,7 +85,7 @@ def _place(block: JsonObject) -> JsonObject | None:
 
 
 def _thought(block: JsonObject) -> JsonObject | None:
-    """The block as it goes back, if it is a thought and signed."""
+    """The block to send back, if it is a thought and signed."""
     match block:
         case {"type": "thinking", "thinking": str(text), "signature": str(signature)} if signature:
             return {"type": THINKING, "thinking": text, "signature": signature}

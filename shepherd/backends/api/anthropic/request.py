@@ -19,7 +19,7 @@ _MARK = {"type": "ephemeral"}
 def mark(
     tools: Sequence[JsonObject], system: Sequence[JsonObject], messages: Sequence[JsonObject]
 ) -> None:
-    """Put the marks into a request's parts: last tool, system, the last two turns of the user."""
+    """Mark a request's parts: the last tool, the system message, the user's last two turns."""
     users = [message["content"] for message in messages if message["role"] == "user"]
     for blocks in (tools, system, *users[-2:]):
         if blocks:
@@ -27,7 +27,7 @@ def mark(
 
 
 ERROR_PREFIX = "Error:"
-"""What the result of a tool that failed begins with."""
+"""The beginning of the result of a failed tool call."""
 
 _RULES = Rules(
     user_first=True,
@@ -38,7 +38,7 @@ _RULES = Rules(
 
 
 def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
-    """The body of the request; raises InvalidRequestError for what the model can't do."""
+    """The body of the request; raises InvalidRequestError for a feature that the model lacks."""
     dialect = dialect_of(model.id)
     conversation = normalise(session.system_message, session.messages, _RULES)
     said = turns(conversation.messages)
@@ -73,7 +73,7 @@ def _message(turn: Turn, thinker: str) -> JsonObject:
 
 
 def _user_blocks(message: Message) -> list[JsonObject]:
-    """Images come first: Claude reads them best before what is asked about them."""
+    """Images come first: Claude reads them best before the question about them."""
     if message.role is Role.TOOL:
         return [_result(message)]
     texts = [_text(message.content)] if message.content else []
@@ -104,7 +104,7 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 
 def _recalled(messages: Sequence[Message]) -> list[ToolSpec]:
-    """Stand-ins for the tools that were called: the API wants them though none is on offer."""
+    """Stand-ins for the called tools: the API requires them even if no tools are offered."""
     names = dict.fromkeys(call.name for message in messages for call in message.tool_calls)
     return [ToolSpec(name, "No longer on offer.") for name in names]
 
@@ -120,12 +120,12 @@ def _choice(session: Session, dialect: Dialect, model: str) -> JsonObject | None
 def _output_config(
     session: Session, dialect: Dialect, messages: Sequence[JsonObject]
 ) -> JsonObject | None:
-    """What holds the answer to a format; where nothing can, the last message asks for it."""
-    asked = session.output_format
-    if asked is None:
+    """The format to enforce; if it can't be enforced, the last message asks for it."""
+    output_format = session.output_format
+    if output_format is None:
         return None
-    enforceable = enforced(asked, formats=dialect.formats)
+    enforceable = enforced(output_format, formats=dialect.formats)
     if enforceable is not None:
         return {"format": enforceable}
-    messages[-1]["content"].append(_text(in_words(asked)))
+    messages[-1]["content"].append(_text(in_words(output_format)))
     return None

@@ -1,4 +1,4 @@
-"""Whether and how a model is asked to think."""
+"""Decides whether and how a model should think."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from shepherd.messages import JsonObject, Role
 from shepherd.session import Session
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
-"""The value of `anthropic-beta` that lets a request say what becomes of thoughts out of place."""
+"""The value of `anthropic-beta` that lets a request say how to treat misplaced thoughts."""
 
 MIN_BUDGET = 1024
 MAX_BUDGET = 32_000
@@ -22,42 +22,41 @@ def thinking_of(
 ) -> JsonObject | None:
     """The request's `thinking`, None to leave it out; `limit` is its max_tokens.
 
-    A model that is made to call a tool does not think first where that can be helped, since most
-    refuse both at once.
+    A forced call turns thinking off if possible, because most models refuse both at once.
     """
-    wanted = thinks(session, model) and model.thinking and session.tool_choice is None
+    enabled = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
-        most = BUDGETS.get(model.effort, MAX_BUDGET)
-        return _budget(limit, most) if wanted and _unbroken(said, model.id) else None
-    if wanted or dialect.off is Off.NEVER:
-        return _adaptive(dialect, shown=wanted)
+        maximum = BUDGETS.get(model.effort, MAX_BUDGET)
+        return _budget(limit, maximum) if enabled and _unbroken(said, model.id) else None
+    if enabled or dialect.off is Off.NEVER:
+        return _adaptive(dialect, visible=enabled)
     return {"type": dialect.off.value} if dialect.off else None
 
 
 def keeps_thoughts(thinking: JsonObject | None) -> bool:
-    """Whether a request's `thinking` is such that thoughts in the history are of use."""
+    """Whether this `thinking` allows the use of thoughts in the history."""
     return thinking is not None and thinking["type"] in ("enabled", "adaptive")
 
 
 def effort_of(model: ModelTraits, dialect: Dialect) -> str:
-    """The `effort` that the model knows, "" to leave it out."""
+    """The `effort` that the model accepts, "" to leave it out."""
     silent = model.effort == NONE and dialect.off is not Off.NEVER
     if silent or not (model.effort and model.thinking and dialect.efforts):
         return ""
     return nearest(model.effort, dialect.efforts)
 
 
-def _budget(limit: int, most: int) -> JsonObject | None:
-    """Up to half of the limit for thoughts; None if that is too little to think in."""
-    budget = min(limit // 2, most)
+def _budget(limit: int, maximum: int) -> JsonObject | None:
+    """Up to half of the limit for thoughts; None if that is too little."""
+    budget = min(limit // 2, maximum)
     return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
 
 
-def _adaptive(dialect: Dialect, *, shown: bool) -> JsonObject:
-    """Eviction changes what stood before a thought; the API then drops it instead of refusing."""
+def _adaptive(dialect: Dialect, *, visible: bool) -> JsonObject:
+    """Eviction may change the messages before a thought; the API then drops it without an error."""
     thinking: JsonObject = {"type": "adaptive"}
     if dialect.hides_thoughts:
-        thinking["display"] = "summarized" if shown else "omitted"
+        thinking["display"] = "summarized" if visible else "omitted"
     if dialect.bound:
         thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
     return thinking
@@ -66,7 +65,7 @@ def _adaptive(dialect: Dialect, *, shown: bool) -> JsonObject:
 def _unbroken(said: Sequence[Turn], model: str) -> bool:
     """Whether the rounds of tools at the end, if any, began with a thought of this model.
 
-    With a budget the API refuses to think on where it did not begin so.
+    With a budget, the API refuses to continue thinking otherwise.
     """
     first: Turn | None = None
     for turn in reversed(said):

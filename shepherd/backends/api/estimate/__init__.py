@@ -1,4 +1,4 @@
-"""How many tokens a prompt takes where nobody but the provider has the tokenizer."""
+"""Estimates the tokens of a prompt if only the provider has the tokenizer."""
 
 from shepherd.backends.api.estimate.estimator import TokenEstimator
 from shepherd.backends.api.estimate.images import ImageRule

@@ -1,4 +1,4 @@
-"""Estimates tokens, and gets better with every answer's usage."""
+"""Estimates tokens, and improves with every answer's usage."""
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from shepherd.session import Session
 K = TypeVar("K")
 V = TypeVar("V")
 
-PARTS_MOST = 4096
-"""Messages that are remembered, unless one conversation has more; their texts are not kept."""
+MAX_PARTS = 4096
+"""The maximum of remembered messages, unless one conversation has more; texts are not kept."""
 
-PROMPTS_MOST = 512
+MAX_PROMPTS = 512
 """Prompts whose exact size is remembered."""
 
 RECENT = 10
-"""The error is the mean over so many of the last calls."""
+"""The error is the mean over this number of recent calls."""
 
 KNOWN_DOUBT = 0.25
-"""How much of a surprise falls on text that was counted before, against new text."""
+"""The weight of text that was counted before, relative to new text, when an error is divided."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """A message, or all that stands before the first; `tokens` is its share of a usage."""
+    """A message, or everything before the first; `tokens` is its share of a usage."""
 
     features: Features
     tokens: float | None = None
@@ -39,10 +39,10 @@ class _Part:
 class TokenEstimator:
     """Counts the tokens of one model's prompts, without its tokenizer.
 
-    What an earlier usage covered is exact for the same beginning of a conversation; when messages
-    went, the others keep their shares of it. Only text that was never sent is estimated, by ratios
-    that every usage corrects. Messages are known by what they say, so that one estimator serves
-    many conversations. The work is in proportion to new text and to the number of messages.
+    An earlier usage is exact for the same beginning of a conversation. When messages are evicted,
+    the others keep their shares of it. Only text that was never sent is estimated, by ratios that
+    every usage corrects. Messages are recognised by their content, so one estimator serves many
+    conversations. The work is proportional to new text and to the number of messages.
     """
 
     def __init__(self, prior: FamilyPrior = DEFAULT) -> None:
@@ -52,7 +52,7 @@ class TokenEstimator:
         self._prompts: OrderedDict[int, int] = OrderedDict()
         self._tools = PerToolList(_tool_key)
         self._errors: deque[float] = deque(maxlen=RECENT)
-        self._most = PARTS_MOST
+        self._max_parts = MAX_PARTS
 
     @property
     def error(self) -> float | None:
@@ -61,7 +61,7 @@ class TokenEstimator:
 
     @property
     def characters_read(self) -> int:
-        """Characters that were read since the start."""
+        """The number of characters that were read since the start."""
         return self._measure.characters_read
 
     @property
@@ -80,9 +80,10 @@ class TokenEstimator:
         return max(1, round(self._tokens(self._part(message)[1])))
 
     def learn(self, session: Session, prompt_tokens: int) -> None:
-        """Take in the provider's count for the session as it was sent; twice the same is once.
+        """Learn the count of the session as it was sent; a repetition has no effect.
 
-        Also the count in an overflow's answer. Call it before anything is added to the session.
+        The count of an overflow error can be learned too. Call this before anything is added to the
+        session.
         """
         if prompt_tokens <= 0:
             return
@@ -100,10 +101,10 @@ class TokenEstimator:
         if new:
             self._ratios.learn(added(part.features for part in new), tokens)
             self._share(new, tokens)
-        _keep(self._prompts, marks[-1], prompt_tokens, PROMPTS_MOST)
+        _keep(self._prompts, marks[-1], prompt_tokens, MAX_PROMPTS)
 
     def _share(self, parts: Sequence[_Part], tokens: int) -> None:
-        """Divide `tokens` among `parts`: as before, and what is left over mostly to the new."""
+        """Divide `tokens` among `parts`: as before, and the remainder mostly to the new ones."""
         guesses = [self._tokens(part) for part in parts]
         doubts = [
             guess if part.tokens is None else guess * KNOWN_DOUBT
@@ -117,7 +118,7 @@ class TokenEstimator:
         return self._ratios.predict(part.features) if part.tokens is None else part.tokens
 
     def _covered(self, marks: Sequence[int]) -> tuple[int, int]:
-        """How many parts an earlier usage covers, and that usage."""
+        """The number of parts that an earlier usage covers, and that usage."""
         for index in range(len(marks) - 1, -1, -1):
             tokens = self._prompts.get(marks[index])
             if tokens is not None:
@@ -125,8 +126,8 @@ class TokenEstimator:
         return 0, 0
 
     def _walk(self, session: Session) -> tuple[list[_Part], list[int]]:
-        """The prompt's parts, and for each a mark of the prompt up to it."""
-        self._most = max(PARTS_MOST, 2 * len(session.messages))
+        """The prompt's parts, and for each a hash of the prompt up to it."""
+        self._max_parts = max(MAX_PARTS, 2 * len(session.messages))
         mark, part = self._beginning(session)
         parts, marks = [part], [mark]
         for message in session.messages:
@@ -141,7 +142,7 @@ class TokenEstimator:
         part = self._parts.get(key)
         if part is None:
             part = _Part(self._measure.message(message))
-        _keep(self._parts, key, part, self._most)
+        _keep(self._parts, key, part, self._max_parts)
         return key, part
 
     def _beginning(self, session: Session) -> tuple[int, _Part]:
@@ -149,17 +150,17 @@ class TokenEstimator:
         part = self._parts.get(key)
         if part is None:
             part = _Part(self._measure.prompt(session.system_message, session.tools))
-        _keep(self._parts, key, part, self._most)
+        _keep(self._parts, key, part, self._max_parts)
         return key, part
 
 
 def _tool_key(tools: Sequence[ToolSpec]) -> int:
-    """A key for a list of tools, by what they say."""
+    """A key for a list of tools, by their content."""
     return hash(tuple(map(repr, tools)))
 
 
 def _message_key(message: Message) -> int:
-    """What tells messages apart; cheap, as Python remembers the hashes of texts."""
+    """A key for a message; cheap, because Python caches the hashes of texts."""
     calls = [
         (c.id, c.name, tuple((k, v if isinstance(v, str) else 0) for k, v in c.arguments.items()))
         for c in message.tool_calls
@@ -168,9 +169,9 @@ def _message_key(message: Message) -> int:
     return hash((message.role, *texts, *calls, message.images))
 
 
-def _keep(store: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Put `value` into a store that forgets what was not asked for the longest."""
+def _keep(store: OrderedDict[K, V], key: K, value: V, capacity: int) -> None:
+    """Put `value` into a store that drops the least recently used entry."""
     store[key] = value
     store.move_to_end(key)
-    while len(store) > most:
+    while len(store) > capacity:
         store.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What of a text tokens are made of: characters by kind, and the frames around texts."""
+"""The features of a text that determine its tokens: characters by kind, and text frames."""
 
 import json
 import re
@@ -12,14 +12,23 @@ from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 
 Features: TypeAlias = tuple[float, ...]
-"""Tokens by the prior, apart for each of `KINDS`."""
+"""Tokens by the prior, separately for each of `KINDS`."""
 
-KINDS = ("letters", "digits", "symbols", "spaces", "cjk", "other", "reasoning", "images", "frames")
+KINDS = (
+    "alphabetic",
+    "digits",
+    "symbols",
+    "spaces",
+    "cjk",
+    "other",
+    "reasoning",
+    "images",
+    "frames",
+)
 NOTHING: Features = (0.0,) * len(KINDS)
 
-_LETTERS, _DIGITS, _SPACES = (
-    s.encode() for s in (string.ascii_letters, string.digits, string.whitespace)
-)
+_ALPHABETIC = (string.ascii_lowercase + string.ascii_uppercase).encode()
+_DIGITS, _SPACES = string.digits.encode(), string.whitespace.encode()
 _ASCII = re.compile(r"[\x00-\x7f]+")
 _LATIN = re.compile(r"[\u00c0-\u024f]+")
 _CJK = re.compile(
@@ -29,19 +38,19 @@ _CJK = re.compile(
 
 
 def count_kinds(text: str) -> tuple[int, int, int, int, int, int]:
-    """Characters of `text` by kind: letters, digits, symbols, spaces, CJK, other."""
+    """Characters of `text` by kind: alphabetic, digits, symbols, spaces, CJK, other."""
     data = text.encode("ascii", "ignore")
-    letters = len(data) - len(data.translate(None, _LETTERS))
+    alphabetic = len(data) - len(data.translate(None, _ALPHABETIC))
     digits = len(data) - len(data.translate(None, _DIGITS))
     spaces = len(data) - len(data.translate(None, _SPACES))
-    symbols = len(data) - letters - digits - spaces
+    symbols = len(data) - alphabetic - digits - spaces
     if len(data) == len(text):
-        return letters, digits, symbols, spaces, 0, 0
+        return alphabetic, digits, symbols, spaces, 0, 0
     wide = _ASCII.sub("", text)
     beyond = _LATIN.sub("", wide)
     other = len(_CJK.sub("", beyond))
-    letters += len(wide) - len(beyond)
-    return letters, digits, symbols, spaces, len(beyond) - other, other
+    alphabetic += len(wide) - len(beyond)
+    return alphabetic, digits, symbols, spaces, len(beyond) - other, other
 
 
 class Measure:
@@ -50,7 +59,7 @@ class Measure:
     def __init__(self, prior: FamilyPrior) -> None:
         self._prior = prior
         self._weights = (
-            prior.letters,
+            prior.alphabetic,
             prior.digits,
             prior.symbols,
             prior.spaces,
@@ -70,7 +79,7 @@ class Measure:
         return (*self._sum(texts), reasoning, float(images), float(frames))
 
     def prompt(self, system_message: str, tools: Sequence[ToolSpec]) -> Features:
-        """What stands before the messages: the system message and the tools with their schemas."""
+        """The part before the messages: the system message and the tools with their schemas."""
         texts = [system_message]
         for tool in tools:
             schema = json.dumps(tool.parameters, ensure_ascii=False)

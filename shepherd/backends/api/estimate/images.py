@@ -1,4 +1,4 @@
-"""What images cost in tokens, by their size, as vendors document it."""
+"""The cost of images in tokens, by their size, as vendors document it."""
 
 import math
 import re
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 UNKNOWN_SIDE = 1024
-"""An image whose size can't be read is taken to be a square of this many pixels a side."""
+"""An image of unknown size is treated as a square with sides of this many pixels."""
 
 
 class ImageCost(Protocol):
-    """How a family of models counts an image."""
+    """The rule by which a family of models counts an image."""
 
     def tokens(self, width: int, height: int) -> int:
         """The tokens of an image of that size in pixels."""
@@ -19,7 +19,7 @@ class ImageCost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """`base`, and a token per so many pixels, at most `maximum`."""
+    """`base`, plus one token per number of pixels, at most `maximum`."""
 
     base: int = 85
     pixels_per_token: int = 1542
@@ -32,7 +32,7 @@ class ImageRule:
 
 @dataclass(frozen=True, slots=True)
 class TileRule:
-    """OpenAI's: `base`, and `tile` for each square of 512 pixels of the image made smaller."""
+    """OpenAI's rule: `base`, and `tile` for each square of 512 pixels of the reduced image."""
 
     base: int = 85
     tile: int = 170
@@ -47,7 +47,7 @@ class TileRule:
 
 @dataclass(frozen=True, slots=True)
 class PatchRule:
-    """OpenAI's for small models: `factor` for each square of 32 pixels, at most 1536 of them."""
+    """OpenAI's rule for small models: `factor` for each of at most 1536 squares of 32 pixels."""
 
     factor: float
 
@@ -59,7 +59,7 @@ class PatchRule:
 
 @dataclass(frozen=True, slots=True)
 class CropRule:
-    """Gemini's: `crop` for a small image and for each part that a larger one is cut into."""
+    """Gemini's rule: `crop` for a small image and for each part of a larger one."""
 
     crop: int = 258
     small: int = 384
@@ -92,6 +92,6 @@ _FAMILIES: tuple[tuple[str, ImageCost], ...] = (
 
 
 def image_cost_for(model: str) -> ImageCost:
-    """How the family that a model's name tells counts images; a middling way if it tells none."""
+    """The rule of the family that a model's name indicates; an average rule for other names."""
     name = model.lower()
     return next((cost for pattern, cost in _FAMILIES if re.search(pattern, name)), DEFAULT)

@@ -1,4 +1,4 @@
-"""What is known of a model family's tokenizer before the first answer."""
+"""The expected properties of a model family's tokenizer before the first answer."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,13 +8,14 @@ from shepherd.backends.api.estimate import images
 
 @dataclass(frozen=True, slots=True)
 class FamilyPrior:
-    """Tokens per character, by kind of character, and what surrounds the texts, in tokens.
+    """Tokens per character, by kind of character, and the tokens around texts.
 
     `cjk` are Chinese, Japanese and Korean characters, `other` those of other alphabets and emoji.
-    Prose is mostly letters, code and JSON have many symbols. `tools` comes once if there are any.
+    Prose is mostly alphabetic, code and JSON have many symbols. `tools` is added once if there are
+    any tools.
     """
 
-    letters: float = 0.23
+    alphabetic: float = 0.23
     digits: float = 0.5
     symbols: float = 0.55
     spaces: float = 0.1
@@ -50,7 +51,7 @@ _FAMILIES: tuple[tuple[str, FamilyPrior], ...] = (
 
 
 def prior_for(model: str) -> FamilyPrior:
-    """The prior of the family that a model's name tells; a middling one if it tells none."""
+    """The prior of the family that a model's name indicates; an average prior for other names."""
     name = model.lower()
     prior = next((prior for pattern, prior in _FAMILIES if re.search(pattern, name)), DEFAULT)
     return replace(prior, image=images.image_cost_for(model))

@@ -1,4 +1,4 @@
-"""How far the prior is off, kind by kind, learned from what providers counted."""
+"""The error of the prior, kind by kind, learned from the counts of providers."""
 
 from collections.abc import Sequence
 
@@ -8,23 +8,23 @@ FORGETTING = 0.97
 """The weight of an observation shrinks by this factor with each new one."""
 
 SPREAD = 2.0
-"""How much the kinds' ratios are expected to differ from their common one: its variance."""
+"""The expected variance of the kinds' ratios around their common ratio."""
 
 EXACT = 1e-5
-"""No tokenizer is taken to be more regular than this: the least variance of its ratio."""
+"""The minimum variance of a ratio: no tokenizer is considered more regular than this."""
 
 ROUGH = 32
-"""Texts of so many tokens count half, as a token more or less matters much in them."""
+"""Texts of this many tokens have half the weight, because single tokens matter much in them."""
 
 BELIEVABLE = 200.0
-"""An observation that is off by more than this factor is none."""
+"""An observation that is wrong by more than this factor is ignored."""
 
 
 class Ratios:
     """A moving least-squares fit of true tokens to the prior's, one ratio per kind.
 
-    What the observations leave open is taken to be as far off as the whole is on average, the more
-    so the noisier they are. One observation is enough to correct the average from any start.
+    Undetermined ratios are drawn towards the average one. Noisier observations increase this
+    effect. One observation is enough to correct the average from any start.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Ratios:
         return sum(r * f for r, f in zip(self._ratios, features, strict=True))
 
     def learn(self, features: Features, tokens: float) -> None:
-        """Take in that a text with these features has so many tokens."""
+        """Learn that a text with these features has this many tokens."""
         if not 1 / BELIEVABLE < tokens / max(1e-9, sum(features)) < BELIEVABLE:
             return
         weight = tokens / (tokens + ROUGH)
@@ -70,7 +70,7 @@ class Ratios:
         return solve(rows)
 
     def _residual(self, ratios: Sequence[float]) -> float:
-        """The mean squared relative error of `ratios` for what was observed."""
+        """The mean squared relative error of `ratios` over the observations."""
         seen = sum(r * m for r, m in zip(ratios, self._mean, strict=True))
         squares = [
             r * sum(q * a for q, a in zip(ratios, row, strict=True))

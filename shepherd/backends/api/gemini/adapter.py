@@ -51,7 +51,7 @@ class GeminiAdapter(Adapter):
         return [entry for entry in entries if entry is not None]
 
     def probes(self, model: str) -> list[ApiRequest]:
-        """The model's own page, which also exists for those that the list leaves out."""
+        """The model's own page, which also exists for models that the list leaves out."""
         return [ApiRequest(_resource(model), method="GET", stream=False)]
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:

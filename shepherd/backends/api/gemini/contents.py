@@ -12,10 +12,10 @@ from shepherd.messages import JsonObject, Message, Role, ToolCall
 RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 API_NAME = "gemini"
-"""Under this name `Message.extra` and `ToolCall.extra` keep what Gemini wants back."""
+"""The name under which `Message.extra` and `ToolCall.extra` keep Gemini's data."""
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""Stands for the signature of a call that Gemini did not make.
+"""Replaces the signature of a call that Gemini did not make.
 
 Documented for conversations of other models, among the questions at the end of
 https://ai.google.dev/gemini-api/docs/thought-signatures; Google's own gemini-cli sends it too.
@@ -35,10 +35,10 @@ def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> Json
     if turn.role is Role.ASSISTANT:
         parts = [p for message in turn.messages for p in _said(message, signed=signed)]
         return {"role": "model", "parts": parts}
-    return {"role": "user", "parts": [p for m in turn.messages for p in _told(m, calls)]}
+    return {"role": "user", "parts": [p for m in turn.messages for p in _user_parts(m, calls)]}
 
 
-def _told(message: Message, calls: Mapping[str, ToolCall]) -> list[JsonObject]:
+def _user_parts(message: Message, calls: Mapping[str, ToolCall]) -> list[JsonObject]:
     if message.role is Role.TOOL:
         return [_result(message, calls)]
     texts: list[JsonObject] = [{"text": message.content}] if message.content else []
@@ -50,7 +50,7 @@ def _image(image: Image) -> JsonObject:
 
 
 def _result(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
-    """A result goes back under its call's name, and under the id that Gemini gave the call."""
+    """A result goes back under its call's name, and under the id from Gemini."""
     call = calls[message.tool_call_id]
     response: JsonObject = {"name": _name(call), "response": {"output": message.content}}
     return {"functionResponse": _id(call) | response}
@@ -64,19 +64,19 @@ def _said(message: Message, *, signed: bool) -> Iterator[JsonObject]:
         }
         if signature := as_text(_kept(call.extra).get("thoughtSignature")):
             part["thoughtSignature"] = signature
-        elif signed and index == 0:  # of calls made together only the first one is signed
+        elif signed and index == 0:  # Gemini signs only the first of several calls in one answer
             part["thoughtSignature"] = SKIP_SIGNATURE
         yield part
 
 
 def _text_parts(message: Message) -> Iterator[JsonObject]:
-    """The text, with the parts that Gemini has signed as they came and where they came."""
+    """The text; parts that Gemini has signed keep their form and place."""
     text, done = message.content, 0
     for entry in _signed(message):
         part, at = as_object(entry["part"]), int(entry["at"])
         own = "" if part.get("thought") else as_text(part.get("text"))
         if at < done or not text.startswith(own, at):
-            break  # the text is no longer the one that was signed
+            break  # the text was changed after it was signed
         if at > done:
             yield {"text": text[done:at]}
         yield part
@@ -86,7 +86,7 @@ def _text_parts(message: Message) -> Iterator[JsonObject]:
 
 
 def _signed(message: Message) -> list[JsonObject]:
-    """What the decoder kept; nothing if a session file was changed to hold something else."""
+    """The parts that the decoder kept; an empty list if a session file holds something else."""
     entries = as_objects(_kept(message.extra).get("signed"))
     return [entry for entry in entries if _is_signed(entry)]
 
@@ -101,9 +101,9 @@ def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:
 
 
 def _id(call: ToolCall) -> JsonObject:
-    """Older models give calls no ids and are sent none."""
-    given = as_text(_kept(call.extra).get("id"))
-    return {"id": given} if given else {}
+    """Older models neither send nor receive ids of calls."""
+    call_id = as_text(_kept(call.extra).get("id"))
+    return {"id": call_id} if call_id else {}
 
 
 def _name(call: ToolCall) -> str:

@@ -45,7 +45,7 @@ _FAILED = {
 
 
 def finish(reason: str, message: str, *, calls: bool) -> StopDelta:
-    """The end that `finishReason` means; `message` is the API's own, "" if it gave none."""
+    """The stop that `finishReason` means; `message` is the API's own, or ""."""
     if reason == "MAX_TOKENS":
         return StopDelta(FinishReason.LENGTH)
     if reason in ("STOP", "FINISH_REASON_UNSPECIFIED"):
@@ -60,7 +60,7 @@ def finish(reason: str, message: str, *, calls: bool) -> StopDelta:
 
 
 def blocked_prompt(reason: str, message: str) -> StopDelta:
-    """The end of an answer that was refused before it began."""
+    """The stop of an answer that was refused before it began."""
     why = _FILTERED.get(reason, reason)
     return StopDelta(FinishReason.STOP, _with(f"Gemini refused to answer: {why}", message))
 
@@ -73,7 +73,7 @@ _NOTHING: JsonObject = {}
 
 
 class GeminiDecoder(AnswerDecoder):
-    """Understands the chunks of one answer; only the first candidate is asked for."""
+    """Decodes the chunks of one answer; requests ask for one candidate only."""
 
     def __init__(self) -> None:
         self._complete = False
@@ -117,10 +117,10 @@ class GeminiDecoder(AnswerDecoder):
 
     def _call(self, call: JsonObject, signature: str) -> CallDelta:
         key, self._calls = self._calls, self._calls + 1
-        given, name = as_text(call.get("id")), as_text(call.get("name"))
-        kept = {"id": given, "thoughtSignature": signature}
+        call_id, name = as_text(call.get("id")), as_text(call.get("name"))
+        kept = {"id": call_id, "thoughtSignature": signature}
         extra = {name: value for name, value in kept.items() if value}
-        return CallDelta(key, given, name, as_object(call.get("args")), extra or None)
+        return CallDelta(key, call_id, name, as_object(call.get("args")), extra or None)
 
     def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[Delta]:
         if self._complete:
@@ -139,20 +139,20 @@ class GeminiDecoder(AnswerDecoder):
 
 
 def _signature(part: JsonObject) -> str:
-    """The part's signature, "" if it has none that can be sent back."""
+    """The part's signature, or "" without one that can be sent back."""
     signature = as_text(part.get("thoughtSignature"))
     return signature if signature.isascii() else ""
 
 
 def _signed_part(part: JsonObject) -> JsonObject:
-    """The part as it goes back; it is text, whatever else it may be."""
+    """The part to send back, always as text."""
     thought = {"thought": True} if part.get("thought") is True else {}
     signature = {"thoughtSignature": part["thoughtSignature"]}
     return {"text": as_text(part.get("text"))} | thought | signature
 
 
 def _usage(usage: JsonObject) -> UsageDelta | None:
-    """Thoughts are counted apart from the candidate; cached tokens are in the prompt's count."""
+    """Thoughts are counted apart from the candidate; the prompt's count includes cached tokens."""
     prompt = as_count(usage.get("promptTokenCount"))
     cached = as_count(usage.get("cachedContentTokenCount"))
     candidate = as_count(usage.get("candidatesTokenCount"))

@@ -27,11 +27,11 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
-    """The body; raises InvalidRequestError for what Gemini has not."""
-    told = normalise(session.system_message, session.messages, RULES)
-    body: JsonObject = {"contents": to_contents(told.messages, model.id)}
-    if told.system:
-        body["systemInstruction"] = {"parts": [{"text": told.system}]}
+    """The body; raises InvalidRequestError for a feature that Gemini lacks."""
+    conversation = normalise(session.system_message, session.messages, RULES)
+    body: JsonObject = {"contents": to_contents(conversation.messages, model.id)}
+    if conversation.system:
+        body["systemInstruction"] = {"parts": [{"text": conversation.system}]}
     if session.tools:
         body["tools"] = [{"functionDeclarations": [_declaration(t) for t in session.tools]}]
         body["toolConfig"] = {"functionCallingConfig": _calling(session.tool_choice)}
@@ -54,7 +54,7 @@ def _parameters(sampling: Sampling) -> JsonObject:
     if len(result.get("stopSequences", ())) > _MAX_STOP_TEXTS:
         message = f"Gemini takes at most {_MAX_STOP_TEXTS} stop texts"
         raise InvalidRequestError(message, "stop")
-    if result.get("topK") == 0:  # ours for "off"; the API's smallest is 1
+    if result.get("topK") == 0:  # our value for "off"; the API's minimum is 1
         del result["topK"]
     if "seed" in result:
         result["seed"] %= _SEEDS
@@ -67,7 +67,7 @@ def _output_limit(max_tokens: int, model: ModelTraits) -> int:
 
 
 def _declaration(tool: ToolSpec) -> JsonObject:
-    """Parameters are left out where there are none: an object without properties is refused."""
+    """Empty parameters are left out: an object without properties is refused."""
     result: JsonObject = {"name": tool.name, "description": tool.description}
     if tool.parameters.get("properties"):
         result["parametersJsonSchema"] = gemini_schema(tool.parameters)[0]
@@ -83,14 +83,14 @@ def _calling(choice: ToolChoice | None) -> JsonObject:
     return {"mode": "ANY"} | ({"allowedFunctionNames": [choice.name]} if choice.name else {})
 
 
-def _response_format(wanted: OutputFormat) -> JsonObject:
-    if wanted.schema is None:
+def _response_format(output_format: OutputFormat) -> JsonObject:
+    if output_format.schema is None:
         raise InvalidRequestError("Gemini knows no grammars; give a JSON schema", "grammar")
     result: JsonObject = {"responseMimeType": "application/json"}
-    if wanted.schema == _ANY_OBJECT:
+    if output_format.schema == _ANY_OBJECT:
         return result
-    schema, lost = gemini_schema(wanted.schema)
-    if wanted.strict and lost:
+    schema, lost = gemini_schema(output_format.schema)
+    if output_format.strict and lost:
         message = f"response_format: Gemini can't enforce {', '.join(sorted(lost))}"
         raise InvalidRequestError(message, "response_format")
     return result | {"responseJsonSchema": schema}

@@ -1,7 +1,7 @@
-"""JSON schemas cut down to the keywords that Gemini understands.
+"""Reduces JSON schemas to the keywords that Gemini understands.
 
-They are those that the API's reference names at `responseJsonSchema`; function parameters in
-`parametersJsonSchema` are held to the same.
+The API's reference lists them at `responseJsonSchema`. The same limits apply to function parameters
+in `parametersJsonSchema`.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ _SAY_NOTHING = frozenset(
 
 
 def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
-    """`schema` in Gemini's subset, and the constraints that have no place in it."""
+    """`schema` in Gemini's subset, and the constraints that the subset can't express."""
     lost: set[str] = set()
     return _cut(without_references(schema), lost), frozenset(lost)
 
@@ -31,9 +31,9 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
         if node is False:
             lost.add("false")
         return {}
-    given = _merged(cast(JsonObject, node), lost)
+    merged = _merged(cast(JsonObject, node), lost)
     result: JsonObject = {}
-    for key, value in given.items():
+    for key, value in merged.items():
         if key in _KEPT:
             result[key] = value
         elif (name := {"oneOf": "anyOf"}.get(key, key)) in _PARTS:
@@ -42,7 +42,7 @@ def _cut(node: Any, lost: set[str]) -> JsonObject:
             result |= _choices(as_list(value) if key == "enum" else [value], lost)
         elif key not in _SAY_NOTHING:
             lost.add(key)
-    if given.get("nullable") is True and isinstance(result.get("type"), str):
+    if merged.get("nullable") is True and isinstance(result.get("type"), str):
         result["type"] = [result["type"], "null"]
     return result
 
@@ -68,10 +68,10 @@ _PARTS = {
 }
 
 
-def _merged(given: JsonObject, lost: set[str]) -> JsonObject:
-    """`given` with the parts of its `allOf` put into it; of two that differ the outer one holds."""
-    whole = {key: value for key, value in given.items() if key != "allOf"}
-    for part in as_objects(given.get("allOf")):
+def _merged(schema: JsonObject, lost: set[str]) -> JsonObject:
+    """The schema with the parts of its `allOf` merged; the outer one of two values wins."""
+    whole = {key: value for key, value in schema.items() if key != "allOf"}
+    for part in as_objects(schema.get("allOf")):
         for key, value in _merged(part, lost).items():
             if key == "properties":
                 whole[key] = as_object(value) | as_object(whole.get(key))
@@ -84,7 +84,7 @@ def _merged(given: JsonObject, lost: set[str]) -> JsonObject:
 
 
 def _choices(values: list[Any], lost: set[str]) -> JsonObject:
-    """Gemini has choices of texts and numbers; null stands in the type."""
+    """Gemini has choices of texts and numbers; null is part of the type."""
     plain = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
     if plain and len(plain) + values.count(None) == len(values):
         return {"enum": plain}

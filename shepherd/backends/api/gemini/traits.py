@@ -1,4 +1,4 @@
-"""What follows from the name of a Gemini model."""
+"""The properties of a Gemini model, by its name."""
 
 import re
 
@@ -30,23 +30,24 @@ def generation(model: str) -> int:
 def wants_signatures(model: str) -> bool:
     """Whether the API refuses calls in the history that have no thought signature.
 
-    Since Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures
+    This is so since Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures
     """
     return generation(model) >= _SIGNATURES_SINCE
 
 
 def thinking_config(model: str, *, on: bool, effort: str = "") -> JsonObject:
-    """`thinkingConfig` for a model that can think; `effort` is ours, "" for its own choice.
+    """`thinkingConfig` for a model that can think; `effort` is ours, "" for the model's choice.
 
-    Up to 2.5 a budget in tokens (-1 is the model's own choice, Pro can't go below 128), then
-    levels, of which every model has LOW and HIGH and Flash all; no model takes both.
+    Models up to 2.5 take a budget in tokens; -1 is the model's own choice, and Pro needs at least
+    128. Later models take levels: all have LOW and HIGH, and Flash has all levels. No model takes
+    both.
     """
-    shown: JsonObject = {"includeThoughts": True} if on else {}
+    config: JsonObject = {"includeThoughts": True} if on else {}
     version = generation(model)
     if version == 0:
-        return shown
+        return config
     if version >= _SIGNATURES_SINCE:
         level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
-        return shown | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
-    least = 128 if "pro" in model else 0
-    return shown | {"thinkingBudget": BUDGETS.get(effort, -1) if on else least}
+        return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
+    minimum = 128 if "pro" in model else 0
+    return config | {"thinkingBudget": BUDGETS.get(effort, -1) if on else minimum}

@@ -1,1 +1,1 @@
-"""A conversation made fit for an API that takes less than a session holds."""
+"""Adapts a conversation to an API that accepts less than a session can hold."""

@@ -1,4 +1,4 @@
-"""Ids and names of calls as an API takes them."""
+"""Makes ids and names of calls valid for an API."""
 
 import re
 from dataclasses import replace
@@ -11,40 +11,40 @@ _NAMELESS = "unnamed"
 
 
 class CallNames:
-    """Gives each call of one conversation, in order, an id of its own and a name that is allowed.
+    """Gives each call of one conversation, in order, a unique id and a valid name.
 
-    What an id becomes depends on it and on the ids before it, so that a longer conversation
-    keeps those of a shorter one.
+    A new id depends only on the old one and on the ids before it. A longer conversation therefore
+    keeps the ids of a shorter one.
     """
 
     def __init__(self, id_form: str, id_length: int, name_form: str) -> None:
-        """The forms are regular expressions for the whole; made ids are hexadecimal digits."""
+        """The forms are regular expressions for full matches; new ids are hexadecimal digits."""
         self._id_form = re.compile(id_form)
         self._id_length = id_length
         self._name_form = re.compile(name_form)
-        self._taken: set[str] = set()
+        self._used_ids: set[str] = set()
 
     def valid(self, call: ToolCall) -> ToolCall:
-        """The call as the API takes it; its arguments are JSON."""
+        """The call with a valid id and name; its arguments are valid JSON."""
         own = self._id(call.id)
-        self._taken.add(own)
+        self._used_ids.add(own)
         name, arguments = self._name(call.name), sanitize_object(call.arguments)
         if (own, name, arguments) == (call.id, call.name, call.arguments):
             return call
         return replace(call, id=own, name=name, arguments=arguments)
 
-    def _id(self, given: str) -> str:
-        if given not in self._taken and self._id_form.fullmatch(given):
-            return given
+    def _id(self, call_id: str) -> str:
+        if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
+            return call_id
         number = 0
-        while (made := _digits(given, number, self._id_length)) in self._taken:
+        while (made := _digits(call_id, number, self._id_length)) in self._used_ids:
             number += 1
         return made
 
-    def _name(self, given: str) -> str:
-        if self._name_form.fullmatch(given):
-            return given
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", given)[:64].strip("_")
+    def _name(self, name: str) -> str:
+        if self._name_form.fullmatch(name):
+            return name
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
         return plain or _NAMELESS
 
 

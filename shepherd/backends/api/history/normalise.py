@@ -1,10 +1,9 @@
-"""A conversation as every API takes it, whatever happened to its history before.
+"""Normalises a conversation so that every API accepts it, whatever its history.
 
-Appending to the history only appends to what comes out, so that an upstream's prompt cache hits.
-Only the last group may still change: results that come in replace their stand-ins, and what is
-merged or added at the end goes on. No text is lost but the reasoning of a message that has
-neither text nor calls, and text that is only blanks. Images go with messages of the user alone:
-those of results follow behind the results, elsewhere they become text.
+Appending to the history only appends to the result, so that an upstream's prompt cache hits. Only
+the last group may still change: results replace their placeholders, and merged messages grow. Only
+two texts are lost: the reasoning of a message without text and calls, and text of only whitespace.
+Images stay in messages of the user: images of results follow the results, others become text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,12 +23,12 @@ GO_ON = "(Go on.)"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one API asks for beyond what all do.
+    """The requirements of one API beyond those of all APIs.
 
     `user_first`, `user_last`: the first or last message must be the user's (results count as last).
-    `merge`: neighbours of one role become one message, but for results. `call_id` and `tool_name`
-    are regular expressions for the whole of an id or a name; ids that do not fit get a new one of
-    `call_id_length` hexadecimal digits, other characters of names become underscores.
+    `merge`: neighbours of one role become one message, except results. `call_id` and `tool_name`
+    are regular expressions for a full id or name. Invalid ids are replaced by `call_id_length`
+    hexadecimal digits; invalid characters in names become underscores.
     """
 
     user_first: bool = False
@@ -44,9 +43,9 @@ class Rules:
 class Conversation:
     """A system message ("" = none), and at least one message of user, assistant or tool.
 
-    Every call has a unique id, and exactly one result directly behind its message, in the order
-    of the calls; every result has a call. Contents are not empty but for that of an assistant
-    who calls and of a user who shows images.
+    Every call has a unique id, and exactly one result directly behind its message, in the order of
+    the calls. Every result has a call. Only two contents may be empty: that of an assistant's
+    message with calls, and that of a user's message with images.
     """
 
     system: str
@@ -55,35 +54,35 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side says before the other does; results are on the user's side, and come first."""
+    """The messages of one side before the other continues; results are the user's, and first."""
 
     role: Role
     messages: tuple[Message, ...]
 
 
 def normalise(system: str, messages: Sequence[Message], rules: Rules | None = None) -> Conversation:
-    """The conversation as the API takes it; normalising it again changes nothing.
+    """The conversation as the API accepts it; normalising it again changes nothing.
 
-    System messages at the beginning join the system message, later ones become the user's. A
-    result without a call becomes a message of the user, a call without one gets `NO_RESULT`.
-    Hints stay messages of the user.
+    System messages at the beginning join the system message, later ones become the user's. A result
+    without a call becomes a message of the user, a call without a result gets `NO_RESULT`. Hints
+    stay messages of the user.
     """
     rules = rules or Rules()
     head = list(takewhile(lambda m: m.role is Role.SYSTEM, messages))
     texts = [clean_text(text) for text in (system, *(m.plain_text for m in head))]
     rest = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
-    told = list(_paired(rest, CallNames(rules.call_id, rules.call_id_length, rules.tool_name)))
+    result = list(_paired(rest, CallNames(rules.call_id, rules.call_id_length, rules.tool_name)))
     if rules.merge:
-        told = list(_merged(told))
-    if not told or (rules.user_first and told[0].role is not Role.USER):
-        told.insert(0, Message.user(LEFT_OUT))
-    if rules.user_last and told[-1].role is Role.ASSISTANT:
-        told.append(Message.user(GO_ON))
-    return Conversation("\n\n".join(text for text in texts if text.strip()), tuple(told))
+        result = list(_merged(result))
+    if not result or (rules.user_first and result[0].role is not Role.USER):
+        result.insert(0, Message.user(LEFT_OUT))
+    if rules.user_last and result[-1].role is Role.ASSISTANT:
+        result.append(Message.user(GO_ON))
+    return Conversation("\n\n".join(text for text in texts if text.strip()), tuple(result))
 
 
 def turns(messages: Sequence[Message]) -> list[Turn]:
-    """The messages by who speaks, for an API in which a turn has several parts."""
+    """The messages by speaker, for an API in which a turn has several parts."""
     sides = groupby(messages, lambda m: m.role is Role.ASSISTANT)
     return [Turn(Role.ASSISTANT if says else Role.USER, tuple(said)) for says, said in sides]
 
@@ -96,7 +95,7 @@ def _says_nothing(message: Message) -> bool:
 
 
 def _filled(message: Message) -> Message:
-    """The message with clean text, and a text where one is asked for."""
+    """The message with clean text, and with a placeholder if it requires a text."""
     if message.role is Role.ASSISTANT:
         message = message.without_images()
     content = clean_text(message.content)
@@ -131,9 +130,9 @@ def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
         yield from _group(caller, [], names)
 
 
-def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterator[Message]:
-    """A message with calls, their results, the results' images, and what else was among them."""
-    left = list(told)
+def _group(caller: Message, following: Sequence[Message], names: CallNames) -> Iterator[Message]:
+    """A message with calls, their results, the results' images, and other messages among them."""
+    left = list(following)
     results: list[Message] = []
     for call in caller.tool_calls:
         match = next((m for m in left if m.tool_call_id == call.id), None)
@@ -151,7 +150,7 @@ def _group(caller: Message, told: Sequence[Message], names: CallNames) -> Iterat
 
 
 def _result_of(call: ToolCall, result: Message) -> Message:
-    """The result without what no result has, under its call's id and name."""
+    """The result under its call's id and name, without the fields that results don't have."""
     names = (result.tool_call_id, result.name)
     if names == (call.id, call.name) and not (result.tool_calls or result.images):
         return result
@@ -166,7 +165,8 @@ def _as_user(result: Message) -> Message:
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
     """Neighbours of one role as one message, joined by an empty line.
 
-    Of what an API wants back with merged answers (`Message.extra`), the last answer's counts.
+    Of the data that an API needs back (`Message.extra`), only that of the last merged answer is
+    kept.
     """
     for role, neighbours in groupby(messages, lambda m: m.role):
         said = list(neighbours)

@@ -1,7 +1,7 @@
-"""Tools for models whose server takes none: told in words, with calls and results as text.
+"""Describes tools in the prompt for models whose server does not accept any.
 
-The text is what models in this process are told whose template knows no tools either, and what they
-print as a call is found by the same filter.
+Calls and results become text. Models in this process get the same text if their template does not
+support tools, and the same filter finds their printed calls.
 """
 
 import re
@@ -28,18 +28,18 @@ _FORBIDS = re.compile(
 
 
 def forbids(said: str) -> bool:
-    """Whether an error says that something is not known, not that its value is wrong."""
+    """Whether an error says that a field is unknown, not that its value is wrong."""
     return bool(_FORBIDS.search(said))
 
 
 def refuses_field(said: str, names: Collection[str]) -> bool:
-    """Whether an error says that one of these fields is not known."""
+    """Whether an error says that one of these fields is unknown."""
     named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said) for name in names)
     return named and forbids(said)
 
 
 def fields_of(body: JsonObject) -> set[str]:
-    """The names of a request's fields, and of those of its messages."""
+    """The names of a request's fields, and of the fields of its messages."""
     return {*body, *(name for message in as_objects(body.get("messages")) for name in message)}
 
 
@@ -68,46 +68,46 @@ _TAKING_TURNS = replace(_IN_ORDER, merge=True)
 
 
 def rejects_tools(said: str) -> bool:
-    """Whether a provider's error says that it takes no tools, not that one tool is wrong."""
+    """Whether a provider's error says that it does not accept tools, not that one tool is wrong."""
     return bool(_REFUSAL.search(said)) or (forbids(said) and bool(_ACCUSED.search(said)))
 
 
 def as_sent(session: Session, model: ModelTraits) -> Session:
-    """The session as the model is asked with it: one without tools if it is known to have none.
+    """The session to send: without tools if the model is known to support none.
 
-    Results become what the user says; neighbours become one message, since the templates of such
-    models want user and assistant to take turns.
+    Results become messages of the user. Neighbours are merged, because the templates of such models
+    require user and assistant to alternate.
     """
-    if not _is_told(session, model):
+    if not _needs_prompt(session, model):
         return session
-    told = normalise(session.system_message, session.messages, _IN_ORDER)
-    messages = tuple(map(_bare, told.messages))
-    plain = with_plain_tools(Conversation(told.system, messages, tuple(session.tools)))
+    conversation = normalise(session.system_message, session.messages, _IN_ORDER)
+    messages = tuple(map(_bare, conversation.messages))
+    plain = with_plain_tools(Conversation(conversation.system, messages, tuple(session.tools)))
     turns = normalise(_with_choice(plain.system, session), plain.messages, _TAKING_TURNS)
     return _toolless(session, turns.system, turns.messages)
 
 
 def as_counted(session: Session, model: ModelTraits) -> Session:
-    """What `as_sent` gives, message by message, so that each has its own count."""
-    if not _is_told(session, model):
+    """The result of `as_sent`, message by message, so that each has its own count."""
+    if not _needs_prompt(session, model):
         return session
-    told = with_plain_tools(Conversation(session.system_message, (), tuple(session.tools)))
+    conversation = with_plain_tools(Conversation(session.system_message, (), tuple(session.tools)))
     messages = [message_as_counted(message, model) for message in session.messages]
-    return _toolless(session, _with_choice(told.system, session), messages)
+    return _toolless(session, _with_choice(conversation.system, session), messages)
 
 
 def message_as_counted(message: Message, model: ModelTraits) -> Message:
-    """A message as it stands in `as_counted`."""
+    """A message as it is in `as_counted`."""
     if model.tools is not False or not _is_of_tools(message):
         return message
     plain = with_plain_tools(Conversation("", (message,))).messages[0]
     return replace(plain, images=message.images, extra={})
 
 
-def _is_told(session: Session, model: ModelTraits) -> bool:
-    """Whether there is anything of tools that the model can't be told in its API's own way."""
-    told = bool(session.tools) or any(map(_is_of_tools, session.messages))
-    return model.tools is False and told
+def _needs_prompt(session: Session, model: ModelTraits) -> bool:
+    """Whether the session has tools or calls that the model's API does not support."""
+    has_tools = bool(session.tools) or any(map(_is_of_tools, session.messages))
+    return model.tools is False and has_tools
 
 
 def _is_of_tools(message: Message) -> bool:
@@ -115,7 +115,7 @@ def _is_of_tools(message: Message) -> bool:
 
 
 def _bare(message: Message) -> Message:
-    """The message without what the API wants back with its calls, which it does not get."""
+    """The message without the data that the API would need back with its calls."""
     return replace(message, extra={}) if message.tool_calls and message.extra else message
 
 
@@ -132,7 +132,7 @@ def _toolless(session: Session, system: str, messages: Sequence[Message]) -> Ses
 
 
 def _with_choice(system: str, session: Session) -> str:
-    """The system message with the wish for a call, where the session has one."""
+    """The system message with the request for a call, if the session requires one."""
     choice = session.tool_choice
     return f"{system}\n\n{_wish(choice)}" if choice is not None and session.tools else system
 

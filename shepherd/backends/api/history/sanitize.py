@@ -1,4 +1,4 @@
-"""Text and values that can stand in JSON, whatever a model or a file put into them."""
+"""Makes text and values valid for JSON, whatever a model or a file put into them."""
 
 import math
 from typing import cast
@@ -7,14 +7,14 @@ from shepherd.messages import JsonObject
 
 
 def clean_text(text: str) -> str:
-    """The text with half pairs, which UTF-8 has not, as question marks."""
+    """The text with surrogates, which UTF-8 does not allow, as question marks."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
 
 
 def sanitize_object(value: JsonObject) -> JsonObject:
-    """The object with clean texts, and without numbers that JSON has not: they become null."""
+    """The object with clean texts; numbers that JSON does not allow become null."""
     return {clean_text(str(key)): _clean(inner) for key, inner in value.items()}
 
 
@@ -34,17 +34,17 @@ _FIRST_HALVES = ("\ud800", "\udbff")
 
 
 class SurrogateJoiner:
-    """Puts letters together of which a server sent the halves in two pieces.
+    """Joins characters whose two surrogates a server sent in separate pieces.
 
-    JSON may name a letter beyond the first 65,536 by two escapes, and servers that count in them
-    cut between. A half without the other becomes U+FFFD, so that what comes out can be written.
+    JSON may write a character beyond the first 65,536 as two escapes, and some servers split
+    between them. A surrogate without the other becomes U+FFFD, so that the result can be encoded.
     """
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The text so far, but for a half at its end."""
+        """The text so far, except a surrogate at its end."""
         if not self._held and text.isascii():
             return text
         text = self._held + text
@@ -54,13 +54,13 @@ class SurrogateJoiner:
         return replace_surrogates(text)
 
     def finish(self) -> str:
-        """What is left."""
+        """The remaining surrogate, if any."""
         left, self._held = self._held, ""
         return replace_surrogates(left)
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with its halves put together, and U+FFFD for those that are alone."""
+    """The text with its surrogates joined, and U+FFFD for single ones."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

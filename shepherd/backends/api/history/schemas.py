@@ -1,4 +1,4 @@
-"""JSON schemas without references, for APIs that follow none."""
+"""JSON schemas without references, for APIs that do not resolve them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ _NAMED = ("properties", "patternProperties", "dependentSchemas")
 
 
 def without_references(schema: JsonObject) -> JsonObject:
-    """`schema` with what its `#/…` references point to in their place.
+    """`schema` with its `#/…` references replaced by their targets.
 
-    Where a schema contains itself, the inner one says no more than its type and description.
+    If a schema contains itself, the inner one keeps only its type and description.
     """
     whole = cast(JsonObject, _inlined(schema, schema, ()))
     return {key: value for key, value in whole.items() if key not in _HOLDERS}
@@ -24,12 +24,12 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
         return [_inlined(item, root, within) for item in cast(list[Any], node)]
     if not isinstance(node, dict):
         return node
-    given = cast(JsonObject, node)
-    reference = given.get("$ref")
+    schema = cast(JsonObject, node)
+    reference = schema.get("$ref")
     if isinstance(reference, str):
-        return _followed(reference, given, root, within)
+        return _followed(reference, schema, root, within)
     result: JsonObject = {}
-    for key, value in given.items():
+    for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
             parts = cast(JsonObject, value)
             result[key] = {name: _inlined(part, root, within) for name, part in parts.items()}
@@ -42,9 +42,9 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
 
 
 def _followed(
-    reference: str, given: JsonObject, root: JsonObject, within: tuple[str, ...]
+    reference: str, schema: JsonObject, root: JsonObject, within: tuple[str, ...]
 ) -> JsonObject:
-    beside = {k: v for k, v in given.items() if k != "$ref" and k not in _HOLDERS}
+    beside = {k: v for k, v in schema.items() if k != "$ref" and k not in _HOLDERS}
     target = _target(reference, root)
     if reference in within:
         target = {k: v for k, v in target.items() if k in ("type", "description")}
@@ -53,7 +53,7 @@ def _followed(
 
 
 def _target(reference: str, root: JsonObject) -> JsonObject:
-    """What a reference points to; {} if there is nothing of the kind."""
+    """The target of a reference; {} if there is none."""
     node: Any = root
     if not reference.startswith("#"):
         return {}
@@ -65,24 +65,24 @@ def _target(reference: str, root: JsonObject) -> JsonObject:
 
 T = TypeVar("T")
 
-MOST = 16
-"""Lists that are remembered."""
+MAX_LISTS = 16
+"""The number of remembered lists."""
 
 
 class PerToolList(Generic[T]):
-    """Remembers what `make` gave for the last lists; a list is known by the objects in it."""
+    """Remembers the results of `make` for the last lists; the objects in a list identify it."""
 
     def __init__(self, make: Callable[[Sequence[ToolSpec]], T]) -> None:
         self._make = make
         self._held: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], T]] = OrderedDict()
 
     def of(self, tools: Sequence[ToolSpec]) -> T:
-        """What was made of these tools; not to be changed."""
+        """The result for these tools; callers must not change it."""
         ids = tuple(map(id, tools))
         held = self._held.get(ids)
         if held is None:
             held = self._held[ids] = (tuple(tools), self._make(tools))
         self._held.move_to_end(ids)
-        if len(self._held) > MOST:
+        if len(self._held) > MAX_LISTS:
             self._held.popitem(last=False)
         return held[1]

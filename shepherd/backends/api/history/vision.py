@@ -1,11 +1,11 @@
-"""Which images of a conversation a model gets to see; for it, the others are lines of text."""
+"""Replaces images that a model can't see by lines of text."""
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.vision import cannot_see, shown_now
+from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.images import Image
 from shepherd.messages import Message
@@ -25,14 +25,14 @@ _OF_TYPE = re.compile(r"mime|media.?type|image format|gif|webp|jpe?g|png", re.IG
 
 
 def visible(session: Session, model: ModelTraits, types: Collection[str]) -> Session:
-    """The session as the model is sent it: images that it can't take are lines of text."""
+    """The session to send: images that the model can't accept are lines of text."""
     if not any(message.images for message in session.messages):
         return session
     return replace(session, messages=[visible_message(m, model, types) for m in session.messages])
 
 
 def visible_message(message: Message, model: ModelTraits, types: Collection[str]) -> Message:
-    """A message as the model is sent it; `types` are the media types that its API takes."""
+    """A message to send; `types` are the media types that the model's API accepts."""
     kept = tuple(image for image in message.images if _is_seen(image, model, types))
     if len(kept) == len(message.images):
         return message
@@ -40,9 +40,11 @@ def visible_message(message: Message, model: ModelTraits, types: Collection[str]
     return replace(replace(message, images=unseen).without_images(), images=kept)
 
 
-def check_shown(messages: Sequence[Message], model: ModelTraits, types: Collection[str]) -> None:
-    """Raise ImageError if the model can't see what it is shown now."""
-    for image in shown_now(messages):
+def check_new_images(
+    messages: Sequence[Message], model: ModelTraits, types: Collection[str]
+) -> None:
+    """Raise ImageError if the model can't see an image of the new messages."""
+    for image in new_images(messages):
         if model.vision is False:
             raise cannot_see(model.id)
         if image.media_type not in types:

@@ -1,1 +1,1 @@
-"""Requests to a provider: connections, retries, rates, and what failures mean."""
+"""Requests to a provider: connections, retries, rates, and the meaning of failures."""

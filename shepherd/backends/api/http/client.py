@@ -26,11 +26,11 @@ T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 30.0
 READ_SECONDS = 600.0
-"""Until the next byte. Servers of our own network may read long prompts and have no limit."""
+"""The time-out until the next byte. Local servers may read long prompts and have no limit."""
 
 MAX_ERROR_BYTES = 256 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""The most bytes that are read of an error, and of an answer that is not a stream."""
+"""The maximum of bytes that are read of an error, and of an answer that is not a stream."""
 
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 _MIN_SECRET_LENGTH = 8
@@ -38,7 +38,7 @@ _MIN_SECRET_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How patient a client is, and how much it may ask; `is_test` as in `RequestTarget`."""
+    """Time-outs, retries and rate limits of a client; `is_test` as in `RequestTarget`."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     limits: RateLimits = field(default_factory=RateLimits)
@@ -47,7 +47,7 @@ class ClientOptions:
 
 
 def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
-    """A client for one provider; near servers are reached without the environment's proxies."""
+    """A client for one provider; local servers are reached without the environment's proxies."""
     near = endpoint.is_near
     timeout = httpx.Timeout(
         connect=CONNECT_SECONDS,
@@ -68,7 +68,7 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
 
 
 def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
-    """The usual certificates; none, which saves time, where nothing is encrypted."""
+    """The default certificates; an empty context, which saves time, without encryption."""
     if endpoint.base_url.lower().startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx.create_ssl_context(trust_env=not endpoint.is_near)
@@ -120,16 +120,16 @@ class ApiClient:
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], tell: TellPause = lambda _why, _seconds: True
     ) -> T:
-        """The attempt's result, made again after transient failures; raises BackendError."""
+        """The attempt's result, repeated after transient failures; raises BackendError."""
         return await retrying(attempt, self._options.retry, self._options.timing, tell)
 
     @asynccontextmanager
     async def opened(
         self, request: ApiRequest, model: str = ""
     ) -> AsyncGenerator[httpx.Response, None]:
-        """The answer to one request, its body not read.
+        """The answer to one request, before its body is read.
 
-        Leaving the context closes the connection unless the body was read to its end.
+        Leaving the context closes the connection unless the whole body was read.
 
         Raises Failure for a failed connection and for an answer with an error status.
         """
@@ -158,7 +158,7 @@ class ApiClient:
     async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
 
-        `max_attempts` 0 = as often as the policy says. Raises BackendError.
+        `max_attempts` 0 = as the policy says. Raises BackendError.
         """
 
         async def attempt() -> JsonObject:
@@ -187,26 +187,26 @@ class ApiClient:
     def _all_headers(self, request: ApiRequest) -> Mapping[str, str]:
         sent = {"content-type": "application/json"} if request.body is not None else {}
         if request.stream:
-            sent["accept-encoding"] = "identity"  # what is compressed comes late
+            sent["accept-encoding"] = "identity"  # compressed data arrives late
         return {**self._headers, **sent, **request.headers, **self._endpoint.headers}
 
 
 def reason(error: Exception) -> str:
-    """A transport's error in words."""
+    """A readable text for a transport's error."""
     if isinstance(error, httpx.TimeoutException):
         return f"it takes too long ({type(error).__name__})"
     return str(error) or type(error).__name__
 
 
-async def _read(response: httpx.Response, most: int) -> bytes:
+async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in response.aiter_bytes():
         pieces.append(piece)
         size += len(piece)
-        if size >= most:
+        if size >= max_bytes:
             break
-    return b"".join(pieces)[:most]
+    return b"".join(pieces)[:max_bytes]
 
 
 def _decoded(content: bytes) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A check that a provider answers at all."""
+"""Checks whether a provider answers at all."""
 
 import asyncio
 
@@ -12,22 +12,22 @@ CACHE_SECONDS = 5.0
 
 
 class Contact:
-    """Requests the list of models; callers at the same time share one request."""
+    """Requests the list of models; simultaneous callers share one request."""
 
     def __init__(self, client: ApiClient, adapter: Adapter) -> None:
         self._client = client
         self._adapter = adapter
         self._asking = asyncio.Lock()
-        self._found = False
+        self._reachable = False
         self._until: float | None = None
 
     async def there(self) -> bool:
-        """Whether any answer came; a refusal is an answer, too."""
+        """Whether an answer arrived; a refusal is also an answer."""
         async with self._asking:
             if self._until is None or self._client.clock() >= self._until:
-                self._found = await self._ask()
+                self._reachable = await self._ask()
                 self._until = self._client.clock() + CACHE_SECONDS
-            return self._found
+            return self._reachable
 
     async def _ask(self) -> bool:
         try:

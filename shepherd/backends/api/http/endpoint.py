@@ -15,8 +15,8 @@ _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
 class Endpoint:
     """A provider's address; `name` is the user's, `headers` are sent with each request.
 
-    `http2` asks for HTTP/2, which a vendor's own host can do; proxies buffer it, local servers
-    don't speak it. `stored` is False where the command line alone describes it.
+    `http2` enables HTTP/2, which a vendor's own host supports. Proxies buffer it, and local servers
+    don't support it. `stored` is False if only the command line describes the provider.
     """
 
     base_url: str
@@ -38,7 +38,7 @@ class Endpoint:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is on this machine or in this network; it may take long to read a prompt."""
+        """Whether it is on this machine or network; it may take long to read a prompt."""
         host = (urlsplit(self.base_url).hostname or "").lower()
         try:
             address = ipaddress.ip_address(host)

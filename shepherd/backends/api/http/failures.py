@@ -1,4 +1,4 @@
-"""The errors that a provider's refusals become."""
+"""Turns a provider's refusals into errors."""
 
 import re
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from shepherd.errors import (
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
 MAX_TEXT = 600
-"""The most characters of a provider's message that the user is shown."""
+"""The maximum of characters of a provider's message that is shown to the user."""
 
 TOO_LONG = "The conversation is too long for"
 
@@ -58,8 +58,8 @@ class Refusal:
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
     """A failed attempt; its text is a sentence with the reason.
 
-    `error` is for the user if there is no further attempt; one may help if it is `transient`.
-    `refusal` is there where the request itself, or access, was refused.
+    The user gets `error` if there is no further attempt. Another attempt may help if the failure is
+    `transient`. `refusal` is set if the request itself, or access, was refused.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class RequestTarget:
     """The provider and the model of a request; `model` is "" for requests without one.
 
     `secrets` are removed from the provider's messages. A provider that is not `stored` was
-    described on the command line, and has to be corrected there. `has_key`: credentials are sent.
-    `is_test`: `provider test` makes the request, so that no advice names that command.
+    described on the command line, and must be corrected there. `has_key`: credentials are sent.
+    `is_test`: `provider test` makes the request, so advice must not name that command.
     """
 
     provider: str
@@ -115,7 +115,7 @@ class RequestTarget:
 
     @property
     def how_to_correct(self) -> str:
-        """A sentence that helps where the provider does not know the model or the address."""
+        """A sentence that helps if the provider does not know the model or the address."""
         if not self.stored:
             return f"Correct {MODEL_FLAG} or `--api-base URL`."
         if self.is_test:
@@ -128,7 +128,7 @@ class RequestTarget:
         return self.without_secrets(replace_surrogates(error_text(body)))[:MAX_TEXT]
 
     def without_secrets(self, text: str) -> str:
-        """The text, an ellipsis in the place of each secret."""
+        """The text with an ellipsis in the place of each secret."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
         return text
@@ -137,11 +137,11 @@ class RequestTarget:
 def refused(
     target: RequestTarget, status: int, body: object, retry_after: float | None = None
 ) -> Failure:
-    """The failure that an answer with an error status means."""
+    """The failure for an answer with an error status."""
     text = target.words(body)
-    told = relayed(body, text, retry_after)
-    if told is not None:
-        return Failure(told)
+    upstream_error = relayed(body, text, retry_after)
+    if upstream_error is not None:
+        return Failure(upstream_error)
     said = f"{status}: {text}" if text else str(status)
     overflow = None
     if status not in (401, 403):
@@ -189,7 +189,7 @@ def _limited(
 
 
 def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> Failure:
-    """A connection that failed or ended before anything had come."""
+    """A connection that failed or ended before any answer."""
     where = f" at {target.url}" if target.url else ""
     why = target.without_secrets(why)
     text = f"{target} can't be reached{where}: {why}. Is it running, and is the address right?"
@@ -198,7 +198,7 @@ def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> F
 
 
 def no_api(target: RequestTarget) -> Failure:
-    """A web page where an answer should be."""
+    """A web page in the place of an API's answer."""
     text = f"{target} answers with a web page, not as an API: correct the base URL {target.url}."
     return Failure(InvalidRequestError(text))
 

@@ -1,7 +1,7 @@
 """Connections on asyncio's own transports.
 
-An answer comes in thousands of small pieces, and each one runs the code between socket and reader.
-Here a piece does not change the selector, and without a time-out it does not set a timer.
+An answer arrives in thousands of small pieces, and each one runs the code between socket and
+reader. Here a piece does not change the selector, and without a time-out it does not set a timer.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from typing import Any, cast
 import httpcore
 
 MAX_UNREAD = 256 * 1024
-"""Bytes that are received ahead of the reader; then the sender has to wait."""
+"""Bytes that are received ahead of the reader; beyond them the sender must wait."""
 
 NEXT_ADDRESS = 0.25
-"""Seconds until a host's next address is tried beside the one that does not answer (RFC 8305)."""
+"""Seconds until the next address of a silent host is tried in parallel (RFC 8305)."""
 
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
@@ -87,7 +87,7 @@ class Inbox(asyncio.Protocol):
         _wake(self._reader)
 
     def eof_received(self) -> bool:
-        """True: what is still to be sent can be, but not over TLS, which ends both ways at once."""
+        """True, so that pending data can be sent; TLS closes both directions at once."""
         self._ended = True
         _wake(self._reader)
         return self._transport.get_extra_info("ssl_object") is None
@@ -117,16 +117,16 @@ class Inbox(asyncio.Protocol):
             self._writer = self._loop.create_future()
             await self._writer
 
-    def take(self, most: int) -> bytes:
-        """The next piece, of at most so many bytes; b"" at the end. Raises its error."""
+    def take(self, max_bytes: int) -> bytes:
+        """The next piece, up to `max_bytes`; b"" at the end. Raises the connection's error."""
         if not self._pieces:
             if self.error is not None:
                 raise self.error
             return b""
         data = self._pieces.popleft()
-        if len(data) > most:
-            self._pieces.appendleft(data[most:])
-            data = data[:most]
+        if len(data) > max_bytes:
+            self._pieces.appendleft(data[max_bytes:])
+            data = data[:max_bytes]
         self._unread -= len(data)
         if self._paused and self._unread <= MAX_UNREAD // 2:
             self._paused = False
@@ -136,14 +136,14 @@ class Inbox(asyncio.Protocol):
 
 
 class Connection(httpcore.AsyncNetworkStream):
-    """One open connection; read by one task at a time, and written by one."""
+    """One open connection; one task may read it and one may write it at a time."""
 
     def __init__(self, transport: asyncio.Transport, inbox: Inbox) -> None:
         self._transport = transport
         self._inbox = inbox
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What came, b"" at the end; raises ReadError and ReadTimeout."""
+        """The received bytes, b"" at the end; raises ReadError and ReadTimeout."""
         inbox = self._inbox
         try:
             if inbox.empty:
@@ -165,7 +165,7 @@ class Connection(httpcore.AsyncNetworkStream):
             await self._inbox.room()
 
     async def aclose(self) -> None:
-        """Close at once, also in the middle of an answer, and without waiting for a TLS peer."""
+        """Close at once, even in the middle of an answer, and without waiting for a TLS peer."""
         self._transport.close()
         await asyncio.sleep(0)
         self._transport.abort()
@@ -192,7 +192,7 @@ class Connection(httpcore.AsyncNetworkStream):
         return Connection(transport, inbox)
 
     def get_extra_info(self, info: str) -> Any:
-        """What httpcore asks for by these names; None for any other."""
+        """The information that httpcore requests by these names; None for any other."""
         if info == "is_readable":
             closing = self._transport.is_closing() or not self._inbox.empty
             return closing or _readable(self._transport.get_extra_info("socket"))
@@ -205,7 +205,7 @@ class Connection(httpcore.AsyncNetworkStream):
 def in_words(error: OSError) -> str:
     """The system's text for an error, without numbers.
 
-    asyncio puts the errors of several addresses into one text.
+    asyncio joins the errors of several addresses into one text.
     """
     if isinstance(error, (ssl.SSLError, socket.gaierror)):
         return str(error.strerror or error)
@@ -217,7 +217,7 @@ def in_words(error: OSError) -> str:
 async def _raised(
     broken: type[Exception], late: type[Exception], timeout: float | None
 ) -> AsyncGenerator[None]:
-    """Raises these for the system's errors and after `timeout` seconds."""
+    """Raises these errors for the system's errors and after `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout):
             yield
@@ -237,7 +237,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
 
 
 def _readable(connection: socket.socket) -> bool:
-    """Whether bytes or the end wait in the system; True for a closed connection."""
+    """Whether bytes or the end are ready to read; True for a closed connection."""
     if connection.fileno() < 0:
         return True
     poll = select.poll()

@@ -1,7 +1,7 @@
 """Errors that another Shepherd passes on from the provider behind it, unchanged.
 
-That Shepherd has named the provider and made all sensible retries. Nothing is added to its text
-and no request is made again, so neither texts nor requests multiply along a chain of Shepherds.
+That Shepherd has named the provider and made all sensible retries. Nothing is added to its text and
+no request is repeated, so neither texts nor requests multiply along a chain of Shepherds.
 """
 
 import json
@@ -27,7 +27,7 @@ _ERRORS = {ACCESS: AccessError, REFUSED: InvalidRequestError, UNREACHABLE: Unrea
 
 
 def relay_code(error: BackendError) -> str:
-    """The code under which our server passes on an error of its provider; "" if it is none."""
+    """The code with which our server passes on a provider's error; "" for other errors."""
     if not error.from_provider:
         return ""
     if isinstance(error, BusyError):
@@ -48,7 +48,7 @@ def relayed(body: object, text: str, retry_after: float | None) -> BackendError 
 
 
 def is_final(body: object) -> bool:
-    """Whether a Shepherd says that its own model failed, which it will do again."""
+    """Whether a Shepherd says that its own model failed, which would happen again."""
     return as_text(_error(body).get("code")) == FAILED
 
 

@@ -33,8 +33,8 @@ class Timing:
 class RetryPolicy:
     """At most `max_attempts` requests, with growing pauses in seconds between them.
 
-    The n-th pause is at most `initial_delay` doubled n times, and at most `max_delay`. A provider
-    that asks for a pause longer than `max_retry_after` is not asked again.
+    The n-th pause is at most `initial_delay` doubled n times, and at most `max_delay`. If a
+    provider asks for a pause longer than `max_retry_after`, there is no further request.
     """
 
     max_attempts: int = 4
@@ -43,7 +43,7 @@ class RetryPolicy:
     max_retry_after: float = 60.0
 
     def pause(self, failed: int, jitter: float) -> float:
-        """How long to wait after the `failed`-th failure (full jitter)."""
+        """The pause after failure number `failed` (full jitter)."""
         return jitter * min(self.max_delay, self.initial_delay * 2 ** (failed - 1))
 
 
@@ -59,7 +59,7 @@ async def retrying(
 ) -> T:
     """The result of an attempt; a transient Failure leads to another attempt.
 
-    Raises the last Failure's error, or BusyError where the provider asks to wait for too long.
+    Raises the last Failure's error, or BusyError if the provider asks for too long a wait.
     """
     failed = 0
     while True:
@@ -67,33 +67,33 @@ async def retrying(
             return await attempt()
         except Failure as failure:
             failed += 1
-            asked = failure.retry_after
-            if asked is not None and asked > policy.max_retry_after and failure.transient:
-                text = f"{failure} It asks to wait for {asked:.0f} s."
-                busy = BusyError(text, asked)
+            delay = failure.retry_after
+            if delay is not None and delay > policy.max_retry_after and failure.transient:
+                text = f"{failure} It asks to wait for {delay:.0f} s."
+                busy = BusyError(text, delay)
                 busy.from_provider = True
                 raise busy from failure
             if not failure.transient or failed >= policy.max_attempts:
                 raise failure.error from failure
             pause = policy.pause(failed, timing.jitter())
-            seconds = pause if asked is None else asked + pause
-            wanted = tell(str(failure), seconds)
-        if wanted:
+            seconds = pause if delay is None else delay + pause
+            goes_on = tell(str(failure), seconds)
+        if goes_on:
             await timing.sleep(seconds)
 
 
 def retry_after(headers: Mapping[str, str], body: object, now: float) -> float | None:
-    """The seconds that the provider asks for; None without such a request.
+    """The pause in seconds that the provider asks for; None if it does not ask for one.
 
-    `headers` are keyed in small letters; `now` is the time since the epoch.
+    `headers` have lower-case keys; `now` is the time since the epoch.
     """
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    given = headers.get("retry-after", "")
-    for told in (_seconds(given), _date(given, now), _info(body)):
-        if told is not None:
-            return told
+    header = headers.get("retry-after", "")
+    for seconds in (_seconds(header), _date(header, now), _info(body)):
+        if seconds is not None:
+            return seconds
     return None
 
 

@@ -17,7 +17,7 @@ from shepherd.backends.api.history.schemas import PerToolList
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.backends.api.ollama.request import chat_body, tools_json
-from shepherd.backends.api.ollama.window import entries, loaded_window, shown_window
+from shepherd.backends.api.ollama.window import entries, loaded_window, stored_window
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
@@ -38,7 +38,7 @@ class OllamaAdapter(Adapter):
         self._tools = PerToolList(tools_json)
 
     def auth(self, api_key: str) -> Mapping[str, str]:
-        """A server of one's own asks for no key; proxies before it and Ollama's cloud do."""
+        """A local server does not need a key; proxies before it and Ollama's cloud do."""
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
@@ -56,16 +56,16 @@ class OllamaAdapter(Adapter):
         return [listed_model(name, item) for name, item in listed if isinstance(name, str) and name]
 
     def probes(self, model: str) -> list[ApiRequest]:
-        """What is loaded is what is used; what is on disk says what could be."""
+        """A loaded model tells the size in use; a model on disk tells the possible size."""
         loaded = ApiRequest(_LOADED, method="GET", stream=False)
         return [loaded, ApiRequest(_SHOW, {"model": model}, stream=False)]
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _LOADED:
             return loaded_window(body, model)
-        abilities, shown = as_texts(body.get("capabilities")), shown_window(body, model)
+        abilities, window = as_texts(body.get("capabilities")), stored_window(body, model)
         if not abilities:
-            return shown
-        entry = shown or ModelEntry(model)
+            return window
+        entry = window or ModelEntry(model)
         vision, thinking, tools = (able in abilities for able in ("vision", "thinking", "tools"))
         return replace(entry, vision=vision, thinking=thinking, tools=tools)

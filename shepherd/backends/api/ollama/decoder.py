@@ -24,7 +24,7 @@ from shepherd.backends.api.openai.logprobs import token_logprob
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 
-_NOTHING_ASKED = {"load", "unload"}
+_LOAD_REASONS = {"load", "unload"}
 
 
 class OllamaDecoder(AnswerDecoder):
@@ -47,9 +47,10 @@ class OllamaDecoder(AnswerDecoder):
         if thinking := as_text(message.get("thinking")):
             deltas.append(ThinkingDelta(thinking))
         content = as_text(message.get("content"))
-        told = as_objects(data.get("logprobs")) if "logprobs" in data else ()
-        if content or told:
-            logprobs = tuple(map(token_logprob, told)) if told else ()
+        logprobs = ()
+        if "logprobs" in data:
+            logprobs = tuple(map(token_logprob, as_objects(data["logprobs"])))
+        if content or logprobs:
             deltas.append(TextDelta(content, logprobs))
         if "tool_calls" in message:
             deltas += self._call_deltas(as_objects(message["tool_calls"]))
@@ -60,7 +61,7 @@ class OllamaDecoder(AnswerDecoder):
         return deltas
 
     def _call_deltas(self, calls: Iterable[JsonObject]) -> list[CallDelta]:
-        """Calls come whole; those without a name are none."""
+        """Calls arrive whole; an entry without a name is not a call."""
         result: list[CallDelta] = []
         for call in calls:
             function = as_object(call.get("function"))
@@ -73,18 +74,18 @@ class OllamaDecoder(AnswerDecoder):
     def _stop(self, reason: str) -> StopDelta:
         if reason == "length":
             return StopDelta(FinishReason.LENGTH)
-        if reason in _NOTHING_ASKED:
+        if reason in _LOAD_REASONS:
             return StopDelta(FinishReason.STOP, f"Ollama did no more than {reason} the model")
         return StopDelta(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
 
 
 def _usage(data: JsonObject) -> Iterator[UsageDelta]:
-    """Some versions leave out the prompt's count when all of it was cached."""
+    """Some versions leave out the prompt's count if all of it was cached."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is not None or answer is not None:
         yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
 
 
 def _arguments(value: Any) -> str | JsonObject:
-    """An object by contract; some models' parsers hand on its text."""
+    """An object as documented; some models' parsers send its text instead."""
     return value if isinstance(value, str) else as_object(value)

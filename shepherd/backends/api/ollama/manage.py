@@ -1,4 +1,4 @@
-"""The models that an Ollama server keeps: what is there, fetch one, put one out of memory."""
+"""Manages the models of an Ollama server: list, show, pull, unload."""
 
 import asyncio
 import json
@@ -10,11 +10,11 @@ import httpx
 from shepherd.backends.api.coerce import as_object, as_text
 from shepherd.backends.api.ollama.models import (
     LocalModel,
+    ModelDetails,
     PullProgress,
-    ShownModel,
     local_model,
+    model_details,
     progress,
-    shown_model,
 )
 from shepherd.backends.api.ollama.window import entries
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
@@ -25,15 +25,15 @@ _PATIENT = httpx.Timeout(30, connect=5, read=None)  # the server is silent while
 
 _PULL = "/api/pull"
 
-_SHOWN = 300
-"""Letters of what a server says that are repeated."""
+_MAX_REASON = 300
+"""The maximum of characters of a server's message that is repeated."""
 
 
 class OllamaManager:
-    """Asks one server about its models.
+    """Makes one server's requests about its models.
 
-    Everything raises UnreachableError where no server answers, AccessError where a key is asked
-    for, and InvalidRequestError where a model is unknown; the messages name server and model.
+    All methods raise UnreachableError if no server answers, AccessError if a key is required, and
+    InvalidRequestError for an unknown model. The messages name server and model.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OllamaManager:
         headers: Mapping[str, str] | None = None,
         name: str = "ollama",
     ) -> None:
-        """`headers` are `OllamaAdapter.auth`'s; the client stays the caller's to close.
+        """`headers` are `OllamaAdapter.auth`'s; the caller closes the client.
 
         `name` is the provider's, for commands in messages.
         """
@@ -59,14 +59,14 @@ class OllamaManager:
         models = (local_model(item, loaded) for item in result)
         return [model for model in models if model.name]
 
-    async def show(self, model: str) -> ShownModel:
-        """What the server knows about a model on its disk."""
-        return shown_model(model, await self._ask("POST", "/api/show", {"model": model}))
+    async def show(self, model: str) -> ModelDetails:
+        """The server's description of a model on its disk."""
+        return model_details(model, await self._ask("POST", "/api/show", {"model": model}))
 
     async def pull(self, model: str) -> AsyncGenerator[PullProgress]:
-        """Fetch a model into the server's store, step by step; ends when it is there.
+        """Fetch a model into the server's store, step by step; ends when it is complete.
 
-        What was fetched before counts: a pull that was broken off goes on where it stopped.
+        An interrupted pull continues where it stopped.
         """
         body = {"model": model, "stream": True}
         done = False
@@ -83,7 +83,7 @@ class OllamaManager:
             raise UnreachableError(message)
 
     async def unload(self, model: str) -> None:
-        """Put a model out of the server's memory; nothing happens if it is not there."""
+        """Remove a model from the server's memory; does nothing if it is not loaded."""
         await self._ask("POST", "/api/generate", {"model": model, "keep_alive": 0, "stream": False})
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
@@ -117,7 +117,7 @@ class OllamaManager:
             raise UnreachableError(message) from error
 
     def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
-        said = as_text(_object(text).get("error")) or text.strip()[:_SHOWN]
+        said = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
         reason = " ".join(said.split()) or f"status {status}"
         if status in (401, 403):
             what = "the key" if self._headers else "the request, and no key was sent"
@@ -134,15 +134,15 @@ class OllamaManager:
 
 
 def _no_pull(model: str, step: JsonObject) -> InvalidRequestError:
-    """What Ollama says of a pull that failed; it may be of several lines."""
-    reason = " ".join(as_text(step["error"]).split())[:_SHOWN] or "it does not say why"
+    """Ollama's message for a failed pull; it may have several lines."""
+    reason = " ".join(as_text(step["error"]).split())[:_MAX_REASON] or "it does not say why"
     unknown = "file does not exist" in reason
     hint = "; look for its name at https://ollama.com/search" if unknown else ""
     return InvalidRequestError(f"Ollama can't pull {model}: {reason}{hint}", "model")
 
 
 def _object(text: str) -> JsonObject:
-    """The JSON object in `text`, {} if it is none."""
+    """The JSON object in `text`, or {} if there is none."""
     try:
         return as_object(json.loads(text))
     except ValueError:
@@ -150,20 +150,20 @@ def _object(text: str) -> JsonObject:
 
 
 MAX_ATTEMPTS = 5
-"""So often a connection may be lost before anything more has come."""
+"""The number of connections that may be lost in a row without any progress."""
 
 RESUMED = "the connection broke off; going on"
-"""The status of the step that is told then."""
+"""The status of the step that is reported after a lost connection."""
 
 
 async def pull_on(
     manager: OllamaManager, model: str, *, pause: float = 0.2
 ) -> AsyncGenerator[PullProgress, None]:
-    """As `OllamaManager.pull`, which is begun again if it had begun and breaks off.
+    """As `OllamaManager.pull`, but a pull that breaks off after its start is resumed.
 
-    `pause` in seconds is before the first time; it doubles while nothing more comes.
+    `pause` is the first pause in seconds; it doubles after each attempt without progress.
     """
-    most: dict[str, int] = {}
+    progress: dict[str, int] = {}
     attempts = 0
     while True:
         begun = bool(attempts)
@@ -171,8 +171,8 @@ async def pull_on(
             async with aclosing(manager.pull(model)) as steps:
                 async for step in steps:
                     begun = True
-                    if step.completed > most.get(step.digest, 0):
-                        most[step.digest] = step.completed
+                    if step.completed > progress.get(step.digest, 0):
+                        progress[step.digest] = step.completed
                         attempts = 0
                     yield step
             return

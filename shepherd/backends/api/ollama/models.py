@@ -1,20 +1,20 @@
-"""What an Ollama server says about its models, as plain data."""
+"""An Ollama server's data about its models."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from shepherd.backends.api.coerce import as_count, as_object, as_text, as_texts
-from shepherd.backends.api.ollama.window import shown_window, trained_context
+from shepherd.backends.api.ollama.window import stored_window, trained_context
 from shepherd.backends.output.style import GENERIC, detect_style
 from shepherd.messages import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model on the server's disk; `size` in bytes, `loaded` says whether it is in memory.
+    """A model on the server's disk; `size` in bytes, `loaded` tells whether it is in memory.
 
-    `remote_host` is where a model of Ollama's cloud runs, of which the disk has the name alone.
+    `remote_host` is the host of a model in Ollama's cloud; the disk holds only its name.
     """
 
     name: str
@@ -27,12 +27,12 @@ class LocalModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownModel:
-    """A model in detail; tokens are 0 where the server does not tell.
+class ModelDetails:
+    """A model in detail; tokens are 0 if the server does not state them.
 
-    `context_size` is what is asked for unless a setting says otherwise, `trained_context` the most
-    that the model could take. `capabilities` are Ollama's words: completion, tools, thinking,
-    vision, embedding. `template` is the family of its chat template, "" if it tells none.
+    `context_size` is requested unless a setting overrides it; `trained_context` is the model's
+    maximum. `capabilities` are Ollama's words: completion, tools, thinking, vision, embedding.
+    `template` is the family of its chat template, "" if unknown.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ShownModel:
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """A step of a pull; bytes of the file `digest`, both 0 in steps that transfer nothing."""
+    """A step of a pull; bytes of the file `digest`, both 0 in steps without a transfer."""
 
     status: str
     digest: str = ""
@@ -57,12 +57,12 @@ class PullProgress:
 
     @property
     def fraction(self) -> float | None:
-        """How much of the file is there, None in steps that transfer nothing."""
+        """The fetched share of the file; None in steps without a transfer."""
         return min(self.completed / self.total, 1.0) if self.total > 0 else None
 
 
 def local_model(item: JsonObject, loaded: Collection[Any]) -> LocalModel:
-    """One entry of /api/tags; `loaded` holds the names of those in memory."""
+    """One entry of /api/tags; `loaded` holds the names of models in memory."""
     name = as_text(item.get("name")) or as_text(item.get("model"))
     details = as_object(item.get("details"))
     return LocalModel(
@@ -76,11 +76,11 @@ def local_model(item: JsonObject, loaded: Collection[Any]) -> LocalModel:
     )
 
 
-def shown_model(name: str, body: JsonObject) -> ShownModel:
+def model_details(name: str, body: JsonObject) -> ModelDetails:
     """The answer of /api/show."""
     details = as_object(body.get("details"))
-    window = shown_window(body, name)
-    return ShownModel(
+    window = stored_window(body, name)
+    return ModelDetails(
         name,
         family=as_text(details.get("family")),
         parameter_size=as_text(details.get("parameter_size")),
@@ -94,7 +94,7 @@ def shown_model(name: str, body: JsonObject) -> ShownModel:
 
 
 def _template(text: str) -> str:
-    """The family, which Ollama's own language of templates shows as well as Jinja does."""
+    """The family, which Ollama's own template language shows as well as Jinja does."""
     family = detect_style(text).family
     return "" if family == GENERIC.family else family
 

@@ -14,7 +14,7 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
 RULES = Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
-"""Ollama takes any conversation; many of its models' templates refuse what does not alternate."""
+"""Ollama accepts any conversation; many of its models' templates require alternation."""
 
 _NAMES = {
     "temperature": "temperature",
@@ -39,11 +39,11 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 def chat_body(
     session: Session, model: ModelTraits, max_tokens: int, tools: Sequence[JsonObject]
 ) -> JsonObject:
-    """The body, with `tools` as `tools_json` gives them; raises InvalidRequestError for what Ollama
-    has not.
+    """The body; raises InvalidRequestError for a feature that Ollama lacks.
 
-    `truncate` false makes a conversation that does not fit an error, of which we evict; otherwise
-    Ollama drops its beginning and says nothing. Servers before 0.12.6 do not know it.
+    `tools` is the result of `tools_json`. With `truncate` false, a conversation that does not fit
+    is an error, and we evict messages. Otherwise Ollama drops its beginning without a notice.
+    Servers before 0.12.6 do not know the field.
     """
     if session.tool_choice is not None and session.tools:
         message = "Ollama can't be told to call a tool; leave out tool_choice"
@@ -66,7 +66,7 @@ def chat_body(
 
 
 def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
-    """`num_ctx` always: without it Ollama takes its own default, however small."""
+    """Always sends `num_ctx`: without it Ollama uses its own default, however small."""
     result: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
     if max_tokens:
         result["num_predict"] = max_tokens
@@ -80,25 +80,25 @@ def _logprobs(top: int | None) -> JsonObject:
 
 
 def _think(model: ModelTraits, *, on: bool) -> bool | str:
-    """GPT-OSS thinks always; it has levels, and no `false`."""
+    """GPT-OSS always thinks; it has levels, and does not accept `false`."""
     if "gpt-oss" in model.id:
         return nearest(model.effort or ("medium" if on else "low"), _LEVELS)
     return on
 
 
-def _format(wanted: OutputFormat) -> JsonObject | str:
-    if wanted.schema is None:
+def _format(output_format: OutputFormat) -> JsonObject | str:
+    if output_format.schema is None:
         raise InvalidRequestError("Ollama takes no grammars; give a JSON schema", "grammar")
-    return "json" if wanted.schema == _ANY_OBJECT else wanted.schema
+    return "json" if output_format.schema == _ANY_OBJECT else output_format.schema
 
 
 def tools_json(tools: Sequence[ToolSpec]) -> list[JsonObject]:
-    """The tools as Ollama takes them."""
+    """The tools in Ollama's form."""
     return [_tool(tool) for tool in tools]
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
-    """Ollama follows no references, and parses properties as objects."""
+    """Ollama does not resolve references, and parses properties as objects."""
     parameters = without_references(tool.parameters)
     named = as_object(parameters.get("properties"))
     plain = {name: as_object(part) for name, part in named.items()}
@@ -108,10 +108,10 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 
 def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
-    told = normalise(session.system_message, session.messages, RULES)
-    if told.system:
-        yield {"role": "system", "content": told.system}
-    for message in told.messages:
+    conversation = normalise(session.system_message, session.messages, RULES)
+    if conversation.system:
+        yield {"role": "system", "content": conversation.system}
+    for message in conversation.messages:
         yield _message(message, thinking=thinking)
 
 

@@ -1,4 +1,4 @@
-"""How large a model's context is, as an Ollama server tells it."""
+"""The context size of a model on an Ollama server."""
 
 import re
 from typing import Any
@@ -8,13 +8,13 @@ from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_tex
 from shepherd.messages import JsonObject
 
 DEFAULT_NUM_CTX = 8192
-"""What is asked for where nobody knows better: room for tools, and few machines are too small."""
+"""The requested size if none is known: enough for tools, and fits on most machines."""
 
 MAX_DEFAULT_CONTEXT = 32_768
-"""The most of a trained context that is asked for unless a setting says more.
+"""The maximum of a trained context that is requested without a setting.
 
-Ollama reserves memory for all of it when it loads the model, and trained contexts are often
-larger than the machine.
+Ollama reserves memory for all of it when it loads the model, and trained contexts often need more
+memory than the machine has.
 """
 
 _PARAMETER = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
@@ -29,10 +29,10 @@ def loaded_window(body: JsonObject, model: str) -> ModelEntry | None:
     return None
 
 
-def shown_window(body: JsonObject, model: str) -> ModelEntry | None:
-    """The context of a model on disk, from /api/show: its `num_ctx`, else what it was trained for.
+def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
+    """The context of a model on disk, from /api/show: its `num_ctx`, else its trained context.
 
-    A model in Ollama's cloud has all of it.
+    A model in Ollama's cloud has all of its trained context.
     """
     result = _PARAMETER.findall(as_text(body.get("parameters")))
     if result and int(result[-1]):
@@ -52,7 +52,7 @@ def entries(body: JsonObject) -> list[JsonObject]:
 
 
 def same_model(name: str, others: tuple[Any, ...]) -> bool:
-    """Whether one of the names means the same model; without a tag `latest` is meant."""
+    """Whether one of the names means the same model; `latest` is the default tag."""
     return _tagged(name) in {_tagged(other) for other in others if isinstance(other, str)}
 
 
@@ -61,7 +61,7 @@ def _tagged(name: str) -> str:
 
 
 def trained_context(body: JsonObject) -> int:
-    """The largest context that the model was made for, from /api/show; 0 if it does not tell."""
+    """The context size in the model's training, from /api/show; 0 if unknown."""
     facts = as_object(body.get("model_info"))
     own = as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
     others = (as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))

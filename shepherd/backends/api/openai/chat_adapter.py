@@ -1,4 +1,4 @@
-"""The adapter to chat completions, and to those that copy them."""
+"""The adapter to chat completions, and to compatible servers."""
 
 from collections.abc import Collection, Mapping
 from typing import ClassVar
@@ -60,7 +60,7 @@ class OpenAIChatAdapter(Adapter):
         return parse_models(body)
 
     def probes(self, model: str) -> list[ApiRequest]:
-        """llama.cpp's properties and LM Studio's own list, of a server that may be either."""
+        """llama.cpp's properties and LM Studio's own list; the server may be either."""
         if not self.dialect.probed:
             return []
         return [ApiRequest(path, method="GET", stream=False) for path in (_PROPS, _LM_STUDIO)]

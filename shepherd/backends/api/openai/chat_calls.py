@@ -1,4 +1,4 @@
-"""Which call a fragment belongs to, whatever of index, id and name it brings."""
+"""Assigns fragments to calls by index, id and name."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from shepherd.messages import JsonObject
 
 @dataclass(slots=True)
 class _Slot:
-    """A call of which a part was seen."""
+    """A call with at least one fragment."""
 
     key: int
     id: str = ""
@@ -22,9 +22,9 @@ class _Slot:
 class CallSlots:
     """Sorts the fragments of one answer's calls.
 
-    A fragment belongs to the call with its index or, where it has none, with its id; a name and
-    an id that are not that call's, or a name without index and id, begin another call (several
-    servers give every call the index 0, or none). What is left goes on with the last call.
+    A fragment belongs to the call with its index or, without an index, with its id. A different
+    name and id, or a name without index and id, begin another call: several servers give every call
+    the index 0, or none. Other fragments continue the last call.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class CallSlots:
         return bool(self._slots)
 
     def take(self, fragment: JsonObject) -> Iterator[CallDelta]:
-        """The delta of one fragment; id and name are told once."""
+        """The delta of one fragment; id and name are sent once."""
         function = as_object(fragment.get("function"))
         own_id, name = as_text(fragment.get("id")), as_text(function.get("name"))
         arguments = _json_text(function.get("arguments"))
@@ -82,12 +82,12 @@ _TEXTS = ("text", "summary", "data")
 
 
 def detail_text(detail: JsonObject) -> str:
-    """What there is to read in a fragment; encrypted ones have nothing."""
+    """The readable text of a fragment; encrypted ones have none."""
     return as_text(detail.get("text")) or as_text(detail.get("summary"))
 
 
 class ReasoningDetails:
-    """Puts streamed fragments together: neighbours of one index and type are one."""
+    """Joins streamed fragments: neighbours of the same index and type form one detail."""
 
     def __init__(self) -> None:
         self._details: list[JsonObject] = []
@@ -104,13 +104,13 @@ class ReasoningDetails:
                     for name in _TEXTS
                     if name in last or name in fragment
                 }
-                given = {name: value for name, value in fragment.items() if value is not None}
-                self._details[-1] = last | given | joined
+                values = {name: value for name, value in fragment.items() if value is not None}
+                self._details[-1] = last | values | joined
             else:
                 self._details.append(dict(fragment))
 
     def merged(self) -> list[JsonObject]:
-        """The details as they go back."""
+        """The details to send back."""
         return list(self._details)
 
 

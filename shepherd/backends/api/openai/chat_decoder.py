@@ -76,7 +76,7 @@ class ChatDecoder(AnswerDecoder):
             yield from self._stop(reason, _stop_string(choice))
 
     def _thoughts(self, said: JsonObject) -> Iterator[Delta]:
-        """The reasoning, which comes in one of several fields, or in two at once."""
+        """The reasoning, which is in one of several fields, or in two at once."""
         details = as_objects(said.get("reasoning_details"))
         self._details.take(details)
         plain = as_text(said.get("reasoning_content")) or as_text(said.get("reasoning"))
@@ -87,9 +87,9 @@ class ChatDecoder(AnswerDecoder):
 
     def _text(self, said: JsonObject, choice: JsonObject) -> Iterator[Delta]:
         deltas = _content(said.get("content"))
-        told = as_object(choice.get("logprobs"))
-        if told and deltas and isinstance(deltas[-1], TextDelta):
-            deltas[-1] = deltas[-1]._replace(logprobs=token_logprobs(told))
+        logprobs = as_object(choice.get("logprobs"))
+        if logprobs and deltas and isinstance(deltas[-1], TextDelta):
+            deltas[-1] = deltas[-1]._replace(logprobs=token_logprobs(logprobs))
         if deltas:
             self._said = True
             yield from deltas
@@ -121,7 +121,7 @@ def _stop_string(choice: JsonObject) -> str:
 
 
 def _content(content: object) -> list[Delta]:
-    """The text of a string or of parts; some of Mistral's are thoughts."""
+    """The text of a string or of parts; some of Mistral's parts are thoughts."""
     if isinstance(content, str):
         return [TextDelta(content)] if content else []
     deltas: list[Delta] = []
@@ -136,7 +136,7 @@ def _content(content: object) -> list[Delta]:
 
 
 def _usage(holder: JsonObject) -> UsageDelta | None:
-    """The usage, where it is told: in a chunk, in a choice (Moonshot) or beside it (Groq)."""
+    """The usage: in a chunk, in a choice (Moonshot) or beside it (Groq)."""
     usage = as_object(holder.get("usage"))
     if not usage and "x_groq" in holder:
         usage = as_object(as_object(holder.get("x_groq")).get("usage"))

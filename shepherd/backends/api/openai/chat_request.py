@@ -14,18 +14,18 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 _FIXED = ("temperature", "top_p", "penalty_freq", "penalty_present")
-"""What OpenAI's reasoning models do not let be chosen."""
+"""The parameters that OpenAI's reasoning models do not accept."""
 
 _SAMPLERS = {"typical_p": "typ_p"}
-"""llama.cpp's names for samplers where they are not ours."""
+"""llama.cpp's names for samplers, if they differ from ours."""
 
 _ELSEWHERE = ("logit_bias", "logprobs")
 
 
 def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObject:
-    """The fields of a request; raises InvalidRequestError for what the server has not.
+    """The fields of a request; raises InvalidRequestError for a parameter that the server lacks.
 
-    OpenAI's reasoning models sample in their own way: temperature and the like are left out.
+    OpenAI's reasoning models have fixed sampling: temperature and similar parameters are left out.
     """
     if reasons(model):
         sampling = replace(sampling, **dict.fromkeys(_FIXED))
@@ -66,9 +66,9 @@ def _logprobs(sampling: Sampling) -> JsonObject:
 def chat_body(
     session: Session, model: ModelTraits, max_tokens: int, dialect: Dialect, adapter: str
 ) -> JsonObject:
-    """The body; `adapter` is the name under which `Message.extra` keeps what goes back.
+    """The body; `adapter` is the name under which `Message.extra` keeps data to send back.
 
-    Raises InvalidRequestError for a parameter that the server has not.
+    Raises InvalidRequestError for a parameter that the server lacks.
     """
     messages = _messages(session, dialect, adapter, thinking=thinks(session, model))
     body: JsonObject = {"model": model.id, "messages": messages, "stream": True}
@@ -120,7 +120,7 @@ def _message(
 
 
 def _content(message: Message) -> str | list[JsonObject]:
-    """Plain text where there are no images: servers that read text only know nothing else."""
+    """Plain text without images: text-only servers accept nothing else."""
     if not message.images:
         return message.content
     parts: list[JsonObject] = [
@@ -147,7 +147,7 @@ def _named_choice(session: Session) -> JsonObject:
 
 
 def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObject:
-    """The fields that say whether the model is to reason."""
+    """The fields that turn the model's reasoning on or off."""
     thinking = thinks(session, model)
     if dialect.switch is Switch.UNSAID:
         return {}
@@ -156,9 +156,9 @@ def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObj
     fields: JsonObject = {}
     if dialect.switch is Switch.TEMPLATE:
         fields["chat_template_kwargs"] = {"enable_thinking": thinking}
-    wanted = model.effort or ("medium" if thinking else "")
-    effort = chat_effort(model.id, wanted, tools=bool(session.tools))
+    level = model.effort or ("medium" if thinking else "")
+    effort = chat_effort(model.id, level, tools=bool(session.tools))
     known = model.thinking or (model.effort and dialect.switch is Switch.TEMPLATE)
     if effort is None and thinking and known:
-        effort = wanted
+        effort = level
     return fields | ({"reasoning_effort": effort} if effort else {})

@@ -1,7 +1,7 @@
-"""How servers differ that speak chat completions.
+"""The differences between servers of chat completions.
 
-What a strict server does not know it refuses, and what it needs is not told by the protocol: so
-each kind gets what it takes, and one that is not known gets what OpenAI's own API knows.
+A strict server refuses unknown fields, and the protocol does not tell which fields a server needs.
+Each known kind gets the fields that it accepts; an unknown one gets those of OpenAI's own API.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from shepherd.sampling import Sampling
 
 
 class Switch(StrEnum):
-    """How a server is told whether the model is to reason."""
+    """The field that turns reasoning on or off."""
 
     UNSAID = "unsaid"
     EFFORT = "effort"  # reasoning_effort
@@ -31,7 +31,7 @@ STRICT_SAMPLING: Mapping[str, str] = {
     "seed": "seed",
     "stop": "stop",
 }
-"""The sampling parameters that OpenAI's API has, and its names for them."""
+"""The sampling parameters of OpenAI's API, and its names for them."""
 
 _OWN_NAMES = {*STRICT_SAMPLING.values(), "logit_bias", "logprobs"}
 _EVERY_NAME = {f.name: f.name for f in fields(Sampling)}
@@ -55,14 +55,14 @@ _LENIENT = Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What one kind of server takes; the defaults are those of a strict server.
+    """The fields that one kind of server accepts; the defaults are those of a strict server.
 
-    `aliases`: parameters that are told once more, under the name that some servers know.
-    `thoughts`: the fields in which it wants the reasoning of earlier answers back;
-    `every_thought`: also an empty one. `kept`: further fields of answers that it wants back.
-    `usage_option`: it knows `stream_options`. `text_bias`: `logit_bias` may name texts.
-    `grammar`: it takes one. `official`: its models never print calls as text. `probed`: it may be
-    asked for more than the list of models. `stop_texts`: how many it takes.
+    `aliases`: parameters that are also sent under a second name for some servers. `thoughts`: the
+    fields in which it wants the reasoning of earlier answers back; `every_thought`: also an empty
+    one. `kept`: further fields of answers that it wants back. `usage_option`: it knows
+    `stream_options`. `text_bias`: `logit_bias` may name texts. `grammar`: it accepts one.
+    `official`: its models never print calls as text. `probed`: it may be asked for more than the
+    list of models. `stop_texts`: the number that it accepts.
     """
 
     name: str = "openai"
@@ -83,7 +83,7 @@ class Dialect:
 
     @property
     def extras(self) -> frozenset[str]:
-        """The fields that OpenAI's API has not, of requests to a server that may know them."""
+        """The fields beyond OpenAI's API, for a server that may know them."""
         if self.name not in (EXTENDED.name, TENSORRT.name):
             return frozenset()
         names = {*self.sampling.values(), *self.aliases.values(), *self.thoughts}
@@ -112,9 +112,9 @@ EXTENDED = Dialect(
     probed=True,
     stop_texts=16,
 )
-"""vLLM, SGLang, llama.cpp's server, LM Studio, Shepherd: they pass over what they do not know.
+"""vLLM, SGLang, llama.cpp's server, LM Studio, Shepherd: they ignore unknown fields.
 
-Their templates may insist on a user who begins and on taking turns. llama.cpp and Shepherd read
+Their templates may require alternation that begins with the user. llama.cpp and Shepherd read
 `reasoning_content`, vLLM reads `reasoning`.
 """
 TENSORRT = Dialect(name="tensorrt", sampling=_TENSORRT_SAMPLING, rules=_LENIENT, stop_texts=16)
@@ -142,7 +142,7 @@ _HOSTS = {
 
 
 def dialect_of(base_url: str) -> Dialect:
-    """The dialect of the server at this address; on this machine or network it is `EXTENDED`."""
+    """The dialect of the server at this address; `EXTENDED` on this machine or network."""
     host = urlsplit(base_url).hostname or ""
     for known, dialect in _HOSTS.items():
         if host == known or host.endswith("." + known):

@@ -15,9 +15,9 @@ _STATUSES = (
 
 
 def error_delta(body: JsonObject) -> ErrorDelta:
-    """The error in an event whose `error` says so, or which is itself one.
+    """The error of an event that has an `error`, or that is itself one.
 
-    The status is what the error says it is, else what its kind is answered with, else 500.
+    The status is the one in the error, else the usual one for its kind, else 500.
     """
     error = as_object(body.get("error")) or body
     for name in ("code", "status", "http_code"):

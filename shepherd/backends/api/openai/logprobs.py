@@ -1,4 +1,4 @@
-"""Log probabilities out of OpenAI's shape."""
+"""Log probabilities from OpenAI's format."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""What OpenAI's models take, told by their names; and what lists of models tell."""
+"""The properties of OpenAI's models, by their names, and of models in lists."""
 
 import re
 
@@ -26,7 +26,7 @@ _XHIGH_SINCE = (5, 2)
 
 
 def reasons(model: str) -> bool:
-    """Whether it is one of OpenAI's reasoning models, which take no temperature."""
+    """Whether it is one of OpenAI's reasoning models, which do not accept a temperature."""
     name = _own_name(model)
     if _SERIES_O.match(name) or name.startswith(("codex-mini", "computer-use")):
         return True
@@ -34,15 +34,15 @@ def reasons(model: str) -> bool:
 
 
 def gpt_version(model: str) -> tuple[int, int]:
-    """The version of a GPT of OpenAI's, (0, 0) for any other model."""
+    """The version of one of OpenAI's GPT models, (0, 0) for any other model."""
     match = _GPT.match(_own_name(model))
     return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
 def needs_responses(model: str) -> bool:
-    """Whether one of OpenAI's models calls no tools in chat completions, or is not there at all.
+    """Whether chat completions lack one of OpenAI's models, or its tool calls.
 
-    For other vendors' names it is False: routers translate by themselves.
+    It is False for other vendors' names: routers translate by themselves.
     """
     name = _own_name(model)
     if "/" in model or not (reasons(model) or "-deep-research" in name):
@@ -51,10 +51,10 @@ def needs_responses(model: str) -> bool:
 
 
 def chat_effort(model: str, effort: str, *, tools: bool) -> str | None:
-    """The `reasoning_effort` for one of OpenAI's models in chat completions, None for no such.
+    """The `reasoning_effort` of an OpenAI model in chat completions, None for other models.
 
-    `effort` is what is wanted, "" for the least. From GPT-5.2 on, OpenAI takes tools there only
-    without reasoning.
+    `effort` is the requested level, "" for the minimum. From GPT-5.2 on, OpenAI accepts tools there
+    only without reasoning.
     """
     if not reasons(model):
         return None
@@ -65,20 +65,20 @@ def chat_effort(model: str, effort: str, *, tools: bool) -> str | None:
 
 
 def effort_of(model: str, effort: str) -> str:
-    """What one of OpenAI's reasoning models knows that is nearest to `effort`; "" is the least."""
-    least = least_effort(model)
+    """The level of an OpenAI reasoning model that is nearest to `effort`; "" is the minimum."""
+    minimum = min_effort(model)
     if not effort:
-        return least
-    known = list(EFFORTS[EFFORTS.index(least) :])
-    if least == NONE:
-        known.remove(Effort.MINIMAL)  # GPT-5 alone has it
+        return minimum
+    known = list(EFFORTS[EFFORTS.index(minimum) :])
+    if minimum == NONE:
+        known.remove(Effort.MINIMAL)  # only GPT-5 has it
     if gpt_version(model) < _XHIGH_SINCE:
         known.remove(Effort.XHIGH)
     return nearest(effort, tuple(known))
 
 
-def least_effort(model: str) -> str:
-    """The least that one of OpenAI's reasoning models can be made to reason."""
+def min_effort(model: str) -> str:
+    """The minimum reasoning of one of OpenAI's reasoning models."""
     version, name = gpt_version(model), _own_name(model)
     if "-pro" in name:
         return "medium" if version != (5, 0) else "high"
@@ -88,20 +88,20 @@ def least_effort(model: str) -> str:
 
 
 def parse_models(body: JsonObject) -> list[ModelEntry]:
-    """The models of a list in the shape of OpenAI's, with what servers add to it."""
+    """The models of a list in OpenAI's format, with the extensions of other servers."""
     entries = [_entry(item) for item in as_objects(body.get("data"))]
     return [entry for entry in entries if entry.id]
 
 
 def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
-    """What llama.cpp's `/props` tells: the context of one of its slots; None if it does not."""
+    """The context of one of llama.cpp's slots, from `/props`; None if it is missing."""
     size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
     vision = as_flag(as_object(body.get("modalities")).get("vision"))
     return ModelEntry(model, size, source="llama.cpp's /props", vision=vision) if size else None
 
 
 def _own_name(model: str) -> str:
-    """The name without the vendor, if the vendor is OpenAI; else ""."""
+    """The name without the vendor if the vendor is OpenAI; else ""."""
     name = model.lower().removeprefix("openai/")
     return "" if "/" in name else name
 
@@ -111,9 +111,9 @@ def _entry(item: JsonObject) -> ModelEntry:
 
 
 def _vision(item: JsonObject) -> bool | None:
-    """Whether the model sees, as OpenRouter and Shepherd, Mistral and LM Studio tell it."""
+    """Whether the model sees, in the formats of OpenRouter and Shepherd, Mistral and LM Studio."""
     modalities = as_texts(as_object(item.get("architecture")).get("input_modalities"))
     if modalities:
         return "image" in modalities
-    told = as_flag(as_object(item.get("capabilities")).get("vision"))
-    return {"vlm": True, "llm": False}.get(as_text(item.get("type"))) if told is None else told
+    flag = as_flag(as_object(item.get("capabilities")).get("vision"))
+    return {"vlm": True, "llm": False}.get(as_text(item.get("type"))) if flag is None else flag

@@ -48,6 +48,6 @@ class OpenAIResponsesAdapter(Adapter):
 
 
 class OtherResponsesAdapter(OpenAIResponsesAdapter):
-    """The responses API of other servers, behind which a model may print its calls."""
+    """The responses API of other servers, whose models may print their calls."""
 
     prints_calls: ClassVar[bool] = True

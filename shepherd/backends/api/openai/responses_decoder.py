@@ -25,7 +25,7 @@ from shepherd.messages import JsonObject
 
 @dataclass(slots=True)
 class _Item:
-    """What was told of one item of the answer, in characters; `part` is the summary's last."""
+    """The streamed characters of one item; `part` is the last part of its summary."""
 
     key: int | str
     said: int = 0
@@ -36,7 +36,7 @@ class _Item:
 
 
 class ResponsesDecoder(AnswerDecoder):
-    """Reads events; what was not streamed of an item is told when the item or all is done."""
+    """Reads events; parts of an item that were not streamed are sent when it is complete."""
 
     def __init__(self) -> None:
         self._items: dict[int | str, _Item] = {}
@@ -86,7 +86,7 @@ class ResponsesDecoder(AnswerDecoder):
         yield from self._text(event)
 
     def _thought(self, event: JsonObject) -> Iterator[Delta]:
-        """A piece of the reasoning; parts of a summary stand apart."""
+        """A piece of the reasoning; parts of a summary are separated."""
         item, piece = self._item(event), as_text(event.get("delta"))
         part = as_count(event.get("summary_index")) or 0
         if part != item.part and item.thought:
@@ -118,7 +118,7 @@ class ResponsesDecoder(AnswerDecoder):
         yield from self._whole(self._item(event), as_object(event.get("item")))
 
     def _whole(self, item: _Item, content: JsonObject) -> Iterator[Delta]:
-        """What was not told yet of an item that is done, which is then kept."""
+        """The part of a complete item that was not streamed; the item is then kept."""
         if item.key in self._done:
             return
         self._done.add(item.key)
@@ -178,7 +178,7 @@ class ResponsesDecoder(AnswerDecoder):
         return StopDelta(FinishReason.TOOL_CALLS if self._called else FinishReason.STOP, note)
 
     def _listed(self, index: int, content: JsonObject) -> _Item:
-        """An item of the whole answer; llama.cpp's events name it by its id and not its place."""
+        """An item of the whole answer; llama.cpp's events have its id, but not its place."""
         known = self._items.get(as_text(content.get("id")))
         return known or self._item({"output_index": index})
 
@@ -186,7 +186,7 @@ class ResponsesDecoder(AnswerDecoder):
         yield error_delta(event)
 
     def _item(self, event: JsonObject) -> _Item:
-        """The item that an event is about: by its place, else by its id."""
+        """The item of an event: by its place, else by its id."""
         index = as_count(event.get("output_index"))
         named = as_text(event.get("item_id")) or as_text(as_object(event.get("item")).get("id"))
         key = named if index is None else index
@@ -194,12 +194,12 @@ class ResponsesDecoder(AnswerDecoder):
 
 
 def _place(key: int | str) -> int:
-    """Where an item stands; one that is known by its id only comes last."""
+    """The place of an item; items known only by id come last."""
     return key if isinstance(key, int) else sys.maxsize
 
 
 def _reasoning(content: JsonObject) -> str:
-    """The text of a reasoning item: its summary, or what open models give in full."""
+    """The text of a reasoning item: its summary, or the full text of open models."""
     parts = as_objects(content.get("summary")) or as_objects(content.get("content"))
     return "\n\n".join(as_text(part.get("text")) for part in parts)
 

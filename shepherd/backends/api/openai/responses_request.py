@@ -13,10 +13,10 @@ from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 
 API_NAME = "openai-responses"
-"""Under this name `Message.extra` keeps the items of an answer."""
+"""The name under which `Message.extra` keeps the items of an answer."""
 
 MIN_TOKENS = 16
-"""The smallest limit that the API takes."""
+"""The smallest limit that the API accepts."""
 
 _RULES = Rules(call_id=r"[A-Za-z0-9_-]{1,64}")
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p"}
@@ -24,9 +24,9 @@ _FIXED = ("temperature", "top_p")
 
 
 def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
-    """The body; nothing is stored there, so the reasoning comes and goes encrypted.
+    """The body; nothing is stored there, so reasoning is sent encrypted in both directions.
 
-    Raises InvalidRequestError for a parameter that the API has not.
+    Raises InvalidRequestError for a parameter that the API lacks.
     """
     conversation = normalise(session.system_message, session.messages, _RULES)
     system = asking_for_json(conversation.system, session.output_format)
@@ -45,7 +45,7 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
 
 
 def _options(session: Session, model: ModelTraits) -> JsonObject:
-    """Reasoning, sampling, and what is to be in the answer beside its text."""
+    """Reasoning, sampling, and the answer's fields beside its text."""
     sampling, options, include = session.sampling, JsonObject(), list[str]()
     if reasons(model.id) or model.thinking:
         include.append("reasoning.encrypted_content")
@@ -97,14 +97,14 @@ def _content(message: Message) -> str | list[JsonObject]:
 
 
 def _fits(message: Message, kept: Sequence[JsonObject]) -> bool:
-    """Whether the items that were kept are those of the message as it is."""
+    """Whether the kept items still match the message."""
     lengths = [as_count(item.get("length")) or 0 for item in kept if _is(item, "message")]
     calls = [item for item in kept if _is(item, "function_call")]
     return sum(lengths) == len(message.content) and len(calls) == len(message.tool_calls)
 
 
 def _replayed(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """The items in the order in which they came."""
+    """The items in the order in which they arrived."""
     calls, start = iter(message.tool_calls), 0
     for item in kept:
         if _is(item, "message"):
@@ -119,7 +119,7 @@ def _replayed(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObje
 
 
 def _plain(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """The items of an answer from elsewhere, or of one that is not what it was."""
+    """The items of an answer of another model, or of a changed one."""
     yield from filter(_is_reasoning, kept)
     if message.content:
         yield _said(message.content, "")
@@ -131,7 +131,7 @@ def _is(item: JsonObject, kind: str) -> bool:
 
 
 def _is_reasoning(item: JsonObject) -> bool:
-    """Whether the API can read it: of an item that is not encrypted it keeps no copy."""
+    """Whether the API can read it: it keeps no copy of an item that is not encrypted."""
     return _is(item, "reasoning") and bool(as_text(item.get("encrypted_content")))
 
 
@@ -146,9 +146,9 @@ def _call(call: ToolCall) -> JsonObject:
 
 
 def kept_item(item: JsonObject, length: int) -> JsonObject | None:
-    """What is to be kept of an item of an answer; `length` is that of its text.
+    """The data to keep of an answer's item; `length` is that of its text.
 
-    Reasoning goes back as it came; of the rest there is what the message itself has not.
+    Reasoning is kept unchanged. Of other items, only data that the message itself lacks is kept.
     """
     kind = as_text(item.get("type"))
     if kind == "reasoning":

@@ -1,4 +1,4 @@
-"""What a provider says when a conversation does not fit, in whatever words it says it."""
+"""Recognises a provider's error for a conversation that does not fit, whatever its words."""
 
 from shepherd.backends.api.overflow.body import error_text
 from shepherd.backends.api.overflow.parse import (

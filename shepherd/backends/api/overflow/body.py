@@ -1,4 +1,4 @@
-"""The words and numbers in an error body, whatever its shape."""
+"""Extracts the words and numbers from an error body, whatever its shape."""
 
 import json
 import re
@@ -11,7 +11,7 @@ MAX_TEXT = 2_000
 """An error text longer than this many characters is cut."""
 
 MAX_READ = 20_000
-"""So much of a text is searched, and decoded if it is JSON, in characters."""
+"""The number of a text's characters that are searched, and decoded if they are JSON."""
 
 MAX_DEPTH = 20
 
@@ -22,20 +22,20 @@ _TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
 
 
 def error_text(body: object) -> str:
-    """What an error body says, for the user: one text, cut to a sane length; "" if nothing."""
+    """The message of an error body for the user, cut to a sane length; "" without one."""
     texts = dict.fromkeys(t for t in _messages(_decoded(body), 0, fields=True) if t)
     text = ": ".join(texts) or _whole(body)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def searchable(body: object) -> str:
-    """All of the error's own words and codes; nothing that it echoes of the request."""
+    """All of the error's own words and codes, without any part of the request that it repeats."""
     value = _decoded(body)
     return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:MAX_READ]
 
 
 def accused(body: object) -> list[str]:
-    """The fields of the request that an error is about, as it names them, with dots between."""
+    """The fields of the request that an error names, with dots between."""
     return list(dict.fromkeys(_accused(_decoded(body), 0)))
 
 
@@ -45,7 +45,7 @@ def field(body: object, name: str) -> int | None:
 
 
 def _decoded(body: object) -> object:
-    """The body, or what the JSON in it says if it is a text."""
+    """The body, or the value of its JSON if it is a text."""
     if not isinstance(body, str):
         return body
     text = body.strip()
@@ -58,7 +58,7 @@ def _decoded(body: object) -> object:
 
 
 def _messages(value: object, depth: int, *, fields: bool = False) -> Iterator[str]:
-    """The texts in the places where errors have them, the outermost first.
+    """The texts in the usual places of errors, the outermost first.
 
     `fields`: a problem of pydantic's comes with the name of its field.
     """
@@ -82,7 +82,7 @@ def _messages(value: object, depth: int, *, fields: bool = False) -> Iterator[st
 
 
 def _field_name(problem: JsonObject) -> str:
-    """The field that a problem of pydantic's is about, and a colon; "" for any other error."""
+    """The field of a pydantic problem, and a colon; "" for any other error."""
     location = problem.get("loc")
     if not isinstance(location, list):
         return ""

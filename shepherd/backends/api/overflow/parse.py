@@ -1,4 +1,4 @@
-"""From an error body to how much is too much."""
+"""Determines from an error body how much does not fit."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,45 +9,45 @@ from shepherd.backends.api.overflow.body import field, searchable
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A prompt that does not fit, in the provider's tokens; None where it does not say.
+    """A prompt that does not fit, in the provider's tokens; None if a number is missing.
 
-    `asked_tokens` is the output that was asked for, `stated_over` what must go where only that is
-    said. A `prompt_tokens` is exact: an estimator may learn from it. Lower bounds ("at least")
-    are not taken for numbers.
+    `output_tokens` is the requested output. `stated_over` is the excess, if the error states only
+    that. A `prompt_tokens` is exact: an estimator may learn from it. Lower bounds ("at least") are
+    ignored.
     """
 
     limit: int | None = None
     prompt_tokens: int | None = None
-    asked_tokens: int | None = None
+    output_tokens: int | None = None
     stated_over: int | None = None
 
     @property
     def tokens_over(self) -> int | None:
-        """How many tokens must go, the output that was asked for included; at least 1."""
+        """The tokens that must be removed, including the requested output; at least 1."""
         if self.limit is None or self.prompt_tokens is None:
             return self.stated_over
-        over = self.prompt_tokens + (self.asked_tokens or 0) - self.limit
+        over = self.prompt_tokens + (self.output_tokens or 0) - self.limit
         return max(1, over) if over >= 0 else self.stated_over
 
     @property
     def fits_with(self) -> int | None:
-        """The most output to ask for so that this very prompt fits; None if it can't be so.
+        """The largest output with which this prompt fits; None if there is none.
 
-        Always less than what was asked, so that trying again with it gets further.
+        Always less than the requested output, so that a retry makes progress.
         """
         if self.limit is None or self.prompt_tokens is None:
             return None
         room = self.limit - self.prompt_tokens
-        if room <= 0 or (self.asked_tokens is not None and room >= self.asked_tokens):
+        if room <= 0 or (self.output_tokens is not None and room >= self.output_tokens):
             return None
         return room
 
 
 def parse_overflow(body: object) -> Overflow | None:
-    """What the error says of a prompt that does not fit; None if it is about something else.
+    """The overflow that the error describes; None if it is about something else.
 
-    `body` is the decoded JSON or the text of an answer that is no success, or the error object
-    of a stream. Rate limits and quotas are no overflow, whatever they call exceeded.
+    `body` is the decoded JSON or the text of an unsuccessful answer, or the error object of a
+    stream. Rate limits and quotas are not overflows, whatever words they use.
     """
     text = searchable(body)
     if _limits_rate(body, text):
@@ -59,9 +59,9 @@ def parse_overflow(body: object) -> Overflow | None:
 
 
 def parse_request_limit(body: object) -> Overflow | None:
-    """What the error says of a single request that is larger than a whole minute's or day's tokens.
+    """The overflow of a request that is larger than a whole minute's or day's tokens.
 
-    None if it says nothing of the kind. Such a request can only be made smaller.
+    None if the error is of another kind. Such a request can only be made smaller.
     """
     for pattern in texts.LIMIT_AND_REQUEST:
         match = pattern.search(searchable(body))
@@ -73,17 +73,17 @@ def parse_request_limit(body: object) -> Overflow | None:
 
 
 def is_lasting_limit(body: object) -> bool:
-    """Whether a rate limit is one of an hour or more, which no pause between attempts cures."""
+    """Whether a rate limit lasts an hour or more, so that pauses between attempts do not help."""
     return texts.LASTING_LIMIT.search(searchable(body)) is not None
 
 
 def is_out_of_memory(body: object) -> bool:
-    """Whether the server says that it has not enough memory."""
+    """Whether the server says that it does not have enough memory."""
     return texts.OUT_OF_MEMORY.search(searchable(body)) is not None
 
 
 def is_rate_limit(status: int, body: object) -> bool:
-    """Whether a failed answer means that too much was asked for too quickly, not too long."""
+    """Whether a failed answer means that requests were too frequent, not too long."""
     return status == HTTPStatus.TOO_MANY_REQUESTS or _limits_rate(body, searchable(body))
 
 
@@ -97,15 +97,15 @@ def _from_text(text: str) -> Overflow:
     for pattern in texts.SUMS:
         match = pattern.search(text)
         if match is not None:
-            prompt, asked, limit = (texts.to_int(n) for n in match.groups())
-            return Overflow(limit or None, prompt, asked)
+            prompt, output, limit = (texts.to_int(n) for n in match.groups())
+            return Overflow(limit or None, prompt, output)
     limit = texts.first(texts.LIMIT, text) or None
     prompt = texts.first(texts.PROMPT, text)
-    asked = texts.first(texts.ASKED, text)
+    output = texts.first(texts.OUTPUT, text)
     total = texts.first(texts.TOTAL, text)
     over = texts.first(texts.OVER, text) or None
     if prompt is None and total is not None:
-        prompt = total - asked if asked is not None and asked < total else total
+        prompt = total - output if output is not None and output < total else total
     if prompt is None and over is not None and limit is not None:
         prompt = limit + over
-    return Overflow(limit, prompt, asked, over)
+    return Overflow(limit, prompt, output, over)

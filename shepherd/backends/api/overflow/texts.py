@@ -1,6 +1,6 @@
 """The phrases by which providers say that a prompt is too long, and where their numbers stand.
 
-Sources of each are in the tests. All are searched for without regard to case.
+Sources of each are in the tests. All searches ignore case.
 """
 
 import re
@@ -12,7 +12,7 @@ NUMBER = (
     r"(?<![\w.,])([0-9]{1,3}(?:[,.'_\u00a0\u202f][0-9]{3})+|[0-9]{1,12})"
     r"(?:\.0)?(?!\w|[,.][0-9])"
 )
-"""A number, perhaps with separators between its thousands; no part of one, no `128k`."""
+"""A number, with or without separators between its thousands; not part of another, not `128k`."""
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
@@ -44,7 +44,7 @@ LASTING_LIMIT = _any(
     r"\bspend(?:ing)? limit",
     r"billing cycle",
 )
-"""Limits that are still there after a pause of seconds."""
+"""Limits that still apply after a pause of seconds."""
 
 OUT_OF_MEMORY = _any(
     r"requires more (?:system |gpu |video )?memory",
@@ -120,7 +120,7 @@ LIMIT = _numbers(
     r"maximum input length \(#",
     r"n_ctx[ :(]+#",
 )
-"""The last number of a match is meant."""
+"""The last number of a match counts."""
 
 PROMPT = _numbers(
     r"resulted in #",
@@ -143,9 +143,9 @@ TOTAL = _numbers(
     r"received #",
     r"requested tokens \(#",
 )
-"""Prompt and completion together, or the prompt where no completion is spoken of."""
+"""Prompt and completion together, or the prompt if no completion is mentioned."""
 
-ASKED = _numbers(
+OUTPUT = _numbers(
     r"# (?:tokens )?(?:in|for) the (?:completion|output)",
     r"tokens'? .{0,40}is too large: #",
     r"# `?max_new_tokens",
@@ -153,13 +153,13 @@ ASKED = _numbers(
 )
 
 LIMIT_AND_REQUEST = _numbers(r"limit:? #,? (?:used:? [0-9,.]+,? )?requested:? #")
-"""What a minute or a day allows, and what one request wants."""
+"""The limit of a minute or a day, and the size of one request."""
 
 OVER = _numbers(r"(?:exceeded|exceeded max(?:imum)? context length|full) by # tokens")
 
 
 def first(patterns: Sequence[re.Pattern[str]], text: str) -> int | None:
-    """The number that the first matching pattern finds, None if none does."""
+    """The number that the first matching pattern captures, None without a match."""
     for pattern in patterns:
         match = pattern.search(text)
         if match is not None:

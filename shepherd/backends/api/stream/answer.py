@@ -1,4 +1,4 @@
-"""From deltas to the events of a generation and the message that goes into history."""
+"""Turns deltas into the events of a generation, and into the message for the history."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,12 +29,12 @@ from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
-"""The text of an API that tells calls and thoughts apart: only code is looked for."""
+"""The text of an API with separate calls and thoughts: only code is detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that the API counted; None where it said nothing."""
+    """The tokens that the API counted; None if it sent no count."""
 
     prompt: int | None = None
     cached: int | None = None
@@ -43,7 +43,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Collected:
-    """What an answer gave beside its text."""
+    """The data of an answer beside its text."""
 
     calls: CallCollector = field(default_factory=CallCollector)
     extra: JsonObject = field(default_factory=dict[str, Any])
@@ -53,9 +53,9 @@ class Collected:
 
 
 class Answer:
-    """Collects one answer and tells the callback; `cancelled` once that has said False.
+    """Collects one answer and reports it; `cancelled` once the callback has returned False.
 
-    `started` as soon as anything of the answer has come, after which it can't be asked for again.
+    `started` is set with the first part of the answer; after that the request can't be repeated.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Answer:
         *,
         prompted_tools: bool = False,
     ) -> None:
-        """`logprobs` takes those of the content's tokens, before its events are sent.
+        """`logprobs` receives those of the content's tokens, before its events are sent.
 
-        `prompted_tools`: calls are printed, as the model was told to.
+        `prompted_tools`: the prompt asks the model to print calls.
         """
         self.cancelled = False
         self.started = False
@@ -78,7 +78,7 @@ class Answer:
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
         self._stops = session.sampling.stop or ()
-        self._taken = {call.id for m in session.messages for call in m.tool_calls}
+        self._used_ids = {call.id for m in session.messages for call in m.tool_calls}
         self._prints = adapter.prints_calls or prompted_tools
         style = GENERIC if self._prints else FENCES_ONLY
         self._output = OutputFilter(style, self._tools if self._prints else ())
@@ -86,22 +86,22 @@ class Answer:
         self._reasoning: list[str] = []
         self._said, self._thought = SurrogateJoiner(), SurrogateJoiner()
         self._logprobs = logprobs
-        self._shown = None if logprobs is None else ContentTokens()
+        self._content_tokens = None if logprobs is None else ContentTokens()
 
     @property
     def usage(self) -> Usage:
-        """What the API has counted so far."""
+        """The API's counts so far."""
         return self.got.usage
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to be taken in."""
+        """Whether further deltas are ignored."""
         return self.cancelled or self.got.error is not None
 
     def take(self, deltas: Iterable[Delta]) -> None:
-        """Take in what came; neighbouring text becomes one event.
+        """Process these deltas; neighbouring text becomes one event.
 
-        Of what follows the one that ends the answer only the usage counts.
+        After the delta that ends the answer, only the usage counts.
         """
         text, over = "", False
         for delta in deltas:
@@ -109,7 +109,7 @@ class Answer:
                 self._take(delta)
             elif over:
                 continue
-            elif isinstance(delta, TextDelta) and self._shown is None:
+            elif isinstance(delta, TextDelta) and self._content_tokens is None:
                 text = text + delta.text if text else delta.text
             else:
                 if text:
@@ -122,19 +122,21 @@ class Answer:
             self._feed(text)
 
     def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
-        """Send what was held back, a warning where there is reason, STATS, STOP and the calls.
+        """Send the held text, a warning if needed, STATS, STOP and the calls.
 
         `broken` says why the answer ended too early, "" if it did not.
         """
         reason = self._reason(broken)
         truncated = reason is not FinishReason.STOP
-        if self._shown is not None:
-            self._shown.finish()
+        if self._content_tokens is not None:
+            self._content_tokens.finish()
         self._think(self._thought.finish())
         self._show(self._output.feed(self._said.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
-        native = self.got.calls.finish(self._adapter, self._tools, self._taken, truncated=truncated)
+        native = self.got.calls.finish(
+            self._adapter, self._tools, self._used_ids, truncated=truncated
+        )
         calls = native.calls if self.got.calls else printed.tool_calls
         self._tell_rest(native, printed.tool_calls if self.got.calls else ())
         problems = () if calls else (*native.problems, *printed.problems)
@@ -162,7 +164,7 @@ class Answer:
         got = self.got
         match delta:
             case TextDelta(text=text, logprobs=logprobs):
-                for token in logprobs if self._shown is not None else ():
+                for token in logprobs if self._content_tokens is not None else ():
                     self._follow(token)
                 self._feed(text)
             case ThinkingDelta(text=text):
@@ -181,16 +183,16 @@ class Answer:
                 got.error = got.error or delta
 
     def _follow(self, token: TokenLogprob) -> None:
-        if self._shown is not None:
-            self._shown.add(token)
+        if self._content_tokens is not None:
+            self._content_tokens.add(token)
 
     def _reason(self, broken: str) -> FinishReason:
         if self.cancelled:
             return FinishReason.CANCELLED
         if broken:
             return FinishReason.ERROR
-        told = self.got.stop.reason if self.got.stop else FinishReason.STOP
-        return FinishReason.STOP if told is FinishReason.TOOL_CALLS else told
+        reason = self.got.stop.reason if self.got.stop else FinishReason.STOP
+        return FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason
 
     def _stop_string(self) -> str:
         """The stop string that ended the answer; what the request did not send is not one."""
@@ -198,9 +200,9 @@ class Answer:
         return named if named in self._stops else ""
 
     def _tell_rest(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
-        """Say what is no call as text: nothing that came is lost.
+        """Show rejected calls as text, so that nothing is lost.
 
-        Of `printed` calls those count as text that the API did not give as well.
+        `printed` calls count as text if the API sent calls as well.
         """
         known = [(call.name, call.arguments) for call in native.calls if printed]
         again = [c for c in printed if (c.name, c.arguments) not in known]
@@ -231,8 +233,8 @@ class Answer:
         self._show([TextEvent(CallbackEvent.THINKING, text)])
 
     def _show(self, events: Sequence[TextEvent]) -> None:
-        if self._shown is not None and self._logprobs is not None:
-            self._logprobs += self._shown.shown(e for e in events if e.text)
+        if self._content_tokens is not None and self._logprobs is not None:
+            self._logprobs += self._content_tokens.tokens_of(e for e in events if e.text)
         for event, text, name in events:
             if text:
                 thought = event is CallbackEvent.THINKING
@@ -246,7 +248,7 @@ class Answer:
 
 
 def _append(extra: JsonObject, value: JsonObject) -> None:
-    """Add `value`: lists grow, what else has a name that is there already is replaced."""
+    """Add `value`: lists are extended, other existing fields are replaced."""
     for key, new in value.items():
         old = extra.get(key)
         both = isinstance(old, list) and isinstance(new, list)

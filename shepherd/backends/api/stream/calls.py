@@ -1,4 +1,4 @@
-"""From the pieces of native tool calls to calls that may be run."""
+"""Turns the pieces of native tool calls into calls that may be run."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,10 +18,10 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True)
 class CollectedCalls:
-    """What the pieces add up to; `rest` are those that are no call, as text, and `problems` why.
+    """The collected calls; `rest` are rejected calls as text, and `problems` the reasons.
 
-    `cut` names the tools whose calls were not complete when the answer ended; `written` are the
-    arguments as JSON, by the call's id, where they had to be written.
+    `cut` names the tools whose calls were not complete when the answer ended. `written` are the
+    arguments as JSON, by the call's id, if they had to be written.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -65,22 +65,21 @@ class CallCollector:
         self,
         adapter: str,
         tools: Sequence[ToolSpec],
-        taken: Collection[str],
+        used_ids: Collection[str],
         *,
         truncated: bool,
         new_id: Callable[[], str] = new_call_id,
     ) -> CollectedCalls:
-        """The calls with ids of their own, which none in `taken` has.
+        """The calls with unique ids, none of which is in `used_ids`.
 
-        `truncated`: the answer did not end by itself, so that only arguments which are whole and
-        right as they are make a call.
+        `truncated`: the answer was cut off, so only complete and valid arguments make a call.
         """
         catalog = ToolCatalog(tools)
-        ids = set(taken)
+        ids = set(used_ids)
         result, rest, problems, cut = [list[Any]() for _ in range(4)]
-        told: dict[str, str] = {}
+        written_texts: dict[str, str] = {}
         for call in self._pieces.values():
-            text, whole = _told(call.arguments)
+            text, whole = _joined_arguments(call.arguments)
             call.id, call.name = replace_surrogates(call.id), replace_surrogates(call.name)
             name = catalog.known(call.name) or call.name
             arguments = whole if tools else None
@@ -96,32 +95,34 @@ class CallCollector:
             own = call.id if call.id and call.id not in ids else new_id()
             ids.add(own)
             if whole is not None:
-                told[own] = text
+                written_texts[own] = text
             extra = {adapter: sanitize_object(call.extra)} if call.extra else {}
             result.append(ToolCall(own, name, arguments, extra))
-        return CollectedCalls(tuple(result), tuple(rest), tuple(problems), tuple(cut), told)
+        return CollectedCalls(
+            tuple(result), tuple(rest), tuple(problems), tuple(cut), written_texts
+        )
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:
-    """A call that is not to be run, as the text that most models would write it as."""
+    """A call that is not to be run, in the text format that most models use."""
     end = "}</tool_call>" if whole else ""
     named = json.dumps(name, ensure_ascii=False)
     return f'<tool_call>{{"name": {named}, "arguments": {arguments or "{}"}{end}'
 
 
-def _told(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
-    """The arguments as JSON text; and as the object, if they came as one that is clean."""
+def _joined_arguments(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObject | None]:
+    """The arguments as JSON text, and as the object if a valid one arrived."""
     if len(pieces) == 1 and not isinstance(value := pieces[0], str):
         try:
             return written(value), value
-        except ValueError:  # a number or half a letter that JSON has not
+        except ValueError:  # a number or surrogate that JSON does not allow
             pass
     texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)
     return replace_surrogates("".join(texts)), None
 
 
 def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -> JsonObject | None:
-    """The arguments, None if they can't be understood; what had to be mended must fit."""
+    """The arguments, None if they can't be parsed; repaired ones must match the schema."""
     if not text.strip():
         return None if truncated else {}
     try:
@@ -141,7 +142,7 @@ def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -
 
 
 def _object(value: Any, text: str) -> JsonObject | None:
-    """The object that is in `text`, and can be written again.
+    """The object in `text`, if it can be written again.
 
     Some servers wrap its JSON in a text, or send null for no arguments.
     """

@@ -1,4 +1,4 @@
-"""Bytes of a streamed answer into its events, however the network cut them."""
+"""Splits the bytes of a streamed answer into its events."""
 
 import codecs
 from abc import ABC, abstractmethod
@@ -7,13 +7,12 @@ from typing import NamedTuple
 from shepherd.backends.api.adapter import Framing
 from shepherd.errors import UnreachableError
 
-LARGEST_EVENT = 16 * 1024 * 1024
-"""More bytes without an event's end are no answer."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""An event with more bytes is an error."""
 
 
 class StreamEvent(NamedTuple):
-    """One event, its data as it came; `name` and `id` are "" where the framing, or the server, has
-    none."""
+    """One event with its raw data; `name` and `id` are "" if the framing or the server has none."""
 
     name: str
     data: bytes
@@ -21,36 +20,36 @@ class StreamEvent(NamedTuple):
 
 
 class StreamDecoder(ABC):
-    """Reads one answer. Every cutting of the bytes gives the same."""
+    """Decodes one answer; the events do not depend on how the bytes are divided."""
 
     @abstractmethod
     def feed(self, data: bytes) -> list[StreamEvent]:
-        """The events that are complete by now; UnreachableError for one beyond all measure."""
+        """The events that are complete by now; UnreachableError for one that is too large."""
 
     @abstractmethod
     def finish(self) -> list[StreamEvent]:
-        """The event that no end followed, if there is one. Feeding is over."""
+        """The last event, if its end is missing. No more data may follow."""
 
 
 def decoder_for(
-    framing: Framing, content_type: str = "", *, largest: int = LARGEST_EVENT
+    framing: Framing, content_type: str = "", *, max_bytes: int = MAX_EVENT_BYTES
 ) -> StreamDecoder:
     """The decoder of an answer.
 
-    A server that was asked for server-sent events and sends one JSON object says so in the
-    `content_type`; that is one event.
+    A server that should send server-sent events may send one JSON object; `content_type` tells
+    this, and the object is one event.
     """
     if framing is Framing.SSE and content_type.partition(";")[0].strip() == "application/json":
-        return WholeDecoder(largest)
-    return SSEDecoder(largest) if framing is Framing.SSE else LinesDecoder(largest)
+        return WholeDecoder(max_bytes)
+    return SSEDecoder(max_bytes) if framing is Framing.SSE else LinesDecoder(max_bytes)
 
 
 class SSEDecoder(StreamDecoder):
-    """Server-sent events as browsers read them; but the last one needs no blank line."""
+    """Server-sent events as browsers read them, but the last one needs no blank line."""
 
-    def __init__(self, largest: int = LARGEST_EVENT) -> None:
-        self._lines = _Lines(largest)
-        self._largest = largest
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._lines = _Lines(max_bytes)
+        self._max_bytes = max_bytes
         self._size = 0
         self._name = self._id = ""
         self._data: list[bytes] = []
@@ -77,7 +76,7 @@ class SSEDecoder(StreamDecoder):
         value = value.removeprefix(b" ")
         if field == b"data":
             self._size += len(line)
-            _check(self._size, self._largest)
+            _check(self._size, self._max_bytes)
             self._data.append(value)
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
@@ -86,10 +85,10 @@ class SSEDecoder(StreamDecoder):
 
 
 class LinesDecoder(StreamDecoder):
-    """One event a line; blank lines are none."""
+    """One event per line; blank lines are ignored."""
 
-    def __init__(self, largest: int = LARGEST_EVENT) -> None:
-        self._lines = _Lines(largest)
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._lines = _Lines(max_bytes)
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         return _events(self._lines.feed(data))
@@ -99,16 +98,16 @@ class LinesDecoder(StreamDecoder):
 
 
 class WholeDecoder(StreamDecoder):
-    """All that comes is one event."""
+    """The whole answer is one event."""
 
-    def __init__(self, largest: int = LARGEST_EVENT) -> None:
-        self._largest = largest
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._pieces: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         self._size += len(data)
-        _check(self._size, self._largest)
+        _check(self._size, self._max_bytes)
         self._pieces.append(data)
         return []
 
@@ -117,10 +116,10 @@ class WholeDecoder(StreamDecoder):
 
 
 class _Lines:
-    """Lines that end with LF, CR or CRLF, without their ends; a BOM before the first is gone."""
+    """Lines that end with LF, CR or CRLF, without their ends; a BOM before the first is removed."""
 
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._held: list[bytes] = []
         self._size = 0
         self._after_cr = False
@@ -147,7 +146,7 @@ class _Lines:
         if rest:
             self._held.append(rest)
             self._size += len(rest)
-            _check(self._size, self._largest)
+            _check(self._size, self._max_bytes)
         return lines
 
     def finish(self) -> list[bytes]:
@@ -162,9 +161,9 @@ def _events(lines: list[bytes]) -> list[StreamEvent]:
     return [StreamEvent("", line) for line in lines if line and not line.isspace()]
 
 
-def _check(size: int, largest: int) -> None:
-    if size > largest:
-        raise UnreachableError(f"sent an event of more than {largest} bytes")
+def _check(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise UnreachableError(f"sent an event of more than {max_bytes} bytes")
 
 
 _JSON = "application/json"
@@ -173,12 +172,12 @@ _JSON = "application/json"
 class SniffedDecoder(StreamDecoder):
     """Server-sent events, or the one JSON object of a server that does not stream.
 
-    Which it is shows the first byte; content types are lost or replaced on the way. Raises
+    The first byte tells which; content types are lost or replaced on the way. Raises
     UnreachableError for a web page.
     """
 
-    def __init__(self, largest: int = LARGEST_EVENT) -> None:
-        self._largest = largest
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._head = b""
         self._chosen: StreamDecoder | None = None
 
@@ -192,7 +191,7 @@ class SniffedDecoder(StreamDecoder):
         if begins.startswith(b"<"):
             raise UnreachableError("it answers with a web page, not as an API")
         kind = _JSON if begins.startswith((b"{", b"[")) else ""
-        self._chosen = decoder_for(Framing.SSE, kind, largest=self._largest)
+        self._chosen = decoder_for(Framing.SSE, kind, max_bytes=self._max_bytes)
         head, self._head = self._head, b""
         return self._chosen.feed(head)
 

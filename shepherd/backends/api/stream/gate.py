@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from shepherd.events import CallbackEvent, EventCallback, Topic
 
-TOLD_FROM = 2.0
-"""A pause of so many seconds is told to the user."""
+MIN_REPORTED_SECONDS = 2.0
+"""Pauses of at least this many seconds are reported to the user."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Passes events on until the callback has said False; from then on it is `closed`."""
+    """Passes events on until the callback has returned False; from then on it is `closed`."""
 
     callback: EventCallback
     closed: bool = False
@@ -21,14 +21,14 @@ class Gate:
         return not self.closed
 
     def tell_pause(self, why: str, seconds: float) -> bool:
-        """Say that a request is made again after a pause; False if nobody waits for it."""
-        if seconds >= TOLD_FROM:
+        """Report a pause before the next attempt; False if the callback has cancelled."""
+        if seconds >= MIN_REPORTED_SECONDS:
             text = f"{why} Trying again in {seconds:.0f} s."
             self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
         return not self.closed
 
     def tell_wait(self, seconds: float) -> None:
-        """Say that a request waits for a limit of our own."""
-        if seconds >= TOLD_FROM:
+        """Report that a request waits for a limit of our own."""
+        if seconds >= MIN_REPORTED_SECONDS:
             text = f"Waiting {seconds:.0f} s: no more requests or tokens a minute are set for it."
             self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")

@@ -1,7 +1,7 @@
-"""JSON by pydantic's parser and writer, and by Python's own where those refuse what it takes.
+"""JSON by pydantic's parser and writer, with Python's own as a fallback.
 
-They are two to four times as fast, keep whole numbers of any size, and know `NaN` as Python does;
-they refuse half letters (`"\\ud83d"`), of which some servers make whole ones, and deep nesting.
+Pydantic's are two to four times as fast, keep whole numbers of any size, and know `NaN` as Python
+does. They refuse surrogates (`"\\ud83d"`), which some servers send in pairs, and deep nesting.
 """
 
 import json
@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 
 def read(text: bytes) -> object:
-    """The value, with U+FFFD for what is no UTF-8; raises ValueError and RecursionError."""
+    """The value, with U+FFFD for invalid UTF-8; raises ValueError and RecursionError."""
     try:
         return from_json(text)
     except ValueError:
@@ -19,9 +19,10 @@ def read(text: bytes) -> object:
 
 
 def write(value: object) -> bytes:
-    """The value as JSON in UTF-8, without blanks; a half letter becomes a question mark.
+    """The value as JSON in UTF-8, without spaces; a surrogate becomes a question mark.
 
-    Raises ValueError for what contains itself, RecursionError for what is nested too deeply.
+    Raises ValueError for a value that contains itself, RecursionError for one that is nested too
+    deeply.
     """
     try:
         return to_json(value, inf_nan_mode="constants")
@@ -31,23 +32,23 @@ def write(value: object) -> bytes:
 
 
 def written(value: object) -> str:
-    """The value as JSON, without blanks; raises ValueError for what JSON has not."""
+    """The value as JSON, without spaces; raises ValueError for a value that JSON does not allow."""
     text = to_json(value, inf_nan_mode="constants").decode()
     if "NaN" in text or "Infinity" in text:
         json.dumps(value, allow_nan=False)
     return text
 
 
-DEEPEST = 100
-"""Objects and lists within each other; nobody means more."""
+MAX_DEPTH = 100
+"""Nested objects and lists; more are never intended."""
 
 
 def too_deep(text: str | bytes, value: Any) -> bool:
-    """Whether the value, whose JSON is `text`, is nested deeper than `DEEPEST`."""
-    if len(text) <= 2 * DEEPEST or _openings(text) <= DEEPEST:
+    """Whether the value, whose JSON is `text`, is nested deeper than `MAX_DEPTH`."""
+    if len(text) <= 2 * MAX_DEPTH or _openings(text) <= MAX_DEPTH:
         return False
     level: list[Any] = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return False

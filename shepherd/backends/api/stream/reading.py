@@ -24,9 +24,9 @@ from shepherd.messages import JsonObject
 class BeforeWait(Generator[Any, Any, bytes]):
     """Gives a body's next piece each time it is awaited; `act` runs first if that takes a wait.
 
-    What came in one read of the network is so taken without `act` in between. What `act` raises
-    ends the body as an error of the network would, and comes out of it. `waited` says whether the
-    last piece took a wait.
+    All pieces of one network read are therefore taken without `act` in between. An error from `act`
+    ends the body as a network error would, and is raised from it. `waited` tells whether the last
+    piece took a wait.
     """
 
     def __init__(self, body: AsyncGenerator[bytes, None], act: Callable[[], None]) -> None:
@@ -40,14 +40,14 @@ class BeforeWait(Generator[Any, Any, bytes]):
         return self
 
     def __next__(self) -> Any:
-        told = next(self._step)
+        piece = next(self._step)
         if not self.waited:
             self.waited = True
             try:
                 self._act()
-            except BaseException as error:  # noqa: BLE001 - the body lets go of its connection first
+            except BaseException as error:  # noqa: BLE001 - the body releases its connection first
                 return self._step.throw(error)
-        return told
+        return piece
 
     def send(self, value: Any, /) -> Any:
         """Go on; StopIteration holds the piece."""
@@ -62,17 +62,16 @@ _DONE = b"[DONE]"
 CUT = "the connection ended before the answer did"
 
 GRACE = 2.0
-"""Seconds for what follows a complete answer: the usage, and the end, so that the connection can
-be used again."""
+"""Seconds for the usage and the end after a complete answer, to reuse the connection."""
 
-MOST_HELD = 64 * 1024
-"""Larger pieces, in bytes, are decoded by themselves: one of them may be too large an event."""
+MAX_HELD_BYTES = 64 * 1024
+"""Larger pieces, in bytes, are decoded separately: one of them may be too large an event."""
 
 
 class Reading:
-    """Feeds one response to an answer, what came in one read of the network together.
+    """Feeds one response to an answer, all pieces of one network read together.
 
-    But the first piece of a read at once: most come alone, and to know takes time.
+    Only the first piece of a read is fed at once: most come alone, and a check takes time.
 
     `broken` says why it ended too early, "" if it did not. `waited` are the seconds until the
     answer began, `spoken` those since.
@@ -84,20 +83,20 @@ class Reading:
         self._clock = clock
         self._held: list[bytes] = []
         self._done = False
-        self._asked = clock()
+        self._start = clock()
         self._began: float | None = None
         self.broken = ""
 
     @property
     def waited(self) -> float:
-        return (self._clock() if self._began is None else self._began) - self._asked
+        return (self._clock() if self._began is None else self._began) - self._start
 
     @property
     def spoken(self) -> float:
         return 0.0 if self._began is None else self._clock() - self._began
 
     async def run(self, response: httpx.Response, framing: Framing) -> None:
-        """Read until the answer or the connection ends, or the callback has said False."""
+        """Read until the answer or the connection ends, or the callback returns False."""
         stream = SniffedDecoder() if framing is Framing.SSE else decoder_for(framing)
         why = CUT
         try:
@@ -127,7 +126,7 @@ class Reading:
                 following = BeforeWait(body, act)
                 while True:
                     piece = await following
-                    large = len(piece) > MOST_HELD
+                    large = len(piece) > MAX_HELD_BYTES
                     if large:
                         act()
                     self._held.append(piece)
@@ -144,12 +143,12 @@ class Reading:
         return self._done or self._decoder.complete
 
     def take(self, events: Iterable[StreamEvent]) -> None:
-        """Feed these events to the answer; what follows the end is none."""
+        """Feed these events to the answer; events after the end are ignored."""
         with suppress(_AnswerEndedError):
             self._tell(events)
 
     def _tell(self, events: Iterable[StreamEvent]) -> None:
-        """Hand these events to the answer; _AnswerEndedError if it takes no more."""
+        """Send these events to the answer; raises _AnswerEndedError if it accepts no more."""
         deltas: list[Delta] = []
         for name, data, _ in events:
             text = data.strip()
@@ -166,11 +165,11 @@ class Reading:
 
 
 class _AnswerEndedError(Exception):
-    """Nothing more of the answer is wanted."""
+    """The rest of the answer is not needed."""
 
 
 def _body(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body, with no more steps on the way than it needs."""
+    """The body, with as few intermediate steps as possible."""
     coded = response.headers.get("content-encoding", "identity") != "identity"
     stream = response.stream
     if coded or not isinstance(stream, httpx.AsyncByteStream):
@@ -179,7 +178,7 @@ def _body(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def _object(text: bytes) -> JsonObject:
-    """The event's object; {} for what is none."""
+    """The event's object; {} for any other value."""
     try:
         value = read(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""Grammars (GBNF) that hold an answer to a form: pure text, nothing native."""
+"""Grammars (GBNF) that define the form of an answer: pure text, without native code."""

@@ -21,15 +21,15 @@ PROBE = (
         CONTENT, tool_calls=tuple(ToolCall(f"zq8id{n[3:6]}", n, {"zq8": 1, "k": 2}) for n in NAMES)
     ),
 )
-"""A conversation that shows how a template writes two calls."""
+"""A conversation that shows how a template formats two calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSyntax:
     """The text around calls: opening, NAME, middle, ARGUMENTS, then between or closing.
 
-    `between` is "" where an answer has one call. `marker` is the beginning of `opening` by which
-    a call is known, "" if any text may begin so. `comma` and `colon` are how JSON is spaced.
+    `between` is "" if an answer has only one call. `marker` is the beginning of `opening` that
+    identifies a call, "" if any text may begin so. `comma` and `colon` are the JSON separators.
     """
 
     opening: str
@@ -45,12 +45,12 @@ class CallSyntax:
         return match.group() if match else ""
 
     def write(self, calls: Sequence[tuple[str, str]]) -> str:
-        """Calls as the model writes them, from names and arguments as JSON."""
+        """The calls as the model writes them, from names and arguments as JSON."""
         inner = self.between.join(f"{name}{self.middle}{text}" for name, text in calls)
         return f"{self.opening}{inner}{self.closing}"
 
     def rule(self, rules: Rules, tools: Sequence[ToolSpec], *, many: bool, behind: str = "") -> str:
-        """A rule for calls of these tools, from `behind` the opening's beginning on."""
+        """A rule for calls of these tools; `behind` is the part of the opening before it."""
         alternatives = [self._call(rules, tool, f"tool{i}") for i, tool in enumerate(tools)]
         call = rules.add("call", " | ".join(alternatives))
         more = f" ({characters(self.between)} {call})*" if many and self.between else ""
@@ -70,7 +70,7 @@ def json_text(text: str) -> str:
 
 
 def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
-    """The syntax in a rendered `PROBE`; None if the calls are not JSON behind their names.
+    """The syntax in a rendered `PROBE`; None if the calls are not a name with JSON arguments.
 
     `ends` are the texts of the tokens that end an answer.
     """
@@ -82,7 +82,7 @@ def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
         opening, middle, between, second, rest = parts
         closing = _before(rest, ends)
         if _before(between, ends) != between:
-            between = ""  # each call is a message of its own
+            between = ""  # each call is a separate message
         syntax = CallSyntax(opening.lstrip(), middle, between, closing, comma, colon)
         plain = not any("zq8" in part for part in (opening, middle, between, closing))
         return syntax if plain and middle == second else None
@@ -90,7 +90,7 @@ def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
 
 
 def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
-    """Whether the output filter reads what the syntax writes."""
+    """Whether the output filter can parse the syntax."""
     calls: list[tuple[str, JsonObject]] = [("one", {"a": "b"}), ("two", {})]
     if not syntax.between:
         calls = calls[:1]
@@ -102,7 +102,7 @@ def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
 
 
 def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | None:
-    """What stands between content, first name, arguments, second name, arguments, and the end."""
+    """The text before the first name, between names and arguments, and after the last arguments."""
     parts: list[str] = []
     rest = rendered.partition(CONTENT)[2]
     for needle in (NAMES[0], arguments, NAMES[1], arguments):

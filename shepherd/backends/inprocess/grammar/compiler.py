@@ -16,7 +16,7 @@ MAX_KNOWN = 32
 """The maximum number of compiled grammars that are kept."""
 
 MAX_SECONDS = 20.0
-"""For a trial on a busy machine; the trial itself has a limit on its own time."""
+"""The limit of a trial on a busy machine; the trial itself limits its own time."""
 
 _PROGRAM = "shepherd.backends.inprocess.grammar.trial"
 _TRIALS = 2
@@ -29,17 +29,17 @@ class GrammarCompiler:
     """Compiles each grammar once. Used from one event loop."""
 
     def __init__(self, vocabulary: Callable[[], Awaitable[TokenBytes]]) -> None:
-        """`vocabulary` gives that of the model; it is asked for with the first grammar."""
+        """`vocabulary` loads that of the model, when the first grammar is compiled."""
         self._vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
         self._known: OrderedDict[str, LLMatcher] = OrderedDict()
         self._trials = asyncio.Semaphore(_TRIALS)
 
     async def matcher(self, grammar: str, *, own: bool = False) -> "LLMatcher":
-        """A matcher at the beginning of `grammar`, to be copied.
+        """A matcher at the beginning of `grammar`, which callers copy.
 
-        Raises InvalidRequestError if it can't be compiled within the limits. `own`: the grammar is
-        made from schemas only, so that a small one can't cost much.
+        Raises InvalidRequestError if the grammar can't be compiled within the limits. `own`: the
+        grammar is made only from schemas, so a small one can't be costly.
         """
         if grammar in self._known:
             self._known.move_to_end(grammar)

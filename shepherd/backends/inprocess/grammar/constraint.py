@@ -1,4 +1,4 @@
-"""What a request's answer is held to, as a grammar."""
+"""Turns the required format of an answer into a grammar."""
 
 import json
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ _MAX_KNOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A grammar for llguidance that holds from the first token.
+    """A grammar for llguidance that applies from the first token.
 
-    `foreign`: more of it than schemas came with the request. `trigger`: it holds from behind this
-    marker, wherever a call begins with it, to the call's end; `opening` is what stands between the
-    marker and the tool's name, one of `names` as JSON writes it. `reasoning`: the answer begins
-    inside reasoning. `unenforced` is what of a schema does not hold, in its own words.
+    `foreign`: not all of it comes from schemas. `trigger`: it applies only to calls, from this
+    marker to the call's end. `opening` is the text between the marker and the tool's name, one of
+    `names` as JSON writes it. `reasoning`: the answer begins inside reasoning. `unenforced` are the
+    schema's unenforced constraints.
     """
 
     grammar: str
@@ -49,7 +49,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class CompiledConstraint:
-    """A constraint and a matcher at its grammar's beginning, which is only copied."""
+    """A constraint and a matcher at its grammar's beginning; callers only copy the matcher."""
 
     constraint: Constraint
     matcher: "LLMatcher"
@@ -61,7 +61,7 @@ class Constrainer:
     def __init__(
         self, style: OutputStyle, syntax: CallSyntax | None, *, free_calls: bool = True
     ) -> None:
-        """`free_calls`: whether calls that the model makes by itself are held to the schemas."""
+        """`free_calls`: whether the schemas also apply to calls that the request did not force."""
         self._style = style
         self._syntax = syntax
         self._free_calls = free_calls and syntax is not None and bool(syntax.marker)
@@ -73,9 +73,9 @@ class Constrainer:
         return self._free_calls
 
     def constraint(self, session: Session, prompt_tail: str) -> Constraint | None:
-        """What the answer is held to, None if to nothing.
+        """The constraint of the answer, None without one.
 
-        Raises InvalidRequestError for what can't be enforced with this model.
+        Raises InvalidRequestError for a requirement that can't be enforced with this model.
         """
         output_format = session.output_format
         if session.tool_choice is None and output_format is None:
@@ -92,15 +92,15 @@ class Constrainer:
         return Constraint(rules.text(start), foreign, unenforced=unenforced)
 
     def _answer(
-        self, rules: Rules, session: Session, wanted: OutputFormat
+        self, rules: Rules, session: Session, output_format: OutputFormat
     ) -> tuple[str, tuple[str, ...]]:
-        """A rule for the answer itself, and what of it can't be enforced."""
-        if wanted.schema is None:
+        """A rule for the answer itself, and the constraints that can't be enforced."""
+        if output_format.schema is None:
             if session.tools:
                 raise InvalidRequestError("A grammar and tools can't be combined.")
-            return add_gbnf(rules, wanted.grammar), ()
-        schema = prepare(wanted.schema, strict=wanted.strict)
-        answer = rules.add("answer", json_value(schema.value, strict=wanted.strict))
+            return add_gbnf(rules, output_format.grammar), ()
+        schema = prepare(output_format.schema, strict=output_format.strict)
+        answer = rules.add("answer", json_value(schema.value, strict=output_format.strict))
         if session.tools:
             answer = f"({answer} | {self._calls(rules, session)})"
         return answer, tuple(sorted(schema.unenforced))
@@ -140,7 +140,7 @@ class Constrainer:
     def _behind_thinking(
         self, rules: Rules, answer: str, session: Session, prompt_tail: str
     ) -> str:
-        """The answer, behind reasoning where the model reasons."""
+        """The answer, after reasoning if the model reasons."""
         tail = prompt_tail.rstrip()
         for markers in self._style.think:
             if tail.endswith(markers.open):
@@ -152,7 +152,7 @@ class Constrainer:
 
 
 def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) -> str:
-    """A grammar for one call behind its marker, "" if a tool's schema can't be written."""
+    """A grammar for one call behind its marker, "" if a tool's schema can't be expressed."""
     rules = Rules()
     try:
         return rules.text(syntax.rule(rules, tools, many=False, behind=marker))
@@ -161,6 +161,6 @@ def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) ->
 
 
 def _thought(rules: Rules, markers: ThinkMarkers) -> str:
-    """Any text up to the closing marker, and the newlines behind it that belong to it."""
+    """Any text up to the closing marker, and the following newlines that belong to it."""
     newline = rules.add("newline", literal("\n"))
     return " ".join((through(rules, "thought", markers.close), *[f"{newline}?"] * markers.after))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from shepherd.errors import InvalidRequestError
 
 MAX_TEXT = 65_536
-"""Characters of the longest grammar that a request may bring."""
+"""Characters of the longest grammar in a request."""
 
 MAX_NESTING = 100
 MAX_REPEATS = 2_000
@@ -31,7 +31,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """One character: of these ranges, or of none of them."""
+    """One character: inside these ranges, or outside all of them."""
 
     ranges: tuple[tuple[str, str], ...]
     others: bool = False
@@ -39,7 +39,7 @@ class CharacterClass:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token by its number, or any other one."""
+    """One token by its number, or any other token."""
 
     number: int
     others: bool = False
@@ -54,21 +54,21 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Concatenation:
-    """One thing behind another."""
+    """Several nodes in sequence."""
 
     parts: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Alternation:
-    """One of several things."""
+    """One of several nodes."""
 
     alternatives: "tuple[Node, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A thing from `low` to `high` times, None without end."""
+    """A node repeated from `low` to `high` times; None means no limit."""
 
     node: "Node"
     low: int
@@ -88,7 +88,7 @@ class GbnfParser:
     rules: dict[str, Node] = field(default_factory=dict[str, Node])
 
     def parse(self) -> dict[str, Node]:
-        """The rules by name; raises InvalidRequestError for what is no grammar or too long."""
+        """The rules by name; raises InvalidRequestError for an invalid or too long grammar."""
         if not self.text.strip() or "\0" in self.text:
             raise InvalidRequestError("The grammar is empty or has a zero character in it.")
         if len(self.text) > MAX_TEXT:

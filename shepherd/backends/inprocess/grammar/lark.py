@@ -11,10 +11,10 @@ MAX_GRAMMAR = 1_000_000
 """Characters of the longest grammar."""
 
 _HEADER = '%llguidance {"no_forcing": true}'
-"""Every token that fits is allowed, not only the usual ones of a text that is certain."""
+"""Every matching token is allowed, not only the usual tokens of a forced text."""
 
 _ESCAPES = 'nrbtf\\"'
-"""Without \\u, in which a free name could be one of the named ones in disguise."""
+"""Without \\u, which could disguise a named property as a free name."""
 
 _CONTROL = re.compile(r"\\u00[01]")
 
@@ -27,9 +27,9 @@ class Rules:
         self._size = 0
 
     def add(self, name: str, body: str) -> str:
-        """The name under which the rule is kept: `name`, numbered if that is another one's.
+        """The name of the rule: `name`, with a number if another rule has it.
 
-        Raises InvalidRequestError when the grammar gets too long.
+        Raises InvalidRequestError if the grammar gets too long.
         """
         free, number = name, 1
         while free in self._bodies and self._bodies[free] != body:
@@ -62,7 +62,7 @@ def characters(text: str) -> str:
 
 
 def through(rules: Rules, name: str, marker: str) -> str:
-    """A rule for any text up to and with the first `marker`."""
+    """A rule for any text up to and including the first `marker`."""
     held = "".join(map(escaped, _clean(marker)))
     anything = "/(?s:.)*/"
     return rules.add(name.upper(), f"({anything} & ~/(?s:.)*{held}(?s:.)*/) {literal(marker)}")
@@ -71,7 +71,7 @@ def through(rules: Rules, name: str, marker: str) -> str:
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
     """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`.
 
-    There is one way to write it: there is no endless whitespace between two values.
+    The whitespace is fixed, so there is no endless whitespace between two values.
     """
     options: JsonObject = {
         "whitespace_flexible": False,
@@ -86,7 +86,7 @@ def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: boo
 
 
 def escaped(character: str) -> str:
-    """A character inside a regular expression or a class of one."""
+    """A character inside a regular expression or a character class."""
     return f"\\x{{{ord(character):X}}}"
 
 

@@ -19,13 +19,13 @@ _LIMITS = {
     "max_lexer_states": 20_000,
     "max_grammar_size": 100_000,
 }
-"""What one grammar may need: 20 ms of regular expressions at first and 14 ms a step, 40 MB of their
+"""The limits of one grammar: 20 ms of regular expressions at first and 14 ms a step, 40 MB of their
 states (llguidance's own figures). All but the states and the size are its defaults."""
 
 _PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
 
 _DEAD_END = "NoExtension"
-"""The message of llguidance if nothing can follow."""
+"""llguidance's message if no token can follow."""
 
 _WALKS = 4
 _STEPS = 200
@@ -34,7 +34,7 @@ _WALK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """A vocabulary as the bytes of its tokens; those that end an answer are no text."""
+    """A vocabulary as the bytes of its tokens; those that end an answer have no text."""
 
     pieces: list[bytes]
     ends: list[int]
@@ -45,12 +45,12 @@ BYTES = TokenBytes([*(bytes([byte]) for byte in range(256)), b""], [256])
 
 
 class _Tokens:
-    """The same as llguidance wants it. It never needs to cut a text: nothing is forced."""
+    """The same in llguidance's interface. It never needs to tokenize: no text is forced."""
 
     bos_token_id = None
 
     def __init__(self, vocabulary: TokenBytes) -> None:
-        ends = vocabulary.ends or [len(vocabulary.pieces)]  # one that never comes
+        ends = vocabulary.ends or [len(vocabulary.pieces)]  # one that never occurs
         self.special_token_ids = ends
         self.eos_token_id = ends[0]
         self.tokens = [*vocabulary.pieces] if vocabulary.ends else [*vocabulary.pieces, b""]
@@ -62,7 +62,7 @@ class _Tokens:
 
 
 def tokenizer_for(vocabulary: TokenBytes) -> "LLTokenizer":
-    """What llguidance keeps of a vocabulary; takes a second for a quarter of a million tokens."""
+    """llguidance's data of a vocabulary; takes a second for a quarter of a million tokens."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     tokens = _Tokens(vocabulary)
@@ -72,10 +72,10 @@ def tokenizer_for(vocabulary: TokenBytes) -> "LLTokenizer":
 
 
 def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
-    """A matcher at a grammar's beginning, its first tokens computed.
+    """A matcher at a grammar's beginning, with its first tokens computed.
 
-    Raises InvalidRequestError with llguidance's reason. What takes long here holds up no other
-    thread.
+    Raises InvalidRequestError with llguidance's reason. Long computations do not block other
+    threads.
     """
     from llguidance import LLMatcher, LLParserLimits
 
@@ -111,7 +111,7 @@ def walk(matcher: "LLMatcher") -> None:
 
 
 def _reason(matcher: "LLMatcher") -> str:
-    """The first line of what llguidance says, without places in a text that nobody has seen."""
+    """The first line of llguidance's message, without positions in internal text."""
     lines = [line.strip() for line in matcher.get_error().splitlines()]
     kept = [line for line in lines if line and not line.startswith("<") and "|" not in line]
     text = kept[0] if kept else "llguidance gives no reason"
@@ -120,5 +120,5 @@ def _reason(matcher: "LLMatcher") -> str:
     if text.startswith("oneOf"):
         return "more than one choice of a oneOf may fit."
     below = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    text = " ".join((text, *below))  # what is wrong with a pattern stands below it
+    text = " ".join((text, *below))  # the problem of a pattern is on the lines below
     return f"{text[:300]}."

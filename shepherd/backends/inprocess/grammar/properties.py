@@ -29,13 +29,13 @@ _NOTES = frozenset(
     )
 )
 MAX_STEPS = 20_000
-"""Schemas that are visited to find names: references can grow exponentially."""
+"""The limit of visited schemas when names are collected: references can grow exponentially."""
 
 _OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
 
 class Closing:
-    """Finds the names in one whole schema."""
+    """Collects the names in one whole schema."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -45,13 +45,13 @@ class Closing:
         self.shared = frozenset(self._find_shared())
 
     def combines(self, key: str, schema: JsonObject) -> bool:
-        """Whether what is under this keyword holds beside other parts of `schema`."""
+        """Whether the schema under this keyword applies together with other parts of `schema`."""
         if key == "allOf":
             return True
         return key in ("anyOf", "oneOf") and bool(schema.keys() - _NOTES - {key})
 
     def names(self, schema: JsonObject) -> list[str] | None:
-        """The names of all properties, None where others may come or none are named."""
+        """The names of all properties; None if other names are allowed or none is named."""
         parts = self._parts(schema, set())
         if parts is None:
             return None
@@ -63,38 +63,38 @@ class Closing:
         return list(dict.fromkeys([*names, *map(str, required)])) if says else None
 
     def _parts(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
-        """All schemas that hold at once or by choice; None if one of them is open, or too odd."""
+        """All schemas that apply together or by choice; None if one is open or too unusual."""
         if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
             return None
-        given = cast(JsonObject, schema)
+        node = cast(JsonObject, schema)
         self._count()
-        if any(key in given for key in _OPEN) or not _is_plain(given):
+        if any(key in node for key in _OPEN) or not _is_plain(node):
             return None
-        if not given.keys() & set(_COMBINING):
-            return [given]
-        if len(given.keys() - _NOTES) == 1 and "allOf" not in given:
-            return None  # each choice or reference is closed by itself
-        result = [given]
-        for inner in self._combined(given):
-            parts = self._parts(inner, seen | {id(given)})
+        if not node.keys() & set(_COMBINING):
+            return [node]
+        if len(node.keys() - _NOTES) == 1 and "allOf" not in node:
+            return None  # each choice or reference is closed separately
+        result = [node]
+        for inner in self._combined(node):
+            parts = self._parts(inner, seen | {id(node)})
             if parts is None:
-                parts = self._single(inner, seen | {id(given)})
+                parts = self._single(inner, seen | {id(node)})
             if parts is None:
                 return None
             result += parts
         return result
 
     def _single(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
-        """The parts of what is only a reference or a choice."""
+        """The parts of a schema that is only a reference or a choice."""
         if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
             return None
-        given = cast(JsonObject, schema)
+        node = cast(JsonObject, schema)
         self._count()
-        if any(key in given for key in _OPEN) or not given.keys() & set(_COMBINING):
+        if any(key in node for key in _OPEN) or not node.keys() & set(_COMBINING):
             return None
         result: list[JsonObject] = []
-        for inner in self._combined(given):
-            below = seen | {id(given)}
+        for inner in self._combined(node):
+            below = seen | {id(node)}
             parts = self._parts(inner, below) or self._single(inner, below)
             if parts is None:
                 return None
@@ -130,16 +130,16 @@ class Closing:
             if isinstance(value, list):
                 waiting += [(inner, part) for inner in cast(list[Any], value)]
             elif isinstance(value, dict):
-                given = cast(JsonObject, value)
-                reference = given.get("$ref")
-                if isinstance(reference, str) and (part or given.keys() - _NOTES - {"$ref"}):
+                node = cast(JsonObject, value)
+                reference = node.get("$ref")
+                if isinstance(reference, str) and (part or node.keys() - _NOTES - {"$ref"}):
                     name = reference.rpartition("/")[2]
                     if name not in result:
                         result.add(name)
                         waiting.append((self._target(reference), True))
                 waiting += [
-                    (inner, self.combines(key, given) or (part and key in ("anyOf", "oneOf")))
-                    for key, inner in given.items()
+                    (inner, self.combines(key, node) or (part and key in ("anyOf", "oneOf")))
+                    for key, inner in node.items()
                 ]
         return result
 

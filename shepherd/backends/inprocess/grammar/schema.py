@@ -1,4 +1,4 @@
-"""JSON schemas made ready for llguidance, and what of them can't be enforced."""
+"""Prepares JSON schemas for llguidance, and names the constraints that can't be enforced."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MAX_TEXT = 262_144
 
 MAX_DEPTH = 64
 MAX_INTEGER = 10**18 - 1
-"""Of an integer without bounds: no answer is an endless row of digits."""
+"""The bound of an integer without bounds, because an answer can't have endless digits."""
 
 _UNENFORCED = frozenset(
     (
@@ -30,10 +30,10 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "unevaluatedProperties": (True,),
     "unevaluatedItems": (True,),
 }
-"""Values of keywords that ask for nothing."""
+"""Values of keywords that have no effect."""
 
 _NOTHING = frozenset(("then", "else", "$dynamicAnchor", "$vocabulary"))
-"""What says nothing by itself."""
+"""Keywords that have no effect alone."""
 
 _COUNTS = frozenset(
     ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
@@ -45,7 +45,7 @@ _FORMATS = frozenset(
     )
 )
 _BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
-"""Looking around and back in a pattern."""
+"""Lookahead, lookbehind and backreferences in a pattern."""
 
 _IMPLIED: Mapping[str, frozenset[str]] = {
     "object": frozenset(
@@ -58,7 +58,7 @@ _IMPLIED: Mapping[str, frozenset[str]] = {
     "string": frozenset(("minLength", "maxLength", "pattern", "format")),
     "number": frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
 }
-"""Keywords that are said of one type only."""
+"""Keywords that apply to one type only."""
 
 _SIZES = ("minProperties", "maxProperties")
 _ONE = ("not", "if", "then", "else", "contains", "propertyNames", "items", "additionalItems")
@@ -70,18 +70,18 @@ _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean",
 
 @dataclass(slots=True)
 class Schema:
-    """A schema as it is enforced; `unenforced` names what of it is not."""
+    """A schema as it is enforced; `unenforced` names the dropped constraints."""
 
     value: Any
     unenforced: set[str] = field(default_factory=set[str])
 
 
 def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
-    """A schema that llguidance can take. What it can't enforce is left out and named.
+    """A schema that llguidance accepts; other constraints are dropped and named.
 
-    It may be narrower than the given one: of objects with named properties only these are written.
-    With `strict` raises InvalidRequestError if anything would be left out; without it, too, for
-    what is no schema.
+    It may be narrower than the given one: objects with named properties get only these. With
+    `strict`, raises InvalidRequestError if anything would be dropped. Raises it in any case for an
+    invalid schema.
     """
     text = json.dumps(schema)
     if len(text) > MAX_TEXT:
@@ -90,7 +90,7 @@ def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
         )
     prepared = Schema(None)
     closing = Closing(schema)
-    # what fits one of two narrowed schemas may fit the other as it was given
+    # a value that fits one of two narrowed schemas may fit the other original one
     narrows = not (strict and '"oneOf"' in text)
     preparation = _Preparation(prepared.unenforced, closing, strict=strict, narrows=narrows)
     prepared.value = preparation.visit(schema, 0)
@@ -108,20 +108,20 @@ class _Preparation:
     narrows: bool
 
     def visit(self, schema: Any, depth: int, *, part: bool = False) -> Any:
-        """The schema with everything inside; `part` says that it holds beside others."""
+        """The schema with everything inside; `part` means that it applies together with others."""
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
             raise InvalidRequestError(f"The JSON schema has {str(schema)[:40]!r} as a schema.")
         if depth > MAX_DEPTH:
             raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
-        given = cast(JsonObject, schema)
-        self._check_types(given)
+        source = cast(JsonObject, schema)
+        self._check_types(source)
         narrows = self.narrows and not part
-        names = self.closing.names(given) if narrows else None
-        kept = self._without_unenforced(_as_tuple(given, narrows=narrows))
+        names = self.closing.names(source) if narrows else None
+        kept = self._without_unenforced(_as_tuple(source, narrows=narrows))
         result = {
-            key: self._keyword(key, value, given, depth, part=part) for key, value in kept.items()
+            key: self._keyword(key, value, source, depth, part=part) for key, value in kept.items()
         }
         if self.narrows:
             _imply_type(result)
@@ -169,7 +169,7 @@ class _Preparation:
         if key in _UNENFORCED:
             return False
         if self.strict:
-            return True  # llguidance says what it can't
+            return True  # llguidance reports what it can't enforce
         if key == "format":
             return value in _FORMATS
         if key == "pattern":
@@ -180,8 +180,8 @@ class _Preparation:
         return True
 
     def _check_types(self, schema: JsonObject) -> None:
-        given: Any = schema.get("type", [])
-        kinds: list[Any] = cast(list[Any], given) if isinstance(given, list) else [given]
+        declared: Any = schema.get("type", [])
+        kinds: list[Any] = cast(list[Any], declared) if isinstance(declared, list) else [declared]
         for kind in kinds:
             if kind not in _TYPES:
                 raise InvalidRequestError(
@@ -190,12 +190,12 @@ class _Preparation:
 
 
 def _count(value: Any) -> Any:
-    """A whole number that was written as 2.0 as a whole number."""
+    """An integer that was written as 2.0, as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:
-    """A list of `items` in the newer words. A tuple that says nothing of its length is whole."""
+    """The newer keywords for a list of `items`. A tuple without a length is complete."""
     listed: Any = schema.get("items")
     if isinstance(listed, list):
         others = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
@@ -209,7 +209,7 @@ def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:
 
 
 def _imply_type(schema: JsonObject) -> None:
-    """Say the type that is meant where none is said."""
+    """Add the type that the other keywords imply."""
     if schema.keys() & {"type", "const", "enum"}:
         return
     kinds = [kind for kind, words in _IMPLIED.items() if schema.keys() & words]
@@ -227,7 +227,7 @@ def _bound_integer(schema: JsonObject) -> None:
 
 
 def _has_free_names(schema: JsonObject) -> bool:
-    """Whether it is written as an object whose names are not all given."""
+    """Whether it describes an object that allows other names than the listed ones."""
     if schema.get("patternProperties"):
         return True
     kinds: Any = schema.get("type")

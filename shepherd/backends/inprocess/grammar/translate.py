@@ -1,7 +1,7 @@
-"""From GBNF to what llguidance reads, with the same meaning.
+"""Translates GBNF to llguidance's language, with the same meaning.
 
-llguidance cuts a text into the longest pieces that fit. A grammar without recursion is therefore
-one regular expression, that is one piece; in any other one every character is a piece of its own.
+llguidance splits a text into the longest matching lexemes. A grammar without recursion is therefore
+one regular expression, that is one lexeme. In any other grammar every character is a lexeme.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped,
 from shepherd.errors import InvalidRequestError
 
 MAX_OPEN = 4_000
-"""Places in a grammar at which a parser may have to be at once, beside those of ambiguity."""
+"""The limit of places in a grammar that a parser may have to follow at once, without ambiguity."""
 
 
 def add_gbnf(rules: Rules, text: str) -> str:
-    """Add a grammar in GBNF; the name of its root.
+    """Add a grammar in GBNF; returns the name of its root.
 
-    Raises InvalidRequestError for what can't be parsed, or costs too much to follow.
+    Raises InvalidRequestError for a grammar that can't be parsed or is too expensive.
     """
     bodies = _reachable(GbnfParser(text).parse())
     regular = not _is_recursive(bodies) and not any(
@@ -73,9 +73,9 @@ class _Writer:
         inner = f"({self.write(node.node)})"
         if node.high == 0:
             return '""'
-        signs = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
+        symbols = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
         high = "" if node.high is None else node.high
-        return inner + signs.get((node.low, node.high), f"{{{node.low},{high}}}")
+        return inner + symbols.get((node.low, node.high), f"{{{node.low},{high}}}")
 
 
 def _character_class(node: CharacterClass) -> str:
@@ -121,7 +121,7 @@ def _names(node: Node) -> list[str]:
 
 
 def _is_recursive(rules: Mapping[str, Node]) -> bool:
-    """Whether some rule is part of itself: taking away what refers to nothing left leaves some."""
+    """Whether some rule contains itself: removing rules without references leaves some."""
     users: dict[str, list[str]] = {name: [] for name in rules}
     open_names = dict.fromkeys(rules, 0)
     for name, body in rules.items():
@@ -140,13 +140,13 @@ def _is_recursive(rules: Mapping[str, Node]) -> bool:
 
 
 def _check_width(rules: Mapping[str, Node]) -> None:
-    """Refuse what stands open at too many places at once.
+    """Refuse a grammar with too many open places at once.
 
-    Each place that can be empty opens the one behind it, and each rule that begins opens its own.
+    Each place that can be empty opens the next one, and each rule that begins opens its own.
     """
     empty = _nullable(rules)
     runs = [_runs(body, empty) for body in rules.values()]
-    width = max(longest for _, longest in runs) + sum(first for first, _ in runs)
+    width = max(peak for _, peak in runs) + sum(first for first, _ in runs)
     if width > MAX_OPEN:
         raise InvalidRequestError(
             f"The grammar is too ambiguous: {width} of its places can be open at once, and "
@@ -155,7 +155,7 @@ def _check_width(rules: Mapping[str, Node]) -> None:
 
 
 def _nullable(rules: Mapping[str, Node]) -> set[str]:
-    """The rules that can be nothing."""
+    """The rules that can be empty."""
     users: dict[str, list[str]] = {name: [] for name in rules}
     for name, body in rules.items():
         for used in _names(body):
@@ -187,22 +187,22 @@ def _can_be_empty(node: Node, empty: set[str]) -> bool:
 
 
 def _runs(node: Node, empty: set[str]) -> tuple[int, int]:
-    """How many places are open where the node begins, and at most anywhere in it."""
+    """The number of open places where the node begins, and the maximum anywhere in it."""
     match node:
         case Concatenation(parts=parts):
-            first = longest = 0
+            first = peak = 0
             for part in reversed(parts):
                 own, inner = _runs(part, empty)
                 first = own + (first if _can_be_empty(part, empty) else 0)
-                longest = max(longest, first, inner)
-            return first, longest
+                peak = max(peak, first, inner)
+            return first, peak
         case Alternation(alternatives=alternatives):
             result = [_runs(alternative, empty) for alternative in alternatives]
             return sum(own for own, _ in result) + 1, sum(inner for _, inner in result)
         case Repeat(node=inner, low=low, high=high):
-            own, longest = _runs(inner, empty)
-            most = high or low + 1
-            times = most if _can_be_empty(inner, empty) or high else 1
-            return own * min(times, 64) + 1, longest + own * min(times, 64)
+            own, peak = _runs(inner, empty)
+            count = high or low + 1
+            times = count if _can_be_empty(inner, empty) or high else 1
+            return own * min(times, 64) + 1, peak + own * min(times, 64)
         case _:
             return 1, 1

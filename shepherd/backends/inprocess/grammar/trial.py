@@ -1,6 +1,6 @@
-"""A program that tries to compile a grammar, and may be killed for it.
+"""A program that tries to compile a grammar, and that its parent may kill.
 
-It reads the grammar from its input and writes what is wrong with it, nothing if all is well.
+It reads the grammar from its input and writes the problem; nothing if there is none.
 """
 
 import sys
@@ -30,7 +30,7 @@ def main() -> int:
 
 def _limit() -> None:
     if sys.platform == "win32":
-        return  # the program that started this one has a clock
+        return  # the parent process has a time limit
     import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 1))

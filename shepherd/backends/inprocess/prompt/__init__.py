@@ -1,1 +1,1 @@
-"""From a conversation to tokens."""
+"""Turns a conversation into tokens."""

@@ -1,4 +1,4 @@
-"""What a chat template supports, and conversations rewritten for it."""
+"""Detects the features of a chat template, and rewrites conversations for it."""
 
 import json
 import re
@@ -30,7 +30,7 @@ _CALLS = tuple(
 )
 
 Attempt = Callable[[Conversation, Dialect], str]
-"""Renders a conversation, or gives "" when the template fails."""
+"""Renders a conversation, or returns "" if the template fails."""
 
 
 def adapt(conversation: Conversation, dialect: Dialect) -> Conversation:
@@ -136,7 +136,7 @@ def _call_text(call: ToolCall) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialectFinder:
-    """Finds out by trial which features a template supports."""
+    """Detects by trial which features a template supports."""
 
     source: str
     attempt: Attempt

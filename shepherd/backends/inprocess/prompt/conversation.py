@@ -69,7 +69,7 @@ def template_messages(
 
 
 def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[JsonObject] | None:
-    """The tools in OpenAI's shape; None, not an empty list, when there are none."""
+    """The tools in OpenAI's format; None, not an empty list, if there are none."""
     if not tools:
         return None
     return [

@@ -21,11 +21,10 @@ class Tail:
 
 
 class FragmentTokenizer:
-    """Tokenizes between control tokens, piece by piece, which is how llama.cpp does it too.
+    """Tokenizes between control tokens, piece by piece, as llama.cpp does.
 
-    Each piece is tokenized once. A piece that was generated keeps the tokens that the model
-    chose, so that rendering an answer again gives the tokens that are already in memory. Not
-    thread-safe.
+    Each piece is tokenized once. A generated piece keeps the model's own tokens, so rendering an
+    answer again gives the tokens that are already in memory. Not thread-safe.
     """
 
     def __init__(self, vocab: Vocabulary, specials: SpecialTexts) -> None:
@@ -54,10 +53,10 @@ class FragmentTokenizer:
         return self._with_bos(tokens), tail
 
     def joins_exactly(self, rendered: str) -> bool:
-        """Whether pieces put together are what llama.cpp makes of the whole text.
+        """Whether joined pieces equal llama.cpp's tokens of the whole text.
 
-        It looks for long special tokens first and not from left to right: tokens that overlap, if
-        a vocabulary has such, may come out otherwise.
+        llama.cpp searches long special tokens first, not from left to right. If a vocabulary has
+        overlapping tokens, the result may differ.
         """
         return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
 
@@ -104,7 +103,7 @@ class FragmentTokenizer:
     def learn(self, tokens: Sequence[int]) -> None:
         """Note the tokens of a prompt from an earlier run, with the answers in it.
 
-        Where they are not what the text would give, a model chose them.
+        Tokens that differ from the text's own were chosen by a model.
         """
         piece: list[int] = []
         for token in tokens:
@@ -116,7 +115,7 @@ class FragmentTokenizer:
         self._learn_piece(piece)
 
     def _learn_piece(self, tokens: list[int]) -> None:
-        """Learn a piece if its text is the same: no part of a character, no marker made plain."""
+        """Learn a piece if its text is the same: whole characters only, no changed markers."""
         text = self._bytes(tokens).decode("utf-8", "replace")
         if self._vocab.is_sentencepiece:
             text = text.removeprefix(" ")
@@ -132,7 +131,7 @@ class FragmentTokenizer:
         return b"".join(self._vocab.piece(token) for token in tokens)
 
     def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
-        """Remember the piece, and what is left of it if a template trims its end."""
+        """Remember the piece, and the shorter text if a template trims its end."""
         while generated:
             text = generated.decode("utf-8", "replace")
             self._remember(before + text, tuple(tokens))
@@ -151,7 +150,7 @@ class FragmentTokenizer:
         return tokens
 
     def _continuation(self, text: str) -> list[int]:
-        """The tokens of text inside a line, before which SentencePiece would add a space."""
+        """The tokens of text inside a line; SentencePiece would add a space before it."""
         if not self._vocab.is_sentencepiece:
             return self._vocab.tokenize(text)
         return self._vocab.tokenize("\n" + text)[len(self._newline) :]

@@ -1,4 +1,4 @@
-"""From a conversation to the tokens of a request."""
+"""Turns a conversation into the tokens of a request."""
 
 import logging
 import secrets
@@ -44,7 +44,7 @@ _EVERYTHING = Conversation(
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request's tokens; `text_tail` is how the rendered text ends.
+    """A request's tokens; `text_tail` is the end of the rendered text.
 
     `warning` says why the model's own template was not used, "" if it was.
     """
@@ -64,7 +64,7 @@ class PromptBuilder:
     def __init__(
         self, model: TemplateModel, template: str | None = None, tool_template: str | None = None
     ) -> None:
-        """Take the model's own templates, or those given; "" means ChatML."""
+        """Use the model's own templates, or these; "" means ChatML."""
         vocab = model.vocab
         if template is None:
             template = model.chat_template()
@@ -86,7 +86,7 @@ class PromptBuilder:
 
     @property
     def by_pieces(self) -> bool:
-        """Whether history is tokenized only once; not where special tokens overlap."""
+        """Whether history is tokenized only once; not if special tokens overlap."""
         return self._tokenize == self._fragments.tokenize
 
     def build(
@@ -133,7 +133,7 @@ class PromptBuilder:
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Note an answer's tokens, so that its text gives the same tokens in the next prompt.
 
-        `characters` of text is how much of the answer was taken.
+        `characters` is the length of the answer's text that was accepted.
         """
         self._fragments.remember_generated(tail, tokens, characters)
 
@@ -163,7 +163,7 @@ class PromptBuilder:
             return self._fallback.render(conversation, answer=answer), warning
 
     def _pieces_join(self) -> bool:
-        """Whether a conversation with everything in it may be tokenized piece by piece."""
+        """Whether a conversation with all features may be tokenized piece by piece."""
         try:
             rendered = self._tool_use.render(_EVERYTHING)
         except TemplateFailedError:

@@ -28,7 +28,7 @@ class SpecialTexts:
     """The special texts of one vocabulary and template.
 
     Control tokens are sealed in all content. Markers are user-defined tokens that the template
-    itself uses (`<tool_call>`, `<|channel|>`): only in what users and tools say are they cut.
+    itself uses (`<tool_call>`, `<|channel|>`). They are cut only in the text of users and tools.
     """
 
     def __init__(self, vocab: Vocabulary, template: str) -> None:
@@ -46,7 +46,7 @@ class SpecialTexts:
         self.pattern = _any_of(self.controls)
         self._markers = _any_of(markers)
         self._begun = {text[:n] for text in self.controls for n in range(1, len(text))}
-        self._longest = max(map(len, self._begun), default=0)
+        self._max_length = max(map(len, self._begun), default=0)
 
     def seal(self, text: str) -> str:
         """The text with all control tokens made plain, also one that only begins at the end."""
@@ -59,7 +59,7 @@ class SpecialTexts:
 
     def _seal_end(self, text: str) -> str:
         end = len(text.rstrip())
-        for length in range(1, min(self._longest, end) + 1):
+        for length in range(1, min(self._max_length, end) + 1):
             at = end - length
             if text[at:end].replace(SEAL, "") in self._begun:
                 text = f"{text[: at + 1]}{SEAL}{text[at + 1 :]}"
@@ -76,5 +76,5 @@ def _put(mark: str) -> Callable[[re.Match[str]], str]:
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    longest_first = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+    by_length = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, by_length)) or r"(?!)")

@@ -80,9 +80,9 @@ class GenerationTag(Extension):
 
 
 def compile_template(source: str) -> Template:
-    """Compile a model's template; raises TemplateError when it is not Jinja.
+    """Compile a model's template; raises TemplateError if it is not Jinja.
 
-    A template may change the lists that it is given, as some do: they are copies.
+    Some templates change their lists; the lists are therefore copies.
     """
     environment = SandboxedEnvironment(
         trim_blocks=True,
@@ -100,7 +100,7 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001 - templates pass it by position too
 ) -> str:
-    """JSON as templates expect it: nothing escaped for HTML, generators as lists."""
+    """JSON as templates expect it: no HTML escapes, generators as lists."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

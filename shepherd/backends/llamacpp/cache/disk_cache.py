@@ -71,12 +71,12 @@ class DiskCache:
         """The index of all files."""
         return list(self._known.values())
 
-    def prompts(self, most: int) -> list["array[int]"]:
-        """The tokens of the most recent files, at most `most` tokens in total."""
+    def prompts(self, max_tokens: int) -> list["array[int]"]:
+        """The tokens of the most recent files, at most `max_tokens` in total."""
         chosen: list[array[int]] = []
         for saved in reversed(self.entries):
-            most -= len(saved.tokens)
-            if most < 0:
+            max_tokens -= len(saved.tokens)
+            if max_tokens < 0:
                 break
             chosen.append(saved.tokens)
         return chosen

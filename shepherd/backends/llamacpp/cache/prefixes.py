@@ -90,12 +90,12 @@ def find_gap(tokens: Sequence[int], prompt: Sequence[int], controls: Collection[
 
 def _places(tokens: Sequence[int], needle: Sequence[int], first: int) -> Iterator[int]:
     """The positions of `needle` among the tokens, from `first` on."""
-    data, wanted = array("i", tokens).tobytes(), array("i", needle).tobytes()
-    at = data.find(wanted, first * _WIDTH)
+    data, pattern = array("i", tokens).tobytes(), array("i", needle).tobytes()
+    at = data.find(pattern, first * _WIDTH)
     while at >= 0:
         if at % _WIDTH == 0:
             yield at // _WIDTH
-        at = data.find(wanted, at + 1)
+        at = data.find(pattern, at + 1)
 
 
 def _is_whole(

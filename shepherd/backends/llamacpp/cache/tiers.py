@@ -116,19 +116,19 @@ class Tiers:
                 best = StoredPrefix(saved, farther, seconds)
         return best
 
-    def take(self, found: StoredPrefix) -> StoredSequence | None:
+    def take(self, prefix: StoredPrefix) -> StoredSequence | None:
         """The stored sequence, read from disk if needed; None if it no longer exists."""
-        if isinstance(found.entry, StoredSequence):
-            self.host.touch(found.entry)
-            return found.entry
-        return self.disk.load(found.entry) if self.disk is not None else None
+        if isinstance(prefix.entry, StoredSequence):
+            self.host.touch(prefix.entry)
+            return prefix.entry
+        return self.disk.load(prefix.entry) if self.disk is not None else None
 
-    def discard(self, found: StoredPrefix) -> None:
+    def discard(self, prefix: StoredPrefix) -> None:
         """Remove an entry that llama.cpp refuses even if all memory is free."""
-        if isinstance(found.entry, StoredSequence):
-            self.host.remove(found.entry)
+        if isinstance(prefix.entry, StoredSequence):
+            self.host.remove(prefix.entry)
         elif self.disk is not None:
-            self.disk.discard(found.entry)
+            self.disk.discard(prefix.entry)
 
     def wants(self, tokens: "array[int]", size: int) -> bool:
         """Whether a sequence with a state of `size` bytes should be stored."""
@@ -140,6 +140,6 @@ class Tiers:
 
     def put(self, entry: StoredSequence) -> None:
         """Store an entry in host memory; entries that it evicts are written to disk later."""
-        for gone in self.host.put(entry):
+        for evicted in self.host.put(entry):
             if self.disk is not None:
-                self.disk.post(gone)
+                self.disk.post(evicted)

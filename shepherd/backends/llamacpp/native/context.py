@@ -122,10 +122,10 @@ class NativeContext:
         """Restore a saved state; after False the sequence must be cleared."""
         flags = self._lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY if partial else 0
         buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
-        taken: int = self._lib.llama_state_seq_set_data_ext(
+        read_bytes: int = self._lib.llama_state_seq_set_data_ext(
             self._handle, buffer, len(state), sequence, flags
         )
-        return taken > 0
+        return read_bytes > 0
 
     def warm_up(self) -> None:
         """Read all weights once, also those of unused experts; drops all sequences."""

@@ -13,13 +13,13 @@ def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> 
     the models.
     """
     models = Path(models_dir).expanduser()
-    given = Path(name).expanduser()
-    roots = [Path()] if given.is_absolute() else [cwd or Path.cwd(), models]
+    path = Path(name).expanduser()
+    roots = [Path()] if path.is_absolute() else [cwd or Path.cwd(), models]
     for root in roots:
-        for candidate in (root / given, root / f"{given}{SUFFIX}"):
+        for candidate in (root / path, root / f"{path}{SUFFIX}"):
             if candidate.is_file():
                 return candidate.resolve()
-    directories = [root / given for root in roots if (root / given).is_dir()]
+    directories = [root / path for root in roots if (root / path).is_dir()]
     if directories:
         return _only_model(directories[0])
     return _by_prefix(name, models)

@@ -41,11 +41,11 @@ def gpu_count(settings: LlamaCppSection) -> int:
 
 def gpu_notice(settings: LlamaCppSection) -> str | None:
     """A notice if the settings ask for GPUs that llama.cpp can't use."""
-    wanted = gpu_count(settings)
-    if wanted == 1 or bindings().llama_supports_gpu_offload():
+    gpus = gpu_count(settings)
+    if gpus == 1 or bindings().llama_supports_gpu_offload():
         return None
     return (
-        f"The settings share the model among {wanted} GPUs (llamacpp.pipeline_parallel, "
+        f"The settings share the model among {gpus} GPUs (llamacpp.pipeline_parallel, "
         "llamacpp.tensor_parallel), but this llama.cpp is built without GPUs; it runs on the CPU."
     )
 

@@ -1,1 +1,1 @@
-"""How the next token is chosen."""
+"""Samples the next token."""

@@ -12,18 +12,18 @@ from shepherd.sampling import Sampling
 RANDOM_SEED = 0xFFFFFFFF
 
 _REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties"})
-"""What can make another token the best one."""
+"""Samplers that can make another token the best one."""
 
 _MIROSTAT_TOKENS = 100
 _POSSIBLE = 1e-37
-"""A share of the likeliest token's probability that only impossible tokens are below."""
+"""Only impossible tokens have less than this share of the likeliest token's probability."""
 
 
 class NativeChain:
     """Builds the chain of one request; `sampling` has no None where there is a default.
 
-    Biases and bans first, then the samplers in the order asked for, then the pick. As in
-    llama.cpp, mirostat takes the place of all but the biases and the temperature.
+    Biases and bans come first, then the samplers in the requested order, then the selection. As in
+    llama.cpp, mirostat replaces everything except the biases and the temperature.
     """
 
     def __init__(self, sampling: Sampling, vocab: Vocab, context_size: int) -> None:
@@ -45,7 +45,7 @@ class NativeChain:
         }
 
     def build(self) -> Any:
-        """The chain; whoever takes it frees it."""
+        """The chain; the caller must free it."""
         params = self._lib.llama_sampler_chain_default_params()
         chain = self._lib.llama_sampler_chain_init(params)
         for sampler in self._samplers():
@@ -54,7 +54,7 @@ class NativeChain:
 
     @property
     def looks_back(self) -> int:
-        """How many tokens before the answer it wants to see."""
+        """The number of tokens before the answer that the samplers need."""
         lengths = [0]
         if "penalties" in self._active:
             lengths.append(self._last_n(self._s.penalty_last_n))
@@ -68,7 +68,7 @@ class NativeChain:
 
     @property
     def _active(self) -> list[str]:
-        """The samplers that do something; where the best token wins, only if they change it."""
+        """The samplers with an effect; in greedy selection, only those that can change it."""
         if self._s.mirostat and self._s.temperature:
             return []
         active = [name for name in self._s.samplers or () if self._does_something(name)]
@@ -108,7 +108,7 @@ class NativeChain:
         yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
 
     def _possible_only(self) -> Any:
-        """Drops what is impossible, of which some samplers take the logarithm."""
+        """Drops impossible tokens, because some samplers take their logarithm."""
         return self._lib.llama_sampler_init_min_p(_POSSIBLE, 1)
 
     def _biases(self) -> Iterator[Any]:
@@ -178,7 +178,7 @@ class NativeChain:
             len(breakers),
         )
 
-    def _last_n(self, wanted: int | None) -> int:
-        """Never more than there can be, since the room is reserved."""
-        last_n = -1 if wanted is None else wanted
+    def _last_n(self, setting: int | None) -> int:
+        """Never more than the context has, because the memory is reserved."""
+        last_n = -1 if setting is None else setting
         return self._context_size if last_n < 0 else min(last_n, self._context_size)

@@ -1,1 +1,1 @@
-"""Requests as jobs, and which of them the next batch serves."""
+"""Requests as jobs, and the choice of jobs for the next batch."""

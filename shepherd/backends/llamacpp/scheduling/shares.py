@@ -35,11 +35,11 @@ def surplus_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
 
 
 def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[int]:
-    """How many tokens of each prompt to read next, oldest prompt first.
+    """The number of tokens of each prompt to read next, oldest prompt first.
 
     A prompt has `remaining` tokens to read, and `usable` of them fit the next step. One half of
-    `room` is shared equally, so no prompt starves. The rest goes to the prompts that end soonest:
-    a short prompt does not wait for a long one.
+    `room` is shared equally, so no prompt starves. The rest goes to the prompts that end soonest: a
+    short prompt does not wait for a long one.
     """
     equal = (room + 1) // 2
     each = max(1, equal // max(1, len(usable)))

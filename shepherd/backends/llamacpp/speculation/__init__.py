@@ -1,1 +1,1 @@
-"""Guesses at the next tokens, and whether they pay."""
+"""Guesses at the next tokens, and a test whether they pay off."""

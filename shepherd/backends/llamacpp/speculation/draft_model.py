@@ -62,11 +62,11 @@ class DraftModel:
             )
         context.clear()
 
-    def draft(self, wanted: Sequence[DraftRequest]) -> list[list[int]]:
+    def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
         """A draft for each request; empty while the request's text is not read yet."""
         started = perf_counter()
-        ready = [w for w in wanted if self._catch_up(w)]
-        drafts: dict[int, list[int]] = {w.sequence: [] for w in wanted}
+        ready = [w for w in requests if self._catch_up(w)]
+        drafts: dict[int, list[int]] = {w.sequence: [] for w in requests}
         ahead = {w.sequence: w.tokens[-1] for w in ready}
         for count in range(max((w.length for w in ready), default=0)):
             going = [w for w in ready if w.length > count]
@@ -79,7 +79,7 @@ class DraftModel:
         total = sum(map(len, drafts.values()))
         if total:
             self._note(total, perf_counter() - started)
-        return [drafts[w.sequence] for w in wanted]
+        return [drafts[w.sequence] for w in requests]
 
     def warm_up(self) -> None:
         """As `NativeContext.warm_up`, before the first draft."""

@@ -1,1 +1,1 @@
-"""Readers of tool calls: one small file per way of writing them."""
+"""Readers of tool calls: one small file per format."""

@@ -16,7 +16,7 @@ _KEYS = ("name", "arguments", "parameters")
 
 
 class CallScanner:
-    """Follows JSON for as long as it can still be a call to a tool on offer."""
+    """Follows JSON as long as it can still be a call to an offered tool."""
 
     def __init__(self, catalog: ToolCatalog, keys: tuple[str, ...] = CALL_KEYS) -> None:
         self._catalog = catalog
@@ -26,7 +26,7 @@ class CallScanner:
         self.checks_keys = True
 
     def scan(self, text: str) -> int | None:
-        """The index behind the JSON, once it ends in `text`; see whether it is `possible`."""
+        """The index after the JSON, once it ends in `text`; check `possible` too."""
         pos = 0
         while self.possible:
             stop, pos = self._scanner.scan(text, pos)
@@ -54,7 +54,7 @@ class CallScanner:
         return scanner.key not in ("name", "function") or bool(self._catalog.known(scanner.word))
 
     def _may_go_on(self) -> bool:
-        """Whether the word that is being written can become one that fits."""
+        """Whether more text can turn the unfinished word into one that fits."""
         scanner = self._scanner
         if not (self.checks_keys and scanner.in_outer_string):
             return True
@@ -66,9 +66,9 @@ class CallScanner:
 
 
 class BareJsonReader(CallReader):
-    """Reads behind `{` or `[`: an object with a tool's name and arguments, or a list of them.
+    """Reads after `{` or `[`: an object with a tool's name and arguments, or a list of them.
 
-    Also a list of calls in Python's notation. An object without arguments is only an object.
+    A list of calls in Python's notation counts too. An object without arguments is only an object.
     """
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
@@ -126,7 +126,7 @@ class BareJsonReader(CallReader):
 
 
 class FencedCallReader(CallReader):
-    """Reads behind the opening line of a fence, its closing line included.
+    """Reads after the opening line of a fence, up to and including its closing line.
 
     The block must be exactly one object of a tool's name and its arguments.
     """

@@ -36,7 +36,7 @@ _NAME_STARTS = (
 
 
 def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
-    """The calls in `text`; empty if it is anything but calls with literal keyword arguments."""
+    """The calls in `text`; empty unless it has only calls with literal keyword arguments."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         items = tree.elts if isinstance(tree, ast.List) else [tree]
@@ -63,7 +63,7 @@ def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
 
 
 class _JsonWords(ast.NodeTransformer):
-    """Takes `true`, `false` and `null`, which LFM writes inside objects, for their values."""
+    """Replaces `true`, `false` and `null`, which LFM writes inside objects, by their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in _JSON_WORDS:
@@ -73,12 +73,12 @@ class _JsonWords(ast.NodeTransformer):
 
 @lru_cache(maxsize=16)
 def body_starts(names: tuple[str, ...]) -> MarkerSet:
-    """How a body that is not JSON can begin."""
+    """The possible beginnings of a body that is not JSON."""
     return MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
 
 
 def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
-    """The calls in `body`; empty if it is something else, None if its end is still to come."""
+    """The calls in `body`; empty if it is something else, None if it is incomplete."""
     body = body.strip()
     if body.startswith(("{", "[")):
         return catalog.from_json_text(body) or parse_pythonic(body, catalog)
@@ -136,7 +136,7 @@ def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
 
 
 def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
-    """Gemma: JSON with bare keys and with a token of its own as the quote."""
+    """Gemma's format: JSON with bare keys and with a special token as the quote."""
     match = _GEMMA.fullmatch(body)
     if match is None:
         return ()

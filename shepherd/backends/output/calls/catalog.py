@@ -1,4 +1,4 @@
-"""The tools that are offered, and the calls to them in parsed values."""
+"""The offered tools, and the calls to them in parsed values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from shepherd.messages import JsonObject, ToolSpec
 
 
 class ParsedCall(NamedTuple):
-    """A call to a tool that is offered."""
+    """A call to an offered tool."""
 
     name: str
     arguments: JsonObject
@@ -23,7 +23,7 @@ _DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
 
 
 class ToolCatalog:
-    """The tools that are offered, by name."""
+    """The offered tools, by name."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._parameters = {t.name: t.parameters for t in tools}
@@ -56,10 +56,10 @@ class ToolCatalog:
         return tuple(properties(self._parameters[tool]))
 
     def from_json_text(self, text: str, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
-        """The calls that `text` holds: an object or a list of them; empty if it is anything else.
+        """The calls in `text`: an object or a list of them; empty if it is anything else.
 
-        `explicit`: the arguments must be under a key of their own. JSON that had to be mended
-        counts only if the arguments fit the tool's schema.
+        `explicit`: the arguments must be under a key of their own. Repaired JSON counts only if the
+        arguments fit the tool's schema.
         """
         try:
             return self.from_value(loads(text), explicit=explicit)
@@ -88,7 +88,7 @@ class ToolCatalog:
         return self.from_json_text(f'{{"name": "{tool}", "arguments": {text}}}')
 
     def from_texts(self, tool: str, values: Mapping[str, str]) -> ParsedCall:
-        """The call with each argument typed by the tool's schema."""
+        """The call, with each argument converted to the type in the tool's schema."""
         root = self._parameters[tool]
         known = properties(root)
         return ParsedCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
@@ -128,7 +128,7 @@ class ToolCatalog:
 
 
 def is_definition(data: JsonObject) -> bool:
-    """Whether `data` is a tool's definition, which some models repeat."""
+    """Whether `data` is the definition of a tool, which some models repeat."""
     return "description" in data and "parameters" in data
 
 

@@ -16,9 +16,9 @@ _QUOTES_OR_END = re.compile(r"[\"'>]")
 def parse_element(
     text: str, catalog: ToolCatalog, scope: Scope
 ) -> tuple[tuple[ParsedCall, ...], int] | None:
-    """The call that `text` begins with, and the index behind it.
+    """The call at the beginning of `text`, and the index after it.
 
-    No calls if it is something else, None if its end is still to come.
+    There are no calls if it is something else; None if it is incomplete.
     """
     name = re.match(r"<([^\s/<>\"'=]+)", text)
     tool = catalog.known(name[1]) if name else None
@@ -58,7 +58,7 @@ def _with_json(
 
 
 class ElementReader(ClosingReader):
-    """Reads behind `<name`, the name being a tool's."""
+    """Reads after `<name` with the name of a tool."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         tool = catalog.known(marker[1:]) or ""
@@ -67,7 +67,7 @@ class ElementReader(ClosingReader):
         self._catalog = catalog
         self._marker = marker
         self._quote = ""
-        self._outside = ""  # what was read of the tag since the last quote
+        self._outside = ""  # the text of the tag since the last quote
         self._in_tag = True
 
     def feed(self, text: str) -> Verdict | None:

@@ -11,18 +11,18 @@ _MAX_WORD = 128
 
 
 class Stop(Enum):
-    """Why the scan paused."""
+    """The reason for a pause of the scan."""
 
     MORE = auto()  # all text is used
-    CLOSED = auto()  # behind the last bracket
-    ANGLE = auto()  # at a `<`, which may begin a marker; `skip` it to go on
-    KEY = auto()  # behind a key of the outer object: `word`
-    VALUE = auto()  # behind a string value of the outer object: `key`, `word`
+    CLOSED = auto()  # after the last bracket
+    ANGLE = auto()  # at a `<`, which may begin a marker; `skip_angle` continues
+    KEY = auto()  # after a key of the outer object: `word`
+    VALUE = auto()  # after a string value of the outer object: `key`, `word`
     TOO_DEEP = auto()
 
 
 class JsonScanner:
-    """A scan over one JSON object or array, fed in pieces; every character is seen once.
+    """A scan over one JSON object or array in pieces; it reads every character once.
 
     Both kinds of quotes delimit strings, as in Python. In a list, the outer object is each item.
     """
@@ -37,7 +37,7 @@ class JsonScanner:
         self._escaped = False
 
     def scan(self, text: str, pos: int) -> tuple[Stop, int]:
-        """Go on from `pos`; where the scan paused."""
+        """Continue from `pos`; returns the reason and position of the next pause."""
         while pos < len(text):
             if self._escaped:
                 self._escaped = False
@@ -58,11 +58,11 @@ class JsonScanner:
 
     @property
     def in_outer_string(self) -> bool:
-        """Whether it is inside a key or a string value of the outer object: `word` so far."""
+        """Whether it is inside a key or string value of the outer object; `word` is its text."""
         return bool(self.quote) and self.depth == self._outer
 
     def skip_angle(self) -> None:
-        """Take the `<` of the last pause as an ordinary character."""
+        """Treat the `<` of the last pause as an ordinary character."""
         self._append("<")
 
     def _append(self, text: str) -> None:

@@ -15,7 +15,7 @@ _MAX_HEAD = 256
 
 
 class MistralReader(CallReader):
-    """Reads behind `[TOOL_CALLS]`; the name is empty if a list or an object follows at once."""
+    """Reads after `[TOOL_CALLS]`; the name is empty if a list or an object follows directly."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class MistralReader(CallReader):
         return self._accept(calls) if calls else self._reject(problem)
 
     def _head_possible(self) -> bool:
-        """Whether what was read can begin a call; past the head, the name is set."""
+        """Whether the text so far can begin a call; after the head, the name is set."""
         head = self._pending.lstrip()
         match = _NAME.match(head)
         name = match.group() if match else ""

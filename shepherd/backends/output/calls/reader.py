@@ -13,10 +13,10 @@ _MAX_HEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a candidate turned out to be: `calls`, or plain `text` if there are none.
+    """The result of a candidate: `calls`, or plain `text` if there are none.
 
-    `text` is what was read behind the marker; `rest` belongs to neither and is to be read afresh.
-    `problem` says what is wrong with what was meant as a call.
+    `text` is the text after the marker. `rest` belongs to neither and must be parsed again.
+    `problem` says why an intended call is not valid.
     """
 
     text: str
@@ -26,16 +26,16 @@ class Verdict:
 
 
 class Attempts:
-    """Keeps a body from being parsed at every closing tag that one of its values contains.
+    """Limits the attempts to parse a body whose values contain closing tags.
 
-    A second attempt is worth it only if a tag of another kind was read since the last.
+    A second attempt is useful only if a tag of another kind was read since the last.
     """
 
     def __init__(self) -> None:
         self._news = True
 
     def see(self, text: str) -> None:
-        """Take note of text between closing tags."""
+        """Note text between closing tags."""
         self._news = self._news or "<" in text
 
     def worth_it(self) -> bool:
@@ -44,9 +44,9 @@ class Attempts:
 
 
 class CallReader(ABC):
-    """Reads one candidate from behind its marker on, until it is known what it is.
+    """Reads one candidate after its marker, until it can decide.
 
-    The verdict is a function of the text alone, however it was cut.
+    The verdict depends only on the text, not on its pieces.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class CallReader(ABC):
 
     @abstractmethod
     def feed(self, text: str) -> Verdict | None:
-        """Take more text; None while it can still be a call."""
+        """Read more text; None while it can still be a call."""
 
     @abstractmethod
     def finish(self, *, truncated: bool) -> Verdict:
-        """Decide without more text; of `truncated` output only what is complete counts."""
+        """Decide without more text; in `truncated` output only complete calls count."""
 
     @property
     def _read(self) -> str:
@@ -77,9 +77,9 @@ class CallReader(ABC):
 
 
 class ClosingReader(CallReader):
-    """Reads up to a `closing` tag with which the call is complete.
+    """Reads up to a `closing` tag that completes the call.
 
-    The first thing behind the opening tag must be one of `starts` or the closing tag.
+    One of `starts` or the closing tag must follow the opening tag.
     """
 
     def __init__(self, closing: str, starts: Iterable[str]) -> None:
@@ -91,10 +91,10 @@ class ClosingReader(CallReader):
 
     @abstractmethod
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        """The calls in what was read; empty if there are none, None if more text is needed."""
+        """The calls in the text so far; empty if there are none, None if more text is needed."""
 
     def _problem(self, text: str) -> str:
-        """What is wrong with `text`, which is no call."""
+        """The problem of `text`, which is not a valid call."""
         return ""
 
     def feed(self, text: str) -> Verdict | None:

@@ -26,7 +26,7 @@ def properties(parameters: JsonObject) -> JsonObject:
 
 
 def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
-    """The JSON types that `schema` admits; empty if it does not say."""
+    """The JSON types that `schema` allows; empty if it does not state any."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFS:
         return frozenset()
     schema = cast(Mapping[str, Any], schema)
@@ -48,7 +48,7 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
 
 
 def from_text(text: str, schema: Any, root: JsonObject) -> Any:
-    """The argument that `text` stands for, typed by `schema`; text itself where in doubt."""
+    """The argument in `text`, converted to the schema's type; the text itself in case of doubt."""
     types = types_of(schema, root)
     bare = text.strip()
     if "null" in types and bare in ("null", "None"):
@@ -60,7 +60,7 @@ def from_text(text: str, schema: Any, root: JsonObject) -> Any:
 
 
 def fits(arguments: JsonObject, parameters: JsonObject) -> bool:
-    """Whether all required arguments are there and each has a type that the schema admits."""
+    """Whether all required arguments are present and each has a type that the schema allows."""
     return not misfits(arguments, parameters)
 
 

@@ -1,4 +1,4 @@
-"""Calls of DeepSeek and Kimi, which are written with control tokens."""
+"""Calls of DeepSeek and Kimi, which use control tokens."""
 
 import re
 from functools import lru_cache
@@ -40,9 +40,9 @@ CALL_TOKENS = (DEEPSEEK, KIMI)
 def parse_section(
     body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
 ) -> tuple[ParsedCall, ...] | None:
-    """The calls of a section, the first token of the first call being optional.
+    """The calls of a section; the first token of the first call is optional.
 
-    Empty if one of them can't be understood, None if arguments go on behind the body.
+    Empty if one of them is invalid, None if arguments continue after the body.
     """
     head, tail = _patterns(tokens)
     calls: list[ParsedCall] = []
@@ -77,7 +77,7 @@ def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _arguments_end(body: str, pos: int) -> int | None:
-    """Behind the JSON object at `pos`; `pos` itself if there is none, None if it is unfinished."""
+    """The end of the JSON object at `pos`; `pos` itself without one, None if it is incomplete."""
     if not body.startswith("{", pos):
         return pos
     scanner = JsonScanner()
@@ -131,7 +131,7 @@ def _unescaped(text: str) -> str:
 
 
 def _typed(text: str, kind: str) -> object:
-    """The argument as the type says that the model wrote beside it."""
+    """The argument, converted to the type that the model wrote beside it."""
     if kind == "string":
         return text
     for parse in (loads, repair_json):

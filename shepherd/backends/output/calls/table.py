@@ -1,4 +1,4 @@
-"""Which markers may begin a call, and which reader follows each."""
+"""The markers that may begin a call, and the reader for each."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -16,7 +16,7 @@ from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts
 from shepherd.backends.output.style import CallFormat
 
 ReaderFactory = Callable[[ToolCatalog, str], CallReader]
-"""`factory(catalog, marker)`: the reader of what follows the marker."""
+"""`factory(catalog, marker)` makes the reader of the text after the marker."""
 
 _TAGS = {
     "<tool_call>": "</tool_call>",
@@ -56,12 +56,12 @@ ORPHANS = frozenset(
     {*_TAGS.values(), *_PREFIXES.values(), *_SECTIONS.values(), "</function>", "</invoke>", ";"}
     | {"<|tool_response>"}
 )
-"""What means nothing behind a call: closing tags that some models write once too often, the
-semicolon between the bare calls of Llama, and the token with which Gemma 4 ends its turn."""
+"""Texts without a meaning after a call: extra closing tags of some models, the semicolon between
+Llama's bare calls, and the end token of Gemma 4's turns."""
 
 
 class FunctionReader(ClosingReader):
-    """Reads behind `<function=name>` or `<invoke name="name">` that stands without a wrapper."""
+    """Reads after `<function=name>` or `<invoke name="name">` without an outer tag."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         match = FUNCTION.fullmatch(marker)

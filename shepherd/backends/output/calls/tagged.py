@@ -19,17 +19,17 @@ _CLOSED = Scope(closed=True)
 
 
 class _State(Enum):
-    HEAD = auto()  # nothing but blanks so far
+    HEAD = auto()  # only whitespace so far
     JSON = auto()  # inside a JSON value
-    TAIL = auto()  # behind a JSON value that was understood
+    TAIL = auto()  # after a valid JSON value
     RAW = auto()  # inside anything else: wait for the closing tag
 
 
 class TaggedReader(CallReader):
-    """Reads the body of a tag: JSON values, or anything that `parse_body` knows.
+    """Reads the body of a tag: JSON values, or any format that `parse_body` knows.
 
-    A closing tag inside a JSON string is part of the string, unless a line ends right behind it:
-    then the string was left open. Without closing tag the body ends with its JSON or the output.
+    A closing tag inside a JSON string is part of the string, unless a line ends directly after it:
+    then the string was left open. Without a closing tag the body ends with its JSON or the output.
     """
 
     def __init__(self, catalog: ToolCatalog, closing: str) -> None:
@@ -38,8 +38,8 @@ class TaggedReader(CallReader):
         self._closes = MarkerSet.of(closing)
         self._state = _State.HEAD
         self._scanner = JsonScanner()
-        self._scanned = 0  # how much of the pending text the JSON scanner has seen
-        self._value_start = 0  # index of the part where the JSON value begins
+        self._scanned = 0  # the length of the pending text that the JSON scanner has read
+        self._value_start = 0  # the index where the current JSON value begins
         self._calls: tuple[ParsedCall, ...] = ()
         self._fallback: tuple[int, int] | None = None  # first closing tag inside a string
         self._length = 0
@@ -53,7 +53,7 @@ class TaggedReader(CallReader):
         return more or None
 
     def _step(self) -> Verdict | bool:
-        """Go on in the present state: a verdict, True to step on, False to wait for text."""
+        """Continue in the present state: a verdict, True to step again, False to wait for text."""
         match self._state:
             case _State.HEAD:
                 return self._head()
@@ -108,7 +108,7 @@ class TaggedReader(CallReader):
             return self._reject()
         if hit.marker is None:
             return False
-        if not hit.marker.startswith("<"):  # a bare name: something must follow that fits
+        if not hit.marker.startswith("<"):  # a bare name: matching text must follow
             behind = _NAME_END.match(head, len(hit.marker))
             if behind is None or behind.end() == len(head):
                 wait = behind is not None and len(head) < _MAX_HEAD

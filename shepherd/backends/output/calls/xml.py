@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 
 _MAX_KEYS = 256
-"""Arguments whose names are looked for behind a forgotten tag: a pattern of more takes long."""
+"""The limit of argument names that are searched after a missing tag: larger patterns are slow."""
 
 _NAMESPACE = r"(?:[\w-]+:|｜DSML｜)?"
 _SPACE = re.compile(r"\s*")
@@ -24,7 +24,7 @@ _PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
 
 
 class Scope(NamedTuple):
-    """What the text of a body is known to be.
+    """The known context of a body.
 
     `closed`: an outer closing tag follows it. `final`: nothing follows, tags may be missing.
     """
@@ -34,16 +34,16 @@ class Scope(NamedTuple):
 
 
 class Children(NamedTuple):
-    """Arguments as text, and the index behind them; `end` None if more text must decide."""
+    """Arguments as text, and the index after them; `end` is None if more text must decide."""
 
     values: dict[str, str]
     end: int | None
 
 
 def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[ParsedCall, ...] | None:
-    """The calls of a body of nothing but function elements.
+    """The calls of a body that consists of function elements only.
 
-    Empty if it is something else, None if the last one has not ended yet.
+    Empty if it is something else, None if the last one is incomplete.
     """
     calls: list[ParsedCall] = []
     pos = skip_space(body, 0)
@@ -65,7 +65,7 @@ def parse_children(
 ) -> Children | None:
     """The child elements from `pos` to the `closing` tag; None if there is anything else.
 
-    Without closing tag they end with the body.
+    Without a closing tag they end with the body.
     """
     values: dict[str, str] = {}
     while True:
@@ -86,7 +86,7 @@ def parse_children(
 
 
 def child_starts(prefix: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """How the content of a function element can begin; `prefix` is its namespace."""
+    """The possible beginnings of a function element's content; `prefix` is its namespace."""
     named = (f"<{prefix}{word}" for word in ("parameter", "param", "argument", "arg"))
     return ("{", *named, *(f"<{key}>" for key in keys))
 
@@ -121,8 +121,10 @@ def _function(
 
 @lru_cache(maxsize=256)
 def _value_end(tag: str, closing: str, keys: tuple[str, ...], scope: Scope) -> re.Pattern[str]:
-    """Where a value ends: at its closing tag if a tag or nothing follows that; or, if the model
-    forgot it, before the next argument or the end of the function."""
+    """The end of a value: its closing tag, if a tag or nothing follows.
+
+    If the model forgot the tag, the value ends before the next argument or the function's end.
+    """
     ends = [rf"</{re.escape(tag)}>(?=\s*(?:<|\Z))"]
     if tag != "arg_value" and 0 < len(keys) <= _MAX_KEYS:
         names = "|".join(map(re.escape, keys))

@@ -11,7 +11,7 @@ import typer
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
-from shepherd.backends.api.ollama.models import LocalModel, ShownModel
+from shepherd.backends.api.ollama.models import LocalModel, ModelDetails
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.models.text import PullBars, note, print_rows, print_table, size_text
@@ -21,7 +21,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, make_provider
 
 OLLAMA = "ollama"
-"""The type, and the name that means the server of OLLAMA_HOST if no provider has it."""
+"""The type, and the name of the server at OLLAMA_HOST unless a provider has it."""
 
 
 def is_stored(name: str, book: ProviderBook) -> bool:
@@ -30,7 +30,7 @@ def is_stored(name: str, book: ProviderBook) -> bool:
 
 
 def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Provider:
-    """The provider of that name, of whatever type; raises ConfigError."""
+    """The provider with that name, of any type; raises ConfigError."""
     if name == OLLAMA and not is_stored(name, book):
         return make_provider(name, {"type": OLLAMA, "base_url": ollama_url(env)})
     return book.pick(name)
@@ -38,7 +38,7 @@ def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Pr
 
 @asynccontextmanager
 async def managing(provider: Provider, book: ProviderBook) -> AsyncGenerator[OllamaManager, None]:
-    """What manages the models of a provider of type `ollama`; raises ConfigError."""
+    """The manager of the models of a provider of type `ollama`; raises ConfigError."""
     endpoint = endpoint_of(provider, book)
     headers = {**OllamaAdapter().auth(endpoint.api_key), **endpoint.headers}
     async with new_http(endpoint) as client:
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class OllamaModels:
-    """The commands, for the provider of one name."""
+    """The commands for one provider."""
 
     def __init__(self, name: str) -> None:
         """Raises ConfigError for an unknown provider, UsageError for one of another type."""
@@ -72,7 +72,7 @@ class OllamaModels:
             note(f"No models at {self._name} yet; {how} gets one.")
 
     def info(self, model: str) -> None:
-        """What the server knows about a model."""
+        """The server's description of a model."""
         result = self._call(lambda manager: manager.show(model))
         print_rows(
             {
@@ -93,7 +93,7 @@ class OllamaModels:
         )
 
     def pull(self, model: str) -> None:
-        """Let the server fetch a model, and show how far it is."""
+        """Make the server fetch a model, and show the progress."""
         with PullBars() as bars:
             self._call(lambda manager: _pulled(manager, model, bars))
         typer.echo(sanitize(model))
@@ -103,16 +103,16 @@ class OllamaModels:
             note(f"`{adding_command(self._provider.base_url, model)}` connects it.")
 
     def unload(self, model: str) -> None:
-        """Put a model out of the server's memory."""
+        """Remove a model from the server's memory."""
         self._call(lambda manager: manager.unload(model))
         note(f"{model} is no longer in the memory of {self._name}.")
 
-    def _context(self, found: ShownModel) -> str:
-        size = self._provider.context_size or found.context_size
+    def _context(self, details: ModelDetails) -> str:
+        size = self._provider.context_size or details.context_size
         if not size:
             return ""
-        more = f" (it could take {found.trained_context:,})"
-        return f"{size:,} tokens" + (more if found.trained_context > size else "")
+        more = f" (it could take {details.trained_context:,})"
+        return f"{size:,} tokens" + (more if details.trained_context > size else "")
 
     def _call(self, ask: Callable[[OllamaManager], Awaitable[T]]) -> T:
         async def call() -> T:

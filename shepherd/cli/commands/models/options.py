@@ -1,4 +1,4 @@
-"""`shepherd model`: the models on this machine and on Ollama servers, and getting more."""
+"""`shepherd model`: lists and downloads models of this machine and of Ollama servers."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ OnServer = Annotated[
 
 @model.command("list")
 def list_models(context: typer.Context, provider: OnServer = "") -> None:
-    """The built-in model and the GGUF files of the models directory, or what a provider has."""
+    """List the built-in model and the GGUF files of the models directory, or a server's models."""
     if provider:
         _ollama(provider).list()
         return
@@ -62,7 +62,7 @@ def info(
     name: Annotated[str, typer.Argument(help="A model as `--model` takes it.")],
     provider: OnServer = "",
 ) -> None:
-    """What a model is; of a file also whether it fits into this machine's memory."""
+    """Describe a model; for a file, also tell whether it fits into this machine's memory."""
     if provider:
         _ollama(provider).info(name)
         return
@@ -100,9 +100,9 @@ def pull(
     ],
     provider: OnServer = "",
 ) -> None:
-    """Download a model into the models directory, or let an Ollama server do so.
+    """Download a model into the models directory, or make an Ollama server fetch it.
 
-    Goes on where it was stopped.
+    An interrupted download continues where it stopped.
     """
     _hide_bars_without_terminal()
     try:
@@ -120,12 +120,12 @@ def unload(
     name: Annotated[str, typer.Argument(help="A model as Ollama calls it.")],
     provider: OnServer,
 ) -> None:
-    """Put a model out of an Ollama server's memory; it stays on its disk."""
+    """Remove a model from an Ollama server's memory; it stays on its disk."""
     _ollama(provider).unload(name)
 
 
 def _pull_file(name: str, directory: Path) -> None:
-    from shepherd.catalog.hub import pull as pull_model  # loads huggingface_hub
+    from shepherd.catalog.hub import pull as pull_model  # imports huggingface_hub
 
     path = pull_model(name, directory, note)
     typer.echo(str(path))
@@ -133,13 +133,13 @@ def _pull_file(name: str, directory: Path) -> None:
 
 
 def _ollama(provider: str) -> "OllamaModels":
-    from shepherd.cli.commands.models.ollama import OllamaModels  # loads httpx
+    from shepherd.cli.commands.models.ollama import OllamaModels  # imports httpx
 
     return OllamaModels(provider)
 
 
 def _hide_bars_without_terminal() -> None:
-    """Switch progress bars off where stderr is not a terminal."""
+    """Switch progress bars off if stderr is not a terminal."""
     if not sys.stderr.isatty():
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 

@@ -1,4 +1,4 @@
-"""What is known of models, in lines of text."""
+"""Properties of models, in lines of text."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,34 +20,34 @@ GIB, MIB = 2**30, 2**20
 
 
 def size_text(size: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes in a readable unit."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
 
 
-def file_line(found: "ModelSummary") -> str:
+def file_line(summary: "ModelSummary") -> str:
     """A model file in one line, without its name."""
-    context = f"{found.context:,} tokens" if found.context else "?"
+    context = f"{summary.context:,} tokens" if summary.context else "?"
     parts = [
-        f"{size_text(found.size):>9}",
-        f"{found.architecture:<10}",
-        f"{found.quantisation:<7}",
+        f"{size_text(summary.size):>9}",
+        f"{summary.architecture:<10}",
+        f"{summary.quantisation:<7}",
         f"{context:>15}",
-        f"{found.family:<8}",
-        _fits(found, min(found.context, 8192)),
+        f"{summary.family:<8}",
+        _fits(summary, min(summary.context, 8192)),
     ]
     return "  ".join(parts).rstrip()
 
 
-def memory_text(found: "ModelSummary", context: int) -> str:
-    """What a model file takes with so many tokens of context, and whether it is there."""
+def memory_text(summary: "ModelSummary", context: int) -> str:
+    """The memory that a model file needs with this context, and whether it is available."""
     from shepherd.backends.llamacpp.cache.setup import available_memory
 
     available = available_memory()
-    needed = found.needs(context)
+    needed = summary.needs(context)
     text = f"about {size_text(needed)} with {context:,} tokens of context"
     if needed <= available:
         return f"{text}; fits ({size_text(available)} are free)"
-    room = (available - found.size) // found.cache_bytes if found.cache_bytes else 0
+    room = (available - summary.size) // summary.cache_bytes if summary.cache_bytes else 0
     if room > 0:
         fitting = room // 256 * 256
         return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
@@ -55,14 +55,14 @@ def memory_text(found: "ModelSummary", context: int) -> str:
 
 
 def print_rows(rows: Mapping[str, str]) -> None:
-    """Names and texts on stdout; what is empty is left out."""
+    """Print names and texts on stdout; empty texts are left out."""
     for key, text in rows.items():
         if text:
             typer.echo(sanitize(f"{key:<13} {text}"))
 
 
 def print_table(rows: Sequence[Sequence[str]], right: int) -> None:
-    """Rows in columns on stdout; column `right` holds numbers."""
+    """Print rows in columns on stdout; column `right` holds numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -73,24 +73,24 @@ def print_table(rows: Sequence[Sequence[str]], right: int) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     sys.stderr.write(f"{sanitize(text)}\n")
 
 
-def _fits(found: "ModelSummary", context: int) -> str:
+def _fits(summary: "ModelSummary", context: int) -> str:
     from shepherd.backends.llamacpp.cache.setup import available_memory
 
-    return "fits" if found.needs(context) <= available_memory() else "too large for the memory"
+    return "fits" if summary.needs(context) <= available_memory() else "too large for the memory"
 
 
 class PullBars:
-    """A bar for each large file on a terminal, elsewhere a line; a line for each other step."""
+    """Shows a bar for each large file on a terminal, otherwise a line; a line for other steps."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._last_status = ""
         self._digest = ""
-        self._bar: Any = None  # what huggingface_hub has is partly untyped
+        self._bar: Any = None  # huggingface_hub's types are incomplete
 
     def __enter__(self) -> Self:
         return self

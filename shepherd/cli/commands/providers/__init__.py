@@ -1,1 +1,1 @@
-"""`shepherd provider …`, and what the REPL's `/provider` shares with it."""
+"""`shepherd provider …`, and the parts that the REPL's `/provider` shares."""

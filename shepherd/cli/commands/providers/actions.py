@@ -1,4 +1,4 @@
-"""What the commands about providers do, in the shell as in the prompt."""
+"""The actions of provider commands, in the shell and in the prompt."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def add_provider(
     keyring: bool,
     use: bool,
 ) -> int:
-    """Store a provider, and its key apart from it; "-" as `key` is asked for."""
+    """Store a provider, and its key separately; `key` "-" asks for the key."""
     book = console.book
     if name in [p.name for p in book.store.all()]:
         raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
@@ -53,7 +53,7 @@ async def add_provider(
 
 
 async def list_providers(console: Console, overrides: Mapping[str, object]) -> int:
-    """Show all in their order; a star for the one that the settings choose."""
+    """Show all providers in order; a star marks the one that the settings choose."""
     book, config = console.book, load_settings(Path.cwd(), os.environ, overrides)
     providers = book.all()
     current = config.model.provider.partition("/")[0]
@@ -71,7 +71,7 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
 
 
 async def show_provider(console: Console, name: str) -> int:
-    """Show what is known of a provider without asking it."""
+    """Show the stored properties of a provider without a request to it."""
     provider = console.book.pick(name)
     for key, text in await asyncio.to_thread(details, provider, console.book):
         console.show(f"{key:<13} {text}")
@@ -79,7 +79,7 @@ async def show_provider(console: Console, name: str) -> int:
 
 
 async def set_provider(console: Console, name: str, key: str, value: str | None) -> int:
-    """Change one setting of a provider; a key is asked for if there is no value, or "-"."""
+    """Change one setting of a provider; without a value, or with "-", the key is asked for."""
     book = console.book
     before = book.stored(name)
     if key.replace("-", "_") == KEY and value in (None, STDIN):
@@ -98,8 +98,8 @@ async def set_provider(console: Console, name: str, key: str, value: str | None)
 
 
 async def use_provider(console: Console, selector: str) -> int:
-    """Let a provider answer from now on, or with LOCAL none."""
-    from shepherd.config.edit import set_value, unset_value  # loads tomlkit
+    """Make a provider answer from now on, or the local model with LOCAL."""
+    from shepherd.config.edit import set_value, unset_value  # imports tomlkit
 
     path = Paths.from_env(os.environ).user_file
     chosen = None if selector == LOCAL else console.book.pick(selector)
@@ -115,14 +115,14 @@ async def use_provider(console: Console, selector: str) -> int:
 
 
 async def test_provider(console: Console, selector: str) -> int:
-    """Ask a provider for its models and its context size."""
+    """Request the provider's models and its context size."""
     from shepherd.cli.commands.providers.probe import run_test
 
     return await run_test(console.book.pick(selector), console.book, console.show)
 
 
 async def remove_provider(console: Console, name: str) -> int:
-    """Forget a provider, its stored key, and that it was to answer."""
+    """Delete a provider and its stored key, and stop using it."""
     book = console.book
     removed = book.stored(name)
     await console.before_removing(name)
@@ -135,8 +135,8 @@ async def remove_provider(console: Console, name: str) -> int:
 
 
 def _stop_using(console: Console, name: str) -> None:
-    """Take the provider out of the user's settings, if it is there."""
-    from shepherd.config.edit import unset_value  # loads tomlkit
+    """Remove the provider from the user's settings, if it is there."""
+    from shepherd.config.edit import unset_value  # imports tomlkit
 
     config = load_config(Path.cwd(), os.environ)
     path = Paths.from_env(os.environ).user_file
@@ -149,7 +149,7 @@ def _stop_using(console: Console, name: str) -> None:
 async def _key_to_store(
     console: Console, added: Provider, text: str | None, *, stored: bool
 ) -> str:
-    """The key to store; "" where there is none or it is elsewhere."""
+    """The key to store; "" if there is none or it is stored elsewhere."""
     question = f"Key of {added.name}: "
     if text == STDIN or (text is None and stored):
         return await ask_key(console, question)

@@ -1,4 +1,4 @@
-"""Where commands about providers talk with the user: the shell here, the prompt elsewhere."""
+"""The console of provider commands: the shell here, the prompt elsewhere."""
 
 import os
 import signal
@@ -14,54 +14,54 @@ from shepherd.config.provider_book import ProviderBook
 
 
 class Console(Protocol):
-    """What a command needs of the place where it was typed."""
+    """The interface that a command needs from the place where it was typed."""
 
     @property
     def book(self) -> ProviderBook:
-        """The providers that there are."""
+        """All providers."""
         ...
 
     @property
     def command(self) -> str:
-        """How the commands begin there."""
+        """The beginning of the commands in this place."""
         ...
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person is there."""
+        """Whether a person can answer questions."""
         ...
 
     def show(self, text: str) -> None:
-        """Give what was asked for."""
+        """Show the requested data."""
         ...
 
     def tell(self, text: str) -> None:
-        """Say what was done."""
+        """Report what was done."""
         ...
 
     async def read(self, question: str) -> str:
-        """A line that is not shown while it is typed."""
+        """Read a line without an echo."""
         ...
 
     async def switch(self, selector: str) -> bool:
-        """Let what runs go on with that provider; whether it does."""
+        """Make the running conversation continue with that provider; returns whether it does."""
         ...
 
     async def before_removing(self, name: str) -> None:
-        """Let what runs leave the provider."""
+        """Make the running conversation leave the provider."""
         ...
 
     async def after_change(self, name: str, key: str = "") -> None:
-        """The provider was added or removed, or its setting `key` was changed."""
+        """React to an added or removed provider, or to its changed setting `key`."""
         ...
 
 
 Action: TypeAlias = Callable[[Console], Awaitable[int]]
-"""A command with its options, still to be done; gives the exit code."""
+"""A prepared command; calling it runs the command and returns the exit code."""
 
 
 async def ask_key(console: Console, question: str, *, needed: bool = True) -> str:
-    """A key, which is not shown; raises UsageError when it is empty although it is needed."""
+    """Read a key without an echo; raises UsageError for an empty one if `needed`."""
     key = (await console.read(question)).strip()
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
@@ -69,7 +69,7 @@ async def ask_key(console: Console, question: str, *, needed: bool = True) -> st
 
 
 class ShellConsole:
-    """Results on stdout, the rest on stderr; nothing runs that would have to follow."""
+    """Results on stdout, the rest on stderr; no running conversation has to follow."""
 
     command = "shepherd provider"
 
@@ -103,7 +103,7 @@ class ShellConsole:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Let Ctrl+C end a blocking read at once, which an event loop would put off."""
+    """Let Ctrl+C end a blocking read at once; an event loop would delay it."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`shepherd provider`: where models answer that are not Shepherd's own."""
+"""`shepherd provider`: manages providers, whose servers answer in place of a local model."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ from shepherd.config.secrets import ENVIRONMENT
 provider = typer.Typer(
     name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True
 )
-"""Its commands read options and give back what is to be done: an `Action`."""
+"""Its commands parse options and return an `Action`."""
 
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
 TENSORRT = "TensorRT-LLM in this process"
 
 
 def _setting(name: str, *names: str, panel: str | None = None) -> Any:
-    """The option that sets what the provider's file calls `name`."""
+    """The option for the setting `name` in the provider's file."""
     text = (Provider.model_fields[name].description or "").removeprefix("As before: ")
     return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
 
@@ -97,7 +97,7 @@ class ProviderOptions:
 @provider.command("add")
 @with_option_groups
 def add(name: Name, options: ProviderOptions) -> Action:
-    """Add a provider; its key stays out of its settings."""
+    """Add a provider; its key is stored apart from its settings."""
     if options.api_key_env and (options.api_key is not None or options.keyring):
         raise UsageError("--api-key-env names where the key is; --api-key and --keyring store one.")
     return partial(
@@ -112,14 +112,14 @@ def add(name: Name, options: ProviderOptions) -> Action:
 
 @provider.command("list")
 def list_providers(context: typer.Context) -> Action:
-    """All providers in their order; the one that answers has a star."""
+    """List all providers in order; a star marks the one that answers."""
     overrides = cast(Mapping[str, object], context.obj)
     return partial(actions.list_providers, overrides=overrides)
 
 
 @provider.command("show")
 def show(name: Name) -> Action:
-    """What is known of a provider without asking it."""
+    """Show the stored properties of a provider without a request to it."""
     return partial(actions.show_provider, name=name)
 
 
@@ -140,24 +140,24 @@ def set_(
 def use(
     name: Annotated[str, typer.Argument(help=f"NAME, NAME/MODEL, or {LOCAL} for none.")],
 ) -> Action:
-    """Let a provider answer from now on."""
+    """Make a provider answer from now on."""
     return partial(actions.use_provider, selector=name)
 
 
 @provider.command("test")
 def test(name: Annotated[str, typer.Argument(help="NAME or NAME/MODEL.")]) -> Action:
-    """Connect, list the models, tell the context size and where it was learned."""
+    """Connect, list the models, and show the context size with its source."""
     return partial(actions.test_provider, selector=name)
 
 
 @provider.command("remove")
 def remove(name: Name) -> Action:
-    """Forget a provider and its stored key."""
+    """Delete a provider and its stored key."""
     return partial(actions.remove_provider, name=name)
 
 
 def do_in_shell(action: Action) -> None:
-    """Do what a command gave back; ends with its exit code."""
+    """Run a command's action; exits with its exit code."""
     raise typer.Exit(asyncio.run(_done(action)))
 
 
@@ -166,7 +166,7 @@ async def _done(action: Action) -> int:
 
 
 def read_command(words: Sequence[str], program: str) -> Action | str:
-    """What the words of a command ask for, or the help that they ask for.
+    """The action of a command's words, or the help that they request.
 
     Raises UsageError.
     """

@@ -1,4 +1,4 @@
-"""Providers as text describes them: `--backend TYPE` and its options, or a change `KEY VALUE`."""
+"""Parses providers from text: `--backend TYPE` and its options, or a change `KEY VALUE`."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ _NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
 def ephemeral_provider(
     backend: str | None, api_base: str | None, api_key: str | None, model: str | None
 ) -> Ephemeral | None:
-    """The provider of `--backend`, None without it; it is called like its type.
+    """The provider of `--backend`, None without it; its name is its type.
 
     Raises UsageError.
     """
@@ -43,7 +43,7 @@ def ephemeral_provider(
 def model_overrides(
     provider: str | None, ephemeral: Ephemeral | None, model: str | None
 ) -> Mapping[str, object]:
-    """The settings by which `--provider`, `--backend` and `--model` choose what answers."""
+    """The settings by which `--provider`, `--backend` and `--model` choose the model."""
     if ephemeral is not None:
         if provider is not None:
             raise UsageError("--backend describes a provider; --provider names another one.")
@@ -52,7 +52,7 @@ def model_overrides(
 
 
 def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
-    """The provider with `key` set to the text `value`; a key that is given is stored.
+    """The provider with `key` set to the text `value`; an API key in `value` is stored.
 
     Raises UsageError.
     """
@@ -76,7 +76,7 @@ def with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
 
 
 def checked(name: str, values: Mapping[str, object]) -> Provider:
-    """The provider; raises UsageError, for what is wrong was typed."""
+    """The provider; raises UsageError, because invalid values were typed."""
     try:
         return make_provider(name, values)
     except ConfigError as error:
@@ -89,7 +89,7 @@ def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
 
 
 def _is_place(value: str) -> bool:
-    """Whether the text says where a key is, and is no key itself."""
+    """Whether the text is a place of a key, not a key itself."""
     return value in _PLACES or value.startswith(ENVIRONMENT)
 
 

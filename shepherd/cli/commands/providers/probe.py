@@ -1,4 +1,4 @@
-"""Trying a provider and telling what came of it."""
+"""Tests a provider and reports the result."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config
 
-MODELS_SHOWN = 30
+MAX_LISTED_MODELS = 30
 
 
 async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    """Tell in lines how the provider does; the exit code. Raises ShepherdError."""
+    """Report the provider's state in lines; returns the exit code. Raises ShepherdError."""
     if provider.is_local:
         return await _test_local(provider, book, say)
     secret = await asyncio.to_thread(book.key, provider)
@@ -28,22 +28,22 @@ async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], 
     return 1 if result.problem else 0
 
 
-def _findings(provider: Provider, found: Examination) -> list[str]:
-    names = ", ".join(found.models[:MODELS_SHOWN])
-    more = (
-        f" and {len(found.models) - MODELS_SHOWN} more" if len(found.models) > MODELS_SHOWN else ""
-    )
-    lines = [f"models ({len(found.models)}): {names}{more}" if names else "models: none are listed"]
-    if found.problem:
-        return [*lines, found.problem]
-    listed = found.model in found.models or not found.models
+def _findings(provider: Provider, examination: Examination) -> list[str]:
+    models = examination.models
+    names = ", ".join(models[:MAX_LISTED_MODELS])
+    rest = len(models) - MAX_LISTED_MODELS
+    more = f" and {rest} more" if rest > 0 else ""
+    lines = [f"models ({len(models)}): {names}{more}" if names else "models: none are listed"]
+    if examination.problem:
+        return [*lines, examination.problem]
+    listed = examination.model in models or not models
     note = "" if listed else " (not in the list)"
-    lines.append(f"model: {found.model}" + (note if found.listing else " (it answers)"))
-    if not found.window.size:
+    lines.append(f"model: {examination.model}" + (note if examination.listing else " (it answers)"))
+    if not examination.window.size:
         how = f"`shepherd provider set {provider.name} context-size TOKENS`"
         return [*lines, f"context: unknown; set it with {how}"]
-    lines.append(f"context: {found.window.size:,} tokens, from {found.window.source}")
-    limit = found.window.output_limit
+    lines.append(f"context: {examination.window.size:,} tokens, from {examination.window.source}")
+    limit = examination.window.output_limit
     return [*lines, f"output limit: {limit:,} tokens"] if limit else lines
 
 

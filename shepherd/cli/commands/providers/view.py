@@ -20,7 +20,7 @@ def summary(provider: Provider, book: ProviderBook) -> str:
 
 
 def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
-    """Everything that is known of a provider without asking it; no key, no header's value."""
+    """The stored properties of a provider; never its key or a header's value."""
     facts = book.facts(provider)
     context = f"{facts.context:,} tokens ({facts.context_source})" if facts.context else ""
     rows = [
@@ -42,7 +42,7 @@ def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
 
 
 def key_advice(provider: Provider, book: ProviderBook) -> str:
-    """What to do for a provider that needs a key and has none; "" if nothing is missing."""
+    """Advice for a provider that needs a key and has none; "" if nothing is missing."""
     vendor = vendor_of(provider)
     if vendor is None or provider.api_key or book.key(provider).value:
         return ""

@@ -25,7 +25,7 @@ _SHELL_COMMAND = re.compile(r"`shepherd (provider|memory) ")
 
 
 def with_slash_commands(text: str) -> str:
-    """The text with the commands of this prompt in place of the shell's, where it has them."""
+    """The text with shell commands replaced by this prompt's commands, if there are any."""
     return _SHELL_COMMAND.sub(r"`/\1 ", text)
 
 
@@ -41,7 +41,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
 
 
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:
-    """Put the commands of plugins behind the others; a notice names what can't be used."""
+    """Add the commands of plugins after the others; a notice names unusable ones."""
 
     def add(make_commands: Callable[[CommandContext], Iterable[Command]]) -> None:
         table.extend(make_commands(context))

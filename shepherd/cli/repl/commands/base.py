@@ -1,4 +1,4 @@
-"""What a slash command is, and the table of them."""
+"""Slash commands, and the table of them."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -19,9 +19,9 @@ _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: `run` takes what follows the name; `choices` completes it.
+    """One command: `run` gets the text after the name; `choices` completes it.
 
-    With `by_words` a word of a choice at a time.
+    With `by_words`, completion adds one word of a choice at a time.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What commands work on."""
+    """The objects that commands use."""
 
     conversation: Conversation
     surface: Surface
@@ -44,7 +44,7 @@ class CommandContext:
     leave: Callable[[], None]
 
     def say(self, *lines: RenderableType) -> None:
-        """Show lines, set apart from what is above them."""
+        """Show lines, with a blank line above them."""
         self.surface.show(BLANK_LINE, *(Piece(line) for line in lines))
 
 
@@ -72,7 +72,7 @@ class CommandTable:
         return self._commands.get(name)
 
     def nearest(self, name: str) -> str:
-        """The command that `name` may be meant to be, "" if none is like it."""
+        """The command most similar to `name`, or ""."""
         starting = [n for n in self._commands if name and n.startswith(name)]
         return (starting or [nearest(name, self._commands, cutoff=0.5)])[0]
 

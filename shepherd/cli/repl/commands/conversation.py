@@ -96,7 +96,7 @@ def as_json(session: Session) -> str:
 
 
 def as_markdown(session: Session) -> str:
-    """The conversation to read: who said what, calls and results in code blocks."""
+    """The conversation as a document, with calls and results in code blocks."""
     parts = [f"# Shepherd session {session.id}"]
     for message in session.messages:
         parts += _message_parts(message)
@@ -106,8 +106,8 @@ def as_markdown(session: Session) -> str:
 def _message_parts(message: Message) -> list[str]:
     if message.role is Role.TOOL:
         return [f"**{message.name}** gave:", fenced(message.plain_text)]
-    who = Role.SYSTEM if message.is_hint else message.role
-    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(who, "## System")
+    role = Role.SYSTEM if message.is_hint else message.role
+    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(role, "## System")
     parts = [title]
     if message.reasoning:
         quoted = message.reasoning.strip().replace("\n", "\n> ")
@@ -120,7 +120,7 @@ def _message_parts(message: Message) -> list[str]:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """The text in a fence that nothing in it can close."""
+    """The text in a fence that no part of it can close."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -1,4 +1,4 @@
-"""What left the context, and facts."""
+"""Commands about evicted messages and facts."""
 
 from rich.text import Text
 
@@ -46,7 +46,7 @@ class _MemoryView:
             self._context.renderer.error("/memory takes search WORDS, facts or clear.")
 
     async def _lines(self, memory: Memory, action: str, rest: str) -> list[str]:
-        """What to show; [] for what is no action."""
+        """The lines to show; [] for an unknown action."""
         project = Place.of(self._context.conversation.cwd).project
         match action, rest:
             case "", "":

@@ -16,9 +16,9 @@ from shepherd.errors import ShepherdError
 async def switch(
     context: CommandContext, name: str, opening: Callable[[], Awaitable[Backend]]
 ) -> bool:
-    """Show what `opening` does, which goes on with the conversation at the model `name`.
+    """Show the progress of `opening`, which continues the conversation with the model `name`.
 
-    Returns whether it does; if not, the model before goes on.
+    Returns whether it succeeds; otherwise the previous model stays.
     """
     conversation, status, renderer = context.conversation, context.status, context.renderer
     renderer.activity.start(f"loading {one_line(name, 80)}")
@@ -44,7 +44,7 @@ async def switch(
 
 
 def _answering(context: CommandContext, backend: Backend) -> str:
-    """The model, the provider that has it, and which one was meant if another answers."""
+    """The model and its provider, and the chosen one if another answers."""
     conversation = context.conversation
     where = f" of the provider {conversation.slot.provider}" if conversation.slot.provider else ""
     meant = conversation.config.model.provider.partition("/")[0]

@@ -1,4 +1,4 @@
-"""Commands about where models answer."""
+"""Commands about providers."""
 
 import asyncio
 import shlex
@@ -20,7 +20,7 @@ from shepherd.validation import did_you_mean, nearest
 
 OF_ONE = ("use", "set", "show", "test", "remove")
 COMMANDS = ("add", *OF_ONE)
-"""Those of `shepherd provider`, whose options they have."""
+"""The commands of `shepherd provider`, with the same options."""
 _WORDS = (*COMMANDS, "list", "next")
 
 _SETTINGS = [
@@ -52,7 +52,7 @@ class _Provider:
         return self._context.conversation.slot.provider
 
     def choices(self) -> list[str]:
-        """What `/provider` completes."""
+        """The choices that `/provider` completes."""
         try:
             stored = [provider.name for provider in self._context.conversation.providers.all()]
         except ConfigError:
@@ -74,7 +74,7 @@ class _Provider:
                 await PromptConsole(self._context).switch(self._next())
             else:
                 await self._switch(words[0])
-        except (ConfigError, OSError) as error:  # a file that can't be written
+        except (ConfigError, OSError) as error:  # a file that is not writable
             self._context.renderer.error(str(error))
 
     async def _switch(self, selector: str) -> None:
@@ -86,7 +86,7 @@ class _Provider:
             await PromptConsole(self._context).switch(selector)
 
     async def _do(self, words: list[str]) -> None:
-        from shepherd.cli.commands.providers.options import read_command  # loads typer
+        from shepherd.cli.commands.providers.options import read_command  # imports typer
 
         action = read_command(words, "/provider")
         if isinstance(action, str):
@@ -97,7 +97,7 @@ class _Provider:
         await action(PromptConsole(self._context))
 
     def _next(self) -> str:
-        """The provider behind the current one; the local model is the last of the round."""
+        """The provider after the current one; the local model is the last of the cycle."""
         providers = self._context.conversation.providers.all()
         names = [*(provider.name for provider in providers), LOCAL]
         current = self._current or LOCAL
@@ -133,7 +133,7 @@ def _no_command(word: str) -> str:
 
 
 def _words(argument: str) -> list[str]:
-    """The words as a shell would read them; raises UsageError."""
+    """The words as a shell would split them; raises UsageError."""
     try:
         return shlex.split(argument)
     except ValueError as error:
@@ -144,7 +144,7 @@ _NEEDS_NO_CONNECTION = ("priority", "ask")
 
 
 class PromptConsole:
-    """A `Console` of one command in the prompt; the conversation follows what is changed."""
+    """A `Console` of one command in the prompt; the conversation follows changes."""
 
     command = "/provider"
 
@@ -180,14 +180,14 @@ class PromptConsole:
         )
 
     async def before_removing(self, name: str) -> None:
-        """Go on with who answers in place of it, else locally."""
+        """Continue with the provider that answers now, else locally."""
         if name == self._conversation.slot.provider:
             await self.switch(LOCAL)
         elif name == self._chosen:
             await self.switch(self._conversation.slot.label)
 
     async def after_change(self, name: str, key: str = "") -> None:
-        """Connect anew to a changed provider that answers; offer the others to the model."""
+        """Reconnect if the changed provider answers; offer the others to the model."""
         conversation = self._conversation
         await conversation.provider_changed(name)
         if not key:
@@ -198,5 +198,5 @@ class PromptConsole:
 
     @property
     def _chosen(self) -> str:
-        """The provider that was chosen, though another may answer in its place."""
+        """The chosen provider, even if another one answers in its place."""
         return self._conversation.config.model.provider.partition("/")[0]

@@ -1,4 +1,4 @@
-"""Going on with an earlier session."""
+"""Resumes an earlier session."""
 
 import asyncio
 from contextlib import suppress
@@ -79,12 +79,12 @@ class _Resume:
     def _summaries(self) -> list[SessionSummary]:
         result: list[SessionSummary] = []
         for name in self.ids():
-            with suppress(SessionError):  # `shepherd sessions list` tells what is wrong
+            with suppress(SessionError):  # `shepherd sessions list` reports the problem
                 result.append(self._store.summary(name))
         return result
 
     async def _chosen(self, argument: str) -> str:
-        """The id behind a number of the list that was last shown, or `argument` itself."""
+        """The id for a number in the last list, or `argument` itself."""
         listed = self._listed or await asyncio.to_thread(self.ids)
         number = int(argument) if argument.isdecimal() else 0
         return listed[number - 1] if 0 < number <= len(listed) else argument

@@ -88,8 +88,8 @@ class _View:
                 renderer.error("/thinking takes on, off, show or hide.")
                 return
         state = "on" if session.thinking else "off"
-        shown = "shown" if renderer.show_thinking else "hidden"
-        self._context.say(Text(f"thinking: {state}, {shown}"))
+        visibility = "shown" if renderer.show_thinking else "hidden"
+        self._context.say(Text(f"thinking: {state}, {visibility}"))
 
     async def stats(self, argument: str) -> None:
         totals = self._context.status.totals
@@ -119,7 +119,7 @@ def _tokens_in(tokens: int, seconds: float) -> str:
 
 
 def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and what they mean."""
+    """A table of names and their meanings."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()

@@ -10,7 +10,7 @@ import pytest
 from ollama import AsyncClient, ListResponse
 
 from shepherd.backends.api.ollama.manage import OllamaManager
-from shepherd.backends.api.ollama.models import LocalModel, PullProgress, ShownModel
+from shepherd.backends.api.ollama.models import LocalModel, ModelDetails, PullProgress
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply, Upstream
@@ -69,7 +69,7 @@ async def test_a_model_is_shown() -> None:
     }
     async with managing(Reply(body)) as (manager, up):
         model = await manager.show("qwen3:8b")
-    assert model == ShownModel(
+    assert model == ModelDetails(
         "qwen3:8b",
         "qwen3",
         "8.2B",
