@@ -15,15 +15,15 @@ from shepherd.server.seal import Seal
 class ServerSettings:
     """The server's address and limits; the key store decides who may connect.
 
-    `thinking` and `max_tokens` are for requests that don't say whether the model is to reason and
-    how much it may generate (0: as many tokens as fit).
-    `cors_origins` are the origins of web pages that may call the server. `keepalive` is the
-    silence in seconds after which a stream sends a comment. `insecure` insists on listening
-    beyond loopback without authentication. `max_choices` is how many answers (`n`) a request gets.
-    `read_timeout` and `write_timeout` are how many seconds a client may take to send a request's
-    headers, and to read what was sent to it; a body gets more by its size. Connections are limited
-    in all and per address, 0 for no limit. `plugins` may add routes; None leaves them out.
-    `signing_key` is the file of the key that signs what clients send back (see `Seal`).
+    `thinking` and `max_tokens` are the defaults for requests without a reasoning mode or a limit of
+    generated tokens (0: as many tokens as fit). `cors_origins` are the origins of web pages that
+    may call the server. `keepalive` is the silence in seconds after which a stream sends a comment.
+    `insecure` allows listening beyond loopback without authentication. `max_choices` is the maximum
+    of answers (`n`) to a request. `read_timeout` is the time in seconds for sending a request's
+    headers; a body gets more by its size. `write_timeout` is the time for reading sent data.
+    Connections are limited in total and per address, 0 for no limit. `plugins` may add routes; None
+    leaves them out.
+    `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
     """
 
     host: str = "127.0.0.1"

@@ -160,8 +160,8 @@ class ChatTemplate:
             else replace(last, reasoning=last.reasoning + mark)
         )
         whole = replace(conversation, messages=(*others, marked))
-        text, found, _ = self._render(whole, self._dialect, answer=False).rpartition(mark)
-        if not found:
+        text, match, _ = self._render(whole, self._dialect, answer=False).rpartition(mark)
+        if not match:
             message = "The chat template of this model can't continue this message."
             raise InvalidRequestError(message, "messages")
         return text
