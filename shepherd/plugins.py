@@ -3,8 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -65,9 +66,15 @@ class Plugin:
 
     def guard(self, work: Callable[[], T]) -> T:
         """The result of `work`, which runs code of the plugin; raises PluginError."""
-        try:
+        with self.guarding():
             return work()
-        except PluginError:
+
+    @contextmanager
+    def guarding(self, allowed: type[ShepherdError] = PluginError) -> Generator[None]:
+        """Raises PluginError for errors of the plugin's code, except `allowed` ones."""
+        try:
+            yield
+        except allowed:
             raise
         except (Exception, SystemExit) as error:  # a plugin may raise any exception
             reason = f"{type(error).__name__}: {error}"

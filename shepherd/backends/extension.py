@@ -30,13 +30,8 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
             f"{provider.type}."
         )
     open_backend = cast(OpenBackend, await asyncio.to_thread(plugin.load))
-    try:
+    with plugin.guarding(ShepherdError):
         backend = await open_backend(provider, book.key(provider).value)
-    except ShepherdError:
-        raise
-    except Exception as error:  # foreign code may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise PluginError(f"The plugin {plugin} can't be used: {reason}") from error
     if not isinstance(backend, Backend):
         raise PluginError(f"The plugin {plugin} can't be used: it returned no backend")
     return backend

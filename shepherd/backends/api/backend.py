@@ -16,15 +16,14 @@ from shepherd.backends.api.history.prompted_tools import (
     message_as_counted,
 )
 from shepherd.backends.api.history.vision import check_new_images, visible, visible_message
-from shepherd.backends.api.http.client import ApiClient, ClientOptions
-from shepherd.backends.api.http.contact import Contact
+from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import Failure, refused, unreachable
+from shepherd.backends.api.http.retry import Gate
 from shepherd.backends.api.overflow import Overflow
 from shepherd.backends.api.parameters import without_refused
 from shepherd.backends.api.prefilled import ApiPrefilled, Prompt
 from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.api.stream.gate import Gate
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled

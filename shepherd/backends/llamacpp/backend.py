@@ -223,7 +223,7 @@ class LlamaCppBackend(Backend):
 
     def _submit(self, request: Request) -> LlamaPrefilled:
         size = self._context_size
-        return LlamaPrefilled(self._worker, self._jobs, request, size, self._vocab)
+        return LlamaPrefilled.queue(self._worker, self._jobs, request, size, self._vocab)
 
     def _output(self, request: Request) -> OutputFilter | PlainOutput:
         if request.raw:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
+from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
 from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -40,15 +41,15 @@ class Request:
 
 
 class LlamaPrefilled(Prefilled):
-    """A session's prompt; it is queued at once, and in memory after `wait`.
+    """A session's prompt; `queue` makes it, and it is in memory after `wait`.
 
     `cancelled` is true once the callback has returned False.
     """
 
     def __init__(
-        self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
+        self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocabulary
     ) -> None:
-        """Queue the prompt; raises BackendError if the worker has stopped."""
+        """Queues nothing: use `queue`."""
         self.prompt = prompt = request.prompt
         self.request = request
         self._vocab = vocab
@@ -69,8 +70,16 @@ class LlamaPrefilled(Prefilled):
             constraint=request.constraint,
             request=request.key,
         )
-        worker.submit(self._job)
-        jobs.add(self._job)
+
+    @classmethod
+    def queue(
+        cls, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocabulary
+    ) -> "LlamaPrefilled":
+        """Queue the prompt of a request; raises BackendError if the worker has stopped."""
+        prefilled = cls(worker, jobs, request, size, vocab)
+        worker.submit(prefilled._job)
+        jobs.add(prefilled._job)
+        return prefilled
 
     async def wait(self, callback: EventCallback) -> None:
         """Wait until the prompt is in memory and report progress; raises BackendError."""

@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http import contact
+from shepherd.backends.api.http.client import CACHE_SECONDS
 from shepherd.backends.api.http.endpoint import Endpoint
 from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import FakeTime, options
@@ -50,7 +50,7 @@ async def test_many_who_ask_within_seconds_ask_once() -> None:
     async with Upstream(lambda _: Reply({"models": []})) as up, asking(up.url, time) as backend:
         assert all(await asyncio.gather(*(backend.reachable() for _ in range(5))))
         assert len(up.requests) == 1
-        time.now += contact.CACHE_SECONDS
+        time.now += CACHE_SECONDS
         assert await backend.reachable()
         assert len(up.requests) == 2
 
@@ -67,7 +67,7 @@ async def test_who_does_not_answer_is_not_there_but_may_come_back() -> None:
     ):
         assert not await backend.reachable()
         assert not await backend.reachable()
-        time.now += contact.CACHE_SECONDS
+        time.now += CACHE_SECONDS
         assert await backend.reachable()
 
 
@@ -87,7 +87,7 @@ async def test_the_server_s_health_follows() -> None:
         def health() -> list[httpx.Response]:
             with RunningServer(backend) as server:
                 well = httpx.get(f"{server.url}/health")
-                time.now += contact.CACHE_SECONDS
+                time.now += CACHE_SECONDS
                 return [well, httpx.get(f"{server.url}/health")]
 
         well, ill = await asyncio.to_thread(health)

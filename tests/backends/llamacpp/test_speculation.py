@@ -102,7 +102,7 @@ class Asking:
     def __call__(self, model: NativeModel) -> Speculator:
         draft = NativeModel(self.path, model_params(EXACT, {}))
         context = NativeContext(draft, context_params(EXACT, self.sequences, draft.bytes))
-        self.opened.append(DraftModel(draft, context))
+        self.opened.append(DraftModel.open(draft, context))
         return Speculator(model.vocab, lookup=False, model=self.opened[-1], always=True)
 
 

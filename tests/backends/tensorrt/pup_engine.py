@@ -69,7 +69,9 @@ class PupStream:
         self._limit = int(request.parameters["max_tokens"])
         prompt = Prompt(list(request.tokens), Tail("", ()), "")
         ask = LlamaRequest(prompt, _sampling(request.parameters), [])
-        self._handle = LlamaPrefilled(worker, jobs, ask, engine.context_size)
+        self._handle = LlamaPrefilled.queue(
+            worker, jobs, ask, engine.context_size, engine.model.vocab
+        )
 
     async def steps(self) -> AsyncGenerator[Step]:
         sent = 0
@@ -80,7 +82,7 @@ class PupStream:
             while not finish:
                 updates = await self._handle.updates()
                 finish, logprobs = _seen(updates)
-                tokens = self._handle.generated()
+                tokens = list(self._handle.generated)
                 new = tokens[sent : sent + len(logprobs)] if logprobs else tokens[sent:]
                 sent += len(new)
                 cached = self._handle.cached_tokens

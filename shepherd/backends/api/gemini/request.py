@@ -5,6 +5,7 @@ from shepherd.backends.api.gemini.contents import RULES, to_contents
 from shepherd.backends.api.gemini.schema import gemini_schema
 from shepherd.backends.api.gemini.traits import thinking_config
 from shepherd.backends.api.history.normalise import normalise
+from shepherd.backends.api.history.schemas import declaration
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolSpec
@@ -68,10 +69,8 @@ def _output_limit(max_tokens: int, model: ModelTraits) -> int:
 
 def _declaration(tool: ToolSpec) -> JsonObject:
     """Empty parameters are left out: an object without properties is refused."""
-    result: JsonObject = {"name": tool.name, "description": tool.description}
-    if tool.parameters.get("properties"):
-        result["parametersJsonSchema"] = gemini_schema(tool.parameters)[0]
-    return result
+    schema = gemini_schema(tool.parameters)[0] if tool.parameters.get("properties") else None
+    return declaration(tool, "parametersJsonSchema", schema)
 
 
 def _calling(choice: ToolChoice | None) -> JsonObject:

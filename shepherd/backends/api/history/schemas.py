@@ -1,4 +1,4 @@
-"""JSON schemas without references, for APIs that do not resolve them."""
+"""JSON schemas of tools, without references for APIs that do not resolve them."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -64,6 +64,13 @@ def _target(reference: str, root: JsonObject) -> JsonObject:
 
 
 T = TypeVar("T")
+
+
+def declaration(tool: ToolSpec, field: str, schema: JsonObject | None) -> JsonObject:
+    """A function's declaration: name, description, and its parameters' `schema` in `field`."""
+    result: JsonObject = {"name": tool.name, "description": tool.description}
+    return result if schema is None else result | {field: schema}
+
 
 MAX_LISTS = 16
 """The number of remembered lists."""

@@ -1,5 +1,6 @@
 """HTTP for all providers: time-outs, typed failures, retries."""
 
+import asyncio
 import json
 import socket
 import ssl
@@ -18,6 +19,7 @@ from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
 from shepherd.backends.api.http.transport import Transport
 from shepherd.backends.api.stream.quick_json import write
+from shepherd.errors import BackendError, UnreachableError
 from shepherd.messages import JsonObject
 from shepherd.version import __version__
 
@@ -217,3 +219,37 @@ def _decoded(content: bytes) -> JsonObject:
     if isinstance(value, list):
         return {"data": value}
     return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+CONTACT_SECONDS = 5.0
+CACHE_SECONDS = 5.0
+"""Seconds: the longest wait for an answer, and the time for which a result is reused."""
+
+
+class Contact:
+    """Checks whether a provider answers at all; simultaneous callers share one request."""
+
+    def __init__(self, client: ApiClient, adapter: Adapter) -> None:
+        self._client = client
+        self._adapter = adapter
+        self._asking = asyncio.Lock()
+        self._reachable = False
+        self._until: float | None = None
+
+    async def there(self) -> bool:
+        """Whether an answer arrived; a refusal is also an answer."""
+        async with self._asking:
+            if self._until is None or self._client.clock() >= self._until:
+                self._reachable = await self._ask()
+                self._until = self._client.clock() + CACHE_SECONDS
+            return self._reachable
+
+    async def _ask(self) -> bool:
+        try:
+            async with asyncio.timeout(CONTACT_SECONDS):
+                await self._client.fetch(self._adapter.models(), max_attempts=1)
+        except (TimeoutError, UnreachableError):
+            return False
+        except BackendError:
+            pass  # a wrong key, no list of models, too many requests
+        return True

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.history.normalise import Rules, normalise
-from shepherd.backends.api.history.schemas import without_references
+from shepherd.backends.api.history.schemas import declaration, without_references
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
 from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
@@ -102,9 +102,8 @@ def _tool(tool: ToolSpec) -> JsonObject:
     parameters = without_references(tool.parameters)
     named = as_object(parameters.get("properties"))
     plain = {name: as_object(part) for name, part in named.items()}
-    function = {"name": tool.name, "description": tool.description}
     schema = parameters | {"type": "object", "properties": plain}
-    return {"type": "function", "function": function | {"parameters": schema}}
+    return {"type": "function", "function": declaration(tool, "parameters", schema)}
 
 
 def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:

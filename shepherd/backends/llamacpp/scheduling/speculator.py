@@ -184,6 +184,6 @@ def _open_draft(
         params.n_ctx = context.size
         draft_context = NativeContext(model, params)
         resources.callback(draft_context.close)
-        draft = DraftModel(model, draft_context)
+        draft = DraftModel.open(model, draft_context)
         resources.pop_all()  # the draft model frees them from here on
         return draft

@@ -47,20 +47,24 @@ class DraftModel:
     """Drafts greedily, for several requests at once. Owner thread only; `close` frees it."""
 
     def __init__(self, model: NativeModel, context: NativeContext) -> None:
-        """Owns both; raises ModelLoadError if the memory can't forget rejected tokens."""
+        """Owns both, whose memory must be able to forget rejected tokens: see `open`."""
         self.seconds_per_token = 0.0
         self._model = model
         self._context = context
         self._mirrors = [_Mirror() for _ in range(context.sequences)]
         self._lib = bindings()
         self._greedy: Any = self._lib.llama_sampler_init_greedy()
+
+    @classmethod
+    def open(cls, model: NativeModel, context: NativeContext) -> "DraftModel":
+        """Test the memory, and take both; raises ModelLoadError if it can't forget tokens."""
         context.decode([Span(0, 0, [0, 0], wants_logits=True)])
         if not context.remove(0, 1):
-            self.close()
             raise ModelLoadError(
                 "A recurrent model can't draft: its memory can't forget rejected tokens."
             )
         context.clear()
+        return cls(model, context)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
         """A draft for each request; empty while the request's text is not read yet."""
