@@ -82,7 +82,7 @@ class PupStream:
             while not finish:
                 updates = await self._handle.updates()
                 finish, logprobs = _seen(updates)
-                tokens = list(self._handle.generated)
+                tokens = self._handle.generated
                 new = tokens[sent : sent + len(logprobs)] if logprobs else tokens[sent:]
                 sent += len(new)
                 cached = self._handle.cached_tokens
