@@ -173,6 +173,9 @@ class ResponsesRequest(SamplingFields):
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; `include` says whether log probabilities come."""
-        wanted = LOGPROBS in self.include
-        fields = {"logprobs": wanted, "top_logprobs": self.top_logprobs if wanted else None}
+        requested = LOGPROBS in self.include
+        fields = {
+            "logprobs": with_logprobs,
+            "top_logprobs": self.top_logprobs if with_logprobs else None,
+        }
         return super(ResponsesRequest, self.model_copy(update=fields)).to_sampling()
