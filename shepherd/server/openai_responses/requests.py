@@ -175,7 +175,7 @@ class ResponsesRequest(SamplingFields):
         """The parameters that the request sets; `include` says whether log probabilities come."""
         requested = LOGPROBS in self.include
         fields = {
-            "logprobs": with_logprobs,
-            "top_logprobs": self.top_logprobs if with_logprobs else None,
+            "logprobs": requested,
+            "top_logprobs": self.top_logprobs if requested else None,
         }
         return super(ResponsesRequest, self.model_copy(update=fields)).to_sampling()
