@@ -44,7 +44,7 @@ class ProviderBook:
         """A sentence for each stored provider that has a type of a plugin which is missing."""
         try:
             providers = self.all()
-        except ConfigError:  # whoever needs a provider reports it
+        except ConfigError:  # the code that needs a provider reports it
             return []
         return [problem for problem in map(missing_type, providers) if problem]
 

@@ -48,8 +48,8 @@ class ApprovalRequest:
     `preview` is a diff or the command. `session` and `always` are the rules that these answers
     would add; if they are empty, the answer holds for this call only. `cause` is the rule or
     another reason for the request. `caller` names the model that made the call if it is not the
-    model of the conversation. `sandbox` describes the refusal of the sandbox and the rights that an
-    approval adds, or says that the call runs outside of it; "" if neither applies.
+    model of the conversation. `sandbox` describes a refusal of the sandbox and the rights that an
+    approval adds, or says that the call runs outside of it; else it is "".
     """
 
     call: ToolCall

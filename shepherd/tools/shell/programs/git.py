@@ -1,7 +1,7 @@
 """The risky words of a git command, and the directories in which it runs.
 
-A rule must name every word that is not known to be harmless: other subcommands, aliases, and
-options that run programs, write files or change settings. No wildcard covers them.
+A rule must name every word that is not known to be harmless. Examples are other subcommands,
+aliases, and options that run programs, write files or change settings. No wildcard covers them.
 """
 
 import re
