@@ -107,11 +107,11 @@ def served(command: list[str], env: dict[str, str]) -> Generator[str]:
 
 def _address(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
-    said: list[str] = []
+    output: list[str] = []
     for line in process.stdout:
-        said.append(line)
+        output.append(line)
         if match := re.search(r"http://127\.0\.0\.1:\d+", line):
             # the rest of its output is not needed, but must not fill the pipe
             threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
             return match.group()
-    raise RuntimeError(f"the server did not start: {''.join(said[-5:])}")
+    raise RuntimeError(f"the server did not start: {''.join(output[-5:])}")

@@ -7,16 +7,16 @@ from bench.backends.text import TOOL, words
 KEY = "secret-key-1234"
 MODEL = "model-1"
 SYSTEM = f"You are a helpful agent. {''.join(words(300))}"
-SAID = tuple(f"{turn}: {''.join(words(40))}" for turn in ("question", "answer", "question"))
+TEXTS = tuple(f"{turn}: {''.join(words(40))}" for turn in ("question", "answer", "question"))
 """The texts of user, assistant and user."""
 
 _TOOLS = (TOOL, "read_file", "find", "move", "copy", "delete", "list", "test")
 
 
 def messages() -> list[dict[str, str]]:
-    """`SAID` in the format of most APIs."""
+    """`TEXTS` in the format of most APIs."""
     roles = ("user", "assistant", "user")
-    return [{"role": role, "content": text} for role, text in zip(roles, SAID, strict=True)]
+    return [{"role": role, "content": text} for role, text in zip(roles, TEXTS, strict=True)]
 
 
 def tools(schema: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any
 
-from bench.backends.asked import KEY, MODEL, SAID, SYSTEM, tools
+from bench.backends.asked import KEY, MODEL, SYSTEM, TEXTS, tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Ours(Client):
         spoken = adapter_for(kind, address)
         endpoint = Endpoint(base_url_for(kind, address, spoken), KEY)
         self._backend = ApiBackend(endpoint, spoken, ModelTraits(MODEL, context_size=32768))
-        question, answer, further = SAID
-        said = [Message.user(question), Message.assistant(answer), Message.user(further)]
-        self._session = Session(SYSTEM, said, [ToolSpec(**tool) for tool in tools("parameters")])
+        question, answer, further = TEXTS
+        history = [Message.user(question), Message.assistant(answer), Message.user(further)]
+        self._session = Session(SYSTEM, history, [ToolSpec(**tool) for tool in tools("parameters")])
 
     async def ask(self, seen: Seen) -> None:
         def callback(event: str, content: str, _name: str, _id: str) -> bool:

@@ -168,8 +168,8 @@ def ollama(calls: int, size: int) -> Recording:
 
     def line(message: Json, **more: Any) -> bytes:
         common = {"model": "qwen3", "created_at": "2026-11-20T10:00:00.123456789Z"}
-        said = {"role": "assistant", "content": ""} | message
-        return _json(common | {"message": said, "done": False} | more) + b"\n"
+        content = {"role": "assistant", "content": ""} | message
+        return _json(common | {"message": content, "done": False} | more) + b"\n"
 
     call = line({"tool_calls": [{"function": {"name": TOOL, "arguments": arguments(size)}}]})
     counts = {"prompt_eval_count": 120, "eval_count": 900, "total_duration": 5, "eval_duration": 4}

@@ -8,7 +8,7 @@ from typing import Any
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
 
 
-def _said(text: str) -> bytes:
+def _chat_body(text: str) -> bytes:
     return _body(messages=[{"role": "user", "content": text}])
 
 
@@ -50,11 +50,11 @@ BAD_REQUESTS: dict[str, Callable[[], bytes]] = {
     "300,000 empty messages": lambda: b'{"messages": [' + b"{}," * 300_000 + b"{}]}",
     "300,000 short messages": lambda: _body(messages=[HI["messages"][0]] * 300_000),
     "30,000 short messages": lambda: _body(messages=[HI["messages"][0]] * 30_000),
-    "a word of 15 MB": lambda: _said("a" * 15_000_000),
-    "15 MB of words": lambda: _said("many words " * 1_400_000),
-    "4 MB of spaces": lambda: _said(" " * 4_000_000),
-    "4 MB of spaces in a word": lambda: _said("a" + " " * 4_000_000 + "b"),
-    "4 MB of spaces between values": lambda: b" " * 4_000_000 + _said("hi"),
+    "a word of 15 MB": lambda: _chat_body("a" * 15_000_000),
+    "15 MB of words": lambda: _chat_body("many words " * 1_400_000),
+    "4 MB of spaces": lambda: _chat_body(" " * 4_000_000),
+    "4 MB of spaces in a word": lambda: _chat_body("a" + " " * 4_000_000 + "b"),
+    "4 MB of spaces between values": lambda: b" " * 4_000_000 + _chat_body("hi"),
     "15 MB of escapes": lambda: b'{"messages": "' + b"\\u0041" * 2_500_000 + b'"}',
     "half letters": lambda: b'{"messages": "' + b"\\ud83d" * 1_900_000 + b'"}',
     "5 million lists": lambda: b'{"messages": [' + b"[]," * 5_000_000 + b"[]]}",

@@ -33,5 +33,5 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
     with plugin.guarding(ShepherdError):
         backend = await open_backend(provider, book.key(provider).value)
     if not isinstance(backend, Backend):
-        raise PluginError(f"The plugin {plugin} can't be used: it returned no backend")
+        raise PluginError(f"The plugin {plugin} can't be used: it did not return a backend")
     return backend

@@ -49,7 +49,7 @@ def _working_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise ConfigError("The working directory is gone; change to one that exists.") from error
+        raise ConfigError("The working directory was removed; change to another one.") from error
 
 
 async def _converse(config: Config, cwd: Path, request: Launch) -> int:

@@ -152,8 +152,8 @@ def _choose_tools(conversation: Conversation, chosen: list[str | AnyTool]) -> No
     for name in (tool for tool in chosen if isinstance(tool, str)):
         if registry.get(name) is None:
             guess = nearest(name, registry.names)
-            meant = f"; did you mean {guess}?" if guess else f": {', '.join(registry.names)}"
-            raise ConfigError(f"There is no tool {name!r}{meant}")
+            suggestion = f"; did you mean {guess}?" if guess else f": {', '.join(registry.names)}"
+            raise ConfigError(f"There is no tool {name!r}{suggestion}")
     for name in registry.names:
         if name not in chosen:
             registry.remove(name)

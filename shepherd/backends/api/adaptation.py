@@ -39,7 +39,7 @@ def adapt(error: InvalidRequestError, refused: Prompt, current: Adaptation) -> A
     adapter, traits = current
     if rejects_images(str(error)) and any(message.images for message in refused.session.messages):
         return Adaptation(adapter, replace(traits, vision=False))
-    if refused.sent.tools and rejects_tools(refusal.said):
+    if refused.sent.tools and rejects_tools(refusal.message):
         return Adaptation(adapter, replace(traits, tools=False))
     if _has_unknown_field(refusal, refused):
         return Adaptation(
@@ -67,20 +67,20 @@ def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) 
     sent = {*body, *(name for value in body.values() for name in as_object(value))}
     limit = next((name for name in LIMIT_PARAMETERS if name in sent), "")
     if limit and not traits.refused.issuperset({*LIMIT_PARAMETERS} - {limit}):
-        mentioned = [name for name in LIMIT_PARAMETERS if _mentions(refusal.said, name)]
-        if limit in mentioned and forbids(refusal.said):
+        mentioned = [name for name in LIMIT_PARAMETERS if _mentions(refusal.message, name)]
+        if limit in mentioned and forbids(refusal.message):
             return frozenset({limit})
-    if not (forbids(refusal.said) or _ONLY_DEFAULT.search(refusal.said)):
+    if not (forbids(refusal.message) or _ONLY_DEFAULT.search(refusal.message)):
         return frozenset()
-    named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(refusal.said, name)]
-    return frozenset(named[1:] if "both" in refusal.said and len(named) > 1 else named)
+    named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(refusal.message, name)]
+    return frozenset(named[1:] if "both" in refusal.message and len(named) > 1 else named)
 
 
-def _mentions(said: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said) is not None
+def _mentions(message: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
 
 
 def _has_unknown_field(refusal: Refusal, refused: Prompt) -> bool:
     """Whether the server refused an optional field that only some servers know."""
     sent = fields_of(refused.request.body or {}) & set(refused.adapter.extras)
-    return refusal.status in REFUSING and refuses_field(refusal.said, sent)
+    return refusal.status in REFUSING and refuses_field(refusal.message, sent)

@@ -229,7 +229,7 @@ class ApiBackend(Backend):
 
     def _broken(self, answer: Answer, reading: Reading) -> str:
         """Why the answer ended too early, "" if it did not; raises Failure without any answer."""
-        target, error = self.client.target(self._traits.id), answer.got.error
+        target, error = self.client.target(self._traits.id), answer.collected.error
         if answer.cancelled or not (error or reading.broken):
             return ""
         if error is None:

@@ -37,7 +37,7 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
     config = _read(model, CONFIG, fetch or fetch_from_hub)
     if config is None:
         raise ModelLoadError(
-            f"{model} is no model for TensorRT-LLM: it has no {CONFIG}. Give a directory with a "
+            f"{model} is not a model for TensorRT-LLM: it has no {CONFIG}. Give a directory with a "
             "Hugging Face checkpoint or an engine, or a name on the hub (OWNER/NAME)."
         )
     built = _object(config.get("build_config"))
@@ -68,7 +68,7 @@ def fetch_from_hub(repo: str, name: str) -> Path | None:
         return Path(str(hub.hf_hub_download(repo, name)))
     except HFValidationError as error:
         raise ModelLoadError(
-            f"There is no directory {repo}, and it is no name on the hub (OWNER/NAME) either."
+            f"There is no directory {repo}, and it is not a name on the hub (OWNER/NAME) either."
         ) from error
     except LocalEntryNotFoundError as error:
         raise ModelLoadError(

@@ -119,8 +119,10 @@ class TerminalLoop:
         command = self.table.find(name)
         if command is None:
             nearest = self.table.nearest(name)
-            meant = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
-            self.renderer.error(f"There is no command /{one_line(name, 40)}{self._place}{meant}")
+            suggestion = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
+            self.renderer.error(
+                f"There is no command /{one_line(name, 40)}{self._place}{suggestion}"
+            )
         elif argument and not command.usage:
             self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
         else:

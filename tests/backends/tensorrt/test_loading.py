@@ -72,7 +72,7 @@ async def test_models_that_are_none(tmp_path: Path) -> None:
     with installed(record()):
         with pytest.raises(ModelLoadError, match=r"no config\.json"):
             await opened(tmp_path)
-        with pytest.raises(ModelLoadError, match="no name on the hub"):
+        with pytest.raises(ModelLoadError, match="not a name on the hub"):
             await opened(tmp_path / "is" / "not" / "there")
         with pytest.raises(ConfigError, match="how large its context"):
             await opened(model(tmp_path, max_position_embeddings=None))

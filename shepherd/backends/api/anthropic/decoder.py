@@ -236,7 +236,7 @@ def _error(data: JsonObject) -> ErrorDelta:
 
 def _note(reason: str, delta: JsonObject) -> str:
     details = as_object(delta.get("stop_details"))
-    said = [as_text(details.get("category")), as_text(details.get("explanation"))]
-    reasons = [text for text in said if text] if reason == "refusal" else []
+    texts = [as_text(details.get("category")), as_text(details.get("explanation"))]
+    reasons = [text for text in texts if text] if reason == "refusal" else []
     end = "." if reason == "refusal" and not reasons else ""
     return ": ".join([_NOTES.get(reason, "") + end, *reasons])

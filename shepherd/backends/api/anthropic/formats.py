@@ -60,8 +60,8 @@ def _narrowed(schema: Any, lost: list[str]) -> JsonObject:
     hints = {k: v for k, v in source.items() if k not in (*_KEPT, *_PARTS, *_IGNORED, *result)}
     if hints:
         lost.extend(hints)
-        said = [str(source.get("description", "")), json.dumps(hints, ensure_ascii=False)]
-        result["description"] = " ".join(text for text in said if text)
+        parts = [str(source.get("description", "")), json.dumps(hints, ensure_ascii=False)]
+        result["description"] = " ".join(text for text in parts if text)
     return result
 
 

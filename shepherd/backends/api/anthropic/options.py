@@ -56,7 +56,7 @@ def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObje
 
 def _stops(stop: tuple[str, ...]) -> list[str]:
     if not all(text.strip() for text in stop):
-        message = "stop: this API takes no text of blanks only; leave it out for this provider"
+        message = "stop: this API does not accept whitespace only; leave it out for this provider"
         raise InvalidRequestError(message, "stop")
     return list(stop)
 

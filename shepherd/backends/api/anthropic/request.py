@@ -41,10 +41,10 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     """The body of the request; raises InvalidRequestError for a feature that the model lacks."""
     dialect = dialect_of(model.id)
     conversation = normalise(session.system_message, session.messages, _RULES)
-    said = turns(conversation.messages)
+    history = turns(conversation.messages)
     limit = output_limit(max_tokens, model, dialect)
-    thinking = thinking_of(session, model, dialect, limit, said)
-    messages = [_message(turn, model.id if keeps_thoughts(thinking) else "") for turn in said]
+    thinking = thinking_of(session, model, dialect, limit, history)
+    messages = [_message(turn, model.id if keeps_thoughts(thinking) else "") for turn in history]
     system = [_text(conversation.system)] if conversation.system else []
     tools = [_tool(spec) for spec in session.tools or _recalled(conversation.messages)]
     mark(tools, system, messages)

@@ -18,7 +18,7 @@ MAX_BUDGET = 32_000
 
 
 def thinking_of(
-    session: Session, model: ModelTraits, dialect: Dialect, limit: int, said: Sequence[Turn]
+    session: Session, model: ModelTraits, dialect: Dialect, limit: int, history: Sequence[Turn]
 ) -> JsonObject | None:
     """The request's `thinking`, None to leave it out; `limit` is its max_tokens.
 
@@ -27,7 +27,7 @@ def thinking_of(
     enabled = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
         maximum = BUDGETS.get(model.effort, MAX_BUDGET)
-        return _budget(limit, maximum) if enabled and _unbroken(said, model.id) else None
+        return _budget(limit, maximum) if enabled and _unbroken(history, model.id) else None
     if enabled or dialect.off is Off.NEVER:
         return _adaptive(dialect, visible=enabled)
     return {"type": dialect.off.value} if dialect.off else None
@@ -62,13 +62,13 @@ def _adaptive(dialect: Dialect, *, visible: bool) -> JsonObject:
     return thinking
 
 
-def _unbroken(said: Sequence[Turn], model: str) -> bool:
+def _unbroken(history: Sequence[Turn], model: str) -> bool:
     """Whether the rounds of tools at the end, if any, began with a thought of this model.
 
     With a budget, the API refuses to continue thinking otherwise.
     """
     first: Turn | None = None
-    for turn in reversed(said):
+    for turn in reversed(history):
         if turn.role is Role.ASSISTANT:
             first = turn
         elif turn.messages[0].role is not Role.TOOL:

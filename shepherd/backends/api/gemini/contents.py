@@ -33,7 +33,7 @@ def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
 
 def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
     if turn.role is Role.ASSISTANT:
-        parts = [p for message in turn.messages for p in _said(message, signed=signed)]
+        parts = [p for message in turn.messages for p in _model_parts(message, signed=signed)]
         return {"role": "model", "parts": parts}
     return {"role": "user", "parts": [p for m in turn.messages for p in _user_parts(m, calls)]}
 
@@ -56,7 +56,7 @@ def _result(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
     return {"functionResponse": _id(call) | response}
 
 
-def _said(message: Message, *, signed: bool) -> Iterator[JsonObject]:
+def _model_parts(message: Message, *, signed: bool) -> Iterator[JsonObject]:
     yield from _text_parts(message)
     for index, call in enumerate(message.tool_calls):
         part: JsonObject = {

@@ -84,7 +84,7 @@ def _calling(choice: ToolChoice | None) -> JsonObject:
 
 def _response_format(output_format: OutputFormat) -> JsonObject:
     if output_format.schema is None:
-        raise InvalidRequestError("Gemini knows no grammars; give a JSON schema", "grammar")
+        raise InvalidRequestError("Gemini does not support grammars; give a JSON schema", "grammar")
     result: JsonObject = {"responseMimeType": "application/json"}
     if output_format.schema == _ANY_OBJECT:
         return result

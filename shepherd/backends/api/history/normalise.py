@@ -84,7 +84,7 @@ def normalise(system: str, messages: Sequence[Message], rules: Rules | None = No
 def turns(messages: Sequence[Message]) -> list[Turn]:
     """The messages by speaker, for an API in which a turn has several parts."""
     sides = groupby(messages, lambda m: m.role is Role.ASSISTANT)
-    return [Turn(Role.ASSISTANT if says else Role.USER, tuple(said)) for says, said in sides]
+    return [Turn(Role.ASSISTANT if says else Role.USER, tuple(group)) for says, group in sides]
 
 
 def _says_nothing(message: Message) -> bool:
@@ -115,12 +115,12 @@ def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
     """The messages with each call's result behind it."""
     caller: Message | None = None
     for is_result, neighbours in groupby(messages, lambda m: m.role is Role.TOOL):
-        said = list(neighbours)
+        group = list(neighbours)
         if is_result:
-            yield from map(_as_user, said) if caller is None else _group(caller, said, names)
+            yield from map(_as_user, group) if caller is None else _group(caller, group, names)
             caller = None
             continue
-        for message in said:
+        for message in group:
             if caller is not None:
                 yield from _group(caller, [], names)
             caller = message if message.role is Role.ASSISTANT and message.tool_calls else None
@@ -169,14 +169,14 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
     kept.
     """
     for role, neighbours in groupby(messages, lambda m: m.role):
-        said = list(neighbours)
-        if role is Role.TOOL or len(said) == 1:
-            yield from said
+        group = list(neighbours)
+        if role is Role.TOOL or len(group) == 1:
+            yield from group
             continue
         yield replace(
-            said[-1],
-            content="\n\n".join(m.content for m in said if m.content),
-            reasoning="\n\n".join(m.reasoning for m in said if m.reasoning),
+            group[-1],
+            content="\n\n".join(m.content for m in group if m.content),
+            reasoning="\n\n".join(m.reasoning for m in group if m.reasoning),
             name="",
-            images=tuple(image for m in said for image in m.images),
+            images=tuple(image for m in group for image in m.images),
         )

@@ -27,15 +27,15 @@ _FORBIDS = re.compile(
 )
 
 
-def forbids(said: str) -> bool:
+def forbids(message: str) -> bool:
     """Whether an error says that a field is unknown, not that its value is wrong."""
-    return bool(_FORBIDS.search(said))
+    return bool(_FORBIDS.search(message))
 
 
-def refuses_field(said: str, names: Collection[str]) -> bool:
+def refuses_field(message: str, names: Collection[str]) -> bool:
     """Whether an error says that one of these fields is unknown."""
-    named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said) for name in names)
-    return named and forbids(said)
+    named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) for name in names)
+    return named and forbids(message)
 
 
 def fields_of(body: JsonObject) -> set[str]:
@@ -61,15 +61,17 @@ _REFUSAL = re.compile(
     r"|property \W?tools\W? is unsupported",
     re.IGNORECASE,
 )
-_ACCUSED = re.compile(r"^(?:body\.)?tools$", re.MULTILINE)
+_TOOLS_FIELD = re.compile(r"^(?:body\.)?tools$", re.MULTILINE)
 
 _IN_ORDER = Rules(call_id=r"(?s).+", tool_name=r"(?s).+")
 _TAKING_TURNS = replace(_IN_ORDER, merge=True)
 
 
-def rejects_tools(said: str) -> bool:
+def rejects_tools(message: str) -> bool:
     """Whether a provider's error says that it does not accept tools, not that one tool is wrong."""
-    return bool(_REFUSAL.search(said)) or (forbids(said) and bool(_ACCUSED.search(said)))
+    return bool(_REFUSAL.search(message)) or (
+        forbids(message) and bool(_TOOLS_FIELD.search(message))
+    )
 
 
 def as_sent(session: Session, model: ModelTraits) -> Session:

@@ -18,7 +18,7 @@ from shepherd.backends.api.overflow import (
     parse_overflow,
     parse_request_limit,
 )
-from shepherd.backends.api.overflow.body import accused, searchable
+from shepherd.backends.api.overflow.body import rejected_fields, searchable
 from shepherd.errors import (
     AccessError,
     BackendError,
@@ -50,10 +50,10 @@ _WRONG_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused request; `said` is the provider's message with the names of the refused fields."""
+    """A refused request; `message` is the provider's text with the names of the refused fields."""
 
     status: int
-    said: str
+    message: str
 
 
 class FailureDetails(TypedDict, total=False):
@@ -155,7 +155,7 @@ def refused(
     upstream_error = relayed(body, text, retry_after)
     if upstream_error is not None:
         return Failure.by_provider(upstream_error)
-    said = f"{status}: {text}" if text else str(status)
+    summary = f"{status}: {text}" if text else str(status)
     overflow = None
     if status not in (401, 403):
         overflow = parse_overflow(body) or parse_request_limit(body)
@@ -166,38 +166,40 @@ def refused(
     words = searchable(body)
     if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
         status = 401 if _WRONG_KEY.search(words) else status
-        return Failure.by_provider(_no_access(target, status, said), refusal=Refusal(status, words))
+        return Failure.by_provider(
+            _no_access(target, status, summary), refusal=Refusal(status, words)
+        )
     if is_rate_limit(status, body):
-        return _limited(target, said, retry_after, lasting=is_lasting_limit(body))
+        return _limited(target, summary, retry_after, lasting=is_lasting_limit(body))
     if is_out_of_memory(body):
         return Failure.by_provider(
             UnreachableError(
-                f"{target} has not enough memory for this request ({said}). Choose a smaller model "
-                "or a shorter context."
+                f"{target} has not enough memory for this request ({summary}). "
+                "Choose a smaller model or a shorter context."
             )
         )
-    lacking = rejects_images(text) or rejects_tools(words)
-    if status in TRANSIENT or (status >= 500 and not lacking):
+    lacks_feature = rejects_images(text) or rejects_tools(words)
+    if status in TRANSIENT or (status >= 500 and not lacks_feature):
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if again else "fails"
-        failed = UnreachableError(f"{target} {how} ({said}); try again later.")
+        failed = UnreachableError(f"{target} {how} ({summary}); try again later.")
         return Failure.by_provider(
-            failed, f"{target} fails ({said}).", transient=again, retry_after=retry_after
+            failed, f"{target} fails ({summary}).", transient=again, retry_after=retry_after
         )
-    refusal = Refusal(status, "\n".join([words, *accused(body)]))
+    refusal = Refusal(status, "\n".join([words, *rejected_fields(body)]))
     return Failure.by_provider(_invalid(target, status, text), refusal=refusal)
 
 
 def _limited(
-    target: RequestTarget, said: str, retry_after: float | None, *, lasting: bool
+    target: RequestTarget, summary: str, retry_after: float | None, *, lasting: bool
 ) -> Failure:
     if lasting:
-        text = f"{target} has reached a limit that lasts for an hour or longer ({said})."
+        text = f"{target} has reached a limit that lasts for an hour or longer ({summary})."
     else:
-        text = f"{target} limits the rate of requests ({said}); try again later."
+        text = f"{target} limits the rate of requests ({summary}); try again later."
     busy = BusyError(text)
     busy.retry_after = busy.retry_after if retry_after is None else retry_after
-    why = f"{target} limits the rate of requests ({said})."
+    why = f"{target} limits the rate of requests ({summary})."
     return Failure.by_provider(busy, why, transient=not lasting, retry_after=retry_after)
 
 
@@ -216,14 +218,14 @@ def no_api(target: RequestTarget) -> Failure:
     return Failure.by_provider(InvalidRequestError(text))
 
 
-def _no_access(target: RequestTarget, status: int, said: str) -> AccessError:
+def _no_access(target: RequestTarget, status: int, summary: str) -> AccessError:
     if status in (401, 403) and not target.has_key:
-        text = f"{target} refuses the request ({said}). No API key was sent."
+        text = f"{target} refuses the request ({summary}). No API key was sent."
         return AccessError(f"{text} {target.how_to_give_key}")
     if status == 401:
-        return AccessError(f"{target} refuses the API key ({said}). {target.how_to_give_key}")
+        return AccessError(f"{target} refuses the API key ({summary}). {target.how_to_give_key}")
     return AccessError(
-        f"{target} does not allow this ({said}). Check the account's rights, plan and credit."
+        f"{target} does not allow this ({summary}). Check the account's rights, plan and credit."
     )
 
 

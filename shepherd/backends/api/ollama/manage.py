@@ -90,7 +90,7 @@ class OllamaManager:
         async with self._stream(method, path, body, _QUICK) as response:
             result = _object((await response.aread()).decode("utf-8", "replace"))
         if not result:
-            raise InvalidRequestError(f"What answers at {self._base_url} is no Ollama server")
+            raise InvalidRequestError(f"The server at {self._base_url} is not an Ollama server")
         return result
 
     @asynccontextmanager
@@ -117,8 +117,8 @@ class OllamaManager:
             raise UnreachableError(message) from error
 
     def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
-        said = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
-        reason = " ".join(said.split()) or f"status {status}"
+        message = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
+        reason = " ".join(message.split()) or f"status {status}"
         if status in (401, 403):
             what = "the key" if self._headers else "the request, and no key was sent"
             return AccessError(f"Ollama at {self._base_url} refuses {what}: {reason}")

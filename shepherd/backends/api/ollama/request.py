@@ -88,7 +88,7 @@ def _think(model: ModelTraits, *, on: bool) -> bool | str:
 
 def _format(output_format: OutputFormat) -> JsonObject | str:
     if output_format.schema is None:
-        raise InvalidRequestError("Ollama takes no grammars; give a JSON schema", "grammar")
+        raise InvalidRequestError("Ollama does not support grammars; give a JSON schema", "grammar")
     return "json" if output_format.schema == _ANY_OBJECT else output_format.schema
 
 

@@ -40,7 +40,7 @@ class ChatDecoder(AnswerDecoder):
     def __init__(self) -> None:
         self._calls = CallSlots()
         self._details = ReasoningDetails()
-        self._said = False
+        self._has_output = False
         self._refused = False
         self._stopped = False
 
@@ -62,12 +62,12 @@ class ChatDecoder(AnswerDecoder):
     def _choice(self, choice: JsonObject) -> Iterator[Delta]:
         delta = choice.get("delta")
         whole = as_object(choice.get("message"))
-        said = as_object(delta) if isinstance(delta, dict) or self._said else whole
-        if not _THOUGHTS.isdisjoint(said):
-            yield from self._thoughts(said)
-        yield from self._text(said, choice)
-        if not _CALLS.isdisjoint(said):
-            yield from self._tool_calls(said)
+        message = as_object(delta) if isinstance(delta, dict) or self._has_output else whole
+        if not _THOUGHTS.isdisjoint(message):
+            yield from self._thoughts(message)
+        yield from self._text(message, choice)
+        if not _CALLS.isdisjoint(message):
+            yield from self._tool_calls(message)
         if usage := _usage(choice):
             yield usage
         reason = as_text(choice.get("finish_reason"))
@@ -75,34 +75,34 @@ class ChatDecoder(AnswerDecoder):
             self._stopped = True
             yield from self._stop(reason, _stop_string(choice))
 
-    def _thoughts(self, said: JsonObject) -> Iterator[Delta]:
+    def _thoughts(self, message: JsonObject) -> Iterator[Delta]:
         """The reasoning, which is in one of several fields, or in two at once."""
-        details = as_objects(said.get("reasoning_details"))
+        details = as_objects(message.get("reasoning_details"))
         self._details.take(details)
-        plain = as_text(said.get("reasoning_content")) or as_text(said.get("reasoning"))
+        plain = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
         thought = plain or "".join(map(detail_text, details))
         if thought:
-            self._said = True
+            self._has_output = True
             yield ThinkingDelta(thought)
 
-    def _text(self, said: JsonObject, choice: JsonObject) -> Iterator[Delta]:
-        deltas = _content(said.get("content"))
+    def _text(self, message: JsonObject, choice: JsonObject) -> Iterator[Delta]:
+        deltas = _content(message.get("content"))
         logprobs = as_object(choice.get("logprobs"))
         if logprobs and deltas and isinstance(deltas[-1], TextDelta):
             deltas[-1] = deltas[-1]._replace(logprobs=token_logprobs(logprobs))
         if deltas:
-            self._said = True
+            self._has_output = True
             yield from deltas
-        if refusal := as_text(said.get("refusal")):
-            self._said = self._refused = True
+        if refusal := as_text(message.get("refusal")):
+            self._has_output = self._refused = True
             yield TextDelta(refusal)
 
-    def _tool_calls(self, said: JsonObject) -> Iterator[Delta]:
-        fragments = as_objects(said.get("tool_calls"))
-        if old_style := as_object(said.get("function_call")):
+    def _tool_calls(self, message: JsonObject) -> Iterator[Delta]:
+        fragments = as_objects(message.get("tool_calls"))
+        if old_style := as_object(message.get("function_call")):
             fragments.append({"index": 0, "function": old_style})
         for fragment in fragments:
-            self._said = True
+            self._has_output = True
             yield from self._calls.take(fragment)
 
     def _stop(self, reason: str, stop_string: str) -> Iterator[Delta]:
@@ -130,8 +130,8 @@ def _content(content: object) -> list[Delta]:
         thought = as_text(inner) or "".join(as_text(p.get("text")) for p in as_objects(inner))
         if thought:
             deltas.append(ThinkingDelta(thought))
-        elif said := as_text(part.get("text")) or as_text(part.get("refusal")):
-            deltas.append(TextDelta(said))
+        elif text := as_text(part.get("text")) or as_text(part.get("refusal")):
+            deltas.append(TextDelta(text))
     return deltas
 
 

@@ -28,7 +28,7 @@ class _Item:
     """The streamed characters of one item; `part` is the last part of its summary."""
 
     key: int | str
-    said: int = 0
+    characters: int = 0
     thought: int = 0
     argued: int = 0
     named: bool = False
@@ -76,7 +76,7 @@ class ResponsesDecoder(AnswerDecoder):
 
     def _text(self, event: JsonObject) -> Iterator[Delta]:
         piece = as_text(event.get("delta"))
-        self._item(event).said += len(piece)
+        self._item(event).characters += len(piece)
         logprobs = tuple(token_logprob(item) for item in as_objects(event.get("logprobs")))
         if piece or logprobs:
             yield TextDelta(piece, logprobs)
@@ -132,7 +132,7 @@ class ResponsesDecoder(AnswerDecoder):
                     yield ThinkingDelta(thought)
             case _:
                 pass
-        kept = kept_item(content, item.said)
+        kept = kept_item(content, item.characters)
         if kept is not None:
             self._kept[item.key] = kept
 
@@ -140,8 +140,8 @@ class ResponsesDecoder(AnswerDecoder):
         parts = as_objects(content.get("content"))
         self._refused = self._refused or any("refusal" in part for part in parts)
         whole = "".join(as_text(p.get("text")) or as_text(p.get("refusal")) for p in parts)
-        rest = whole[item.said :]
-        item.said += len(rest)
+        rest = whole[item.characters :]
+        item.characters += len(rest)
         if rest:
             yield TextDelta(rest)
 

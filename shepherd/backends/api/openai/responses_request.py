@@ -110,7 +110,7 @@ def _replayed(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObje
         if _is(item, "message"):
             end = start + (as_count(item.get("length")) or 0)
             if end > start:
-                yield _said(message.content[start:end], as_text(item.get("phase")))
+                yield _output_message(message.content[start:end], as_text(item.get("phase")))
             start = end
         elif _is(item, "function_call"):
             yield _call(next(calls))
@@ -122,7 +122,7 @@ def _plain(message: Message, kept: Sequence[JsonObject]) -> Iterator[JsonObject]
     """The items of an answer of another model, or of a changed one."""
     yield from filter(_is_reasoning, kept)
     if message.content:
-        yield _said(message.content, "")
+        yield _output_message(message.content, "")
     yield from map(_call, message.tool_calls)
 
 
@@ -135,7 +135,7 @@ def _is_reasoning(item: JsonObject) -> bool:
     return _is(item, "reasoning") and bool(as_text(item.get("encrypted_content")))
 
 
-def _said(content: str, phase: str) -> JsonObject:
+def _output_message(content: str, phase: str) -> JsonObject:
     item: JsonObject = {"type": "message", "role": "assistant", "content": content}
     return item | ({"phase": phase} if phase else {})
 

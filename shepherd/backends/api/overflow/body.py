@@ -34,9 +34,9 @@ def searchable(body: object) -> str:
     return "\n".join([*_messages(value, 0), *_codes(value, 0)])[:MAX_READ]
 
 
-def accused(body: object) -> list[str]:
+def rejected_fields(body: object) -> list[str]:
     """The fields of the request that an error names, with dots between."""
-    return list(dict.fromkeys(_accused(_decoded(body), 0)))
+    return list(dict.fromkeys(_rejected_fields(_decoded(body), 0)))
 
 
 def field(body: object, name: str) -> int | None:
@@ -108,14 +108,14 @@ def _codes(value: object, depth: int) -> Iterator[str]:
             yield from _codes(known.get(key), depth + 1)
 
 
-def _accused(value: object, depth: int) -> Iterator[str]:
+def _rejected_fields(value: object, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         value = _decoded(value)
     if depth > MAX_DEPTH:
         return
     if isinstance(value, list):
         for item in cast(list[object], value)[:20]:
-            yield from _accused(item, depth + 1)
+            yield from _rejected_fields(item, depth + 1)
     elif isinstance(value, dict):
         known = cast(JsonObject, value)
         if isinstance(name := known.get("param"), str):
@@ -123,7 +123,7 @@ def _accused(value: object, depth: int) -> Iterator[str]:
         if isinstance(way := known.get("loc"), list):
             yield ".".join(str(step) for step in cast(list[object], way))
         for key in _INNER:
-            yield from _accused(known.get(key), depth + 1)
+            yield from _rejected_fields(known.get(key), depth + 1)
 
 
 def _fields(value: object, name: str, depth: int) -> Iterator[int]:

@@ -73,7 +73,7 @@ class Answer:
         """
         self.cancelled = False
         self.started = False
-        self.got = Collected()
+        self.collected = Collected()
         self._adapter = adapter.name
         self._callback = callback
         self._tools: Sequence[ToolSpec] = tuple(session.tools)
@@ -84,19 +84,19 @@ class Answer:
         self._output = OutputFilter(style, self._tools if self._prints else ())
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._said, self._thought = SurrogateJoiner(), SurrogateJoiner()
+        self._text, self._thoughts = SurrogateJoiner(), SurrogateJoiner()
         self._logprobs = logprobs
         self._content_tokens = None if logprobs is None else ContentTokens()
 
     @property
     def usage(self) -> Usage:
         """The API's counts so far."""
-        return self.got.usage
+        return self.collected.usage
 
     @property
     def ended(self) -> bool:
         """Whether further deltas are ignored."""
-        return self.cancelled or self.got.error is not None
+        return self.cancelled or self.collected.error is not None
 
     def take(self, deltas: Iterable[Delta]) -> None:
         """Process these deltas; neighbouring text becomes one event.
@@ -130,15 +130,15 @@ class Answer:
         truncated = reason is not FinishReason.STOP
         if self._content_tokens is not None:
             self._content_tokens.finish()
-        self._think(self._thought.finish())
-        self._show(self._output.feed(self._said.finish()))
+        self._think(self._thoughts.finish())
+        self._show(self._output.feed(self._text.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
-        native = self.got.calls.finish(
+        native = self.collected.calls.finish(
             self._adapter, self._tools, self._used_ids, truncated=truncated
         )
-        calls = native.calls if self.got.calls else printed.tool_calls
-        self._tell_rest(native, printed.tool_calls if self.got.calls else ())
+        calls = native.calls if self.collected.calls else printed.tool_calls
+        self._tell_rest(native, printed.tool_calls if self.collected.calls else ())
         problems = () if calls else (*native.problems, *printed.problems)
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
@@ -157,11 +157,11 @@ class Answer:
     def message(self, calls: tuple[ToolCall, ...] = ()) -> Message:
         """The message so far."""
         message = Message.assistant("".join(self._content), "".join(self._reasoning), calls)
-        extra = sanitize_object(self.got.extra)
+        extra = sanitize_object(self.collected.extra)
         return replace(message, extra={self._adapter: extra}) if extra else message
 
     def _take(self, delta: Delta) -> None:
-        got = self.got
+        collected = self.collected
         match delta:
             case TextDelta(text=text, logprobs=logprobs):
                 for token in logprobs if self._content_tokens is not None else ():
@@ -169,18 +169,18 @@ class Answer:
                 self._feed(text)
             case ThinkingDelta(text=text):
                 self.started = self.started or bool(text)
-                self._think(self._thought.feed(text))
+                self._think(self._thoughts.feed(text))
             case CallDelta():
                 self.started = True
-                got.calls.take(delta)
+                collected.calls.take(delta)
             case ExtraDelta(value=value):
-                _append(got.extra, value)
+                _append(collected.extra, value)
             case UsageDelta():
-                got.usage = _updated(got.usage, delta)
+                collected.usage = _updated(collected.usage, delta)
             case StopDelta():
-                got.stop = got.stop or delta
+                collected.stop = collected.stop or delta
             case ErrorDelta():
-                got.error = got.error or delta
+                collected.error = collected.error or delta
 
     def _follow(self, token: TokenLogprob) -> None:
         if self._content_tokens is not None:
@@ -191,12 +191,14 @@ class Answer:
             return FinishReason.CANCELLED
         if broken:
             return FinishReason.ERROR
-        reason = self.got.stop.reason if self.got.stop else FinishReason.STOP
+        reason = self.collected.stop.reason if self.collected.stop else FinishReason.STOP
         return FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason
 
     def _stop_string(self) -> str:
         """The stop string that ended the answer; what the request did not send is not one."""
-        named = self.got.stop.stop_string if self.got.stop and not self.cancelled else ""
+        named = (
+            self.collected.stop.stop_string if self.collected.stop and not self.cancelled else ""
+        )
         return named if named in self._stops else ""
 
     def _tell_rest(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
@@ -218,8 +220,8 @@ class Answer:
             self._notice(f"The answer was cut off: {broken}.{unfinished}")
         elif reason is FinishReason.LENGTH and cut:
             self._notice(f"The answer reached its length limit.{unfinished}")
-        if self.got.stop is not None and self.got.stop.note:
-            self._notice(self.got.stop.note)
+        if self.collected.stop is not None and self.collected.stop.note:
+            self._notice(self.collected.stop.note)
 
     def _notice(self, text: str) -> None:
         self._send(CallbackEvent.SYSTEM, replace_surrogates(text), Topic.WARNING)
@@ -227,7 +229,7 @@ class Answer:
     def _feed(self, text: str) -> None:
         if text:
             self.started = True
-            self._show(self._output.feed(self._said.feed(text)))
+            self._show(self._output.feed(self._text.feed(text)))
 
     def _think(self, text: str) -> None:
         self._show([TextEvent(CallbackEvent.THINKING, text)])

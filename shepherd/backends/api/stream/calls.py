@@ -132,12 +132,14 @@ def _arguments(name: str, text: str, catalog: ToolCatalog, *, truncated: bool) -
     if truncated:
         return None
     try:
-        mended = _object(repair_json(text), text)
+        repaired = _object(repair_json(text), text)
     except (ValueError, RecursionError):
         return None
-    known = mended is not None and name in catalog.names
+    known = repaired is not None and name in catalog.names
     return (
-        mended if mended is not None and known and fits(mended, catalog.parameters(name)) else None
+        repaired
+        if repaired is not None and known and fits(repaired, catalog.parameters(name))
+        else None
     )
 
 

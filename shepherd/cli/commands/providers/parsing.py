@@ -97,8 +97,8 @@ def _parsed(key: str, value: str) -> object:
     field = Provider.model_fields.get(key)
     if field is None or key in ("name", "headers"):
         known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
-        meant = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
-        raise UsageError(f"a provider has no setting {key}{meant}")
+        suggestion = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
+        raise UsageError(f"a provider has no setting {key}{suggestion}")
     kind = bare_type(field)
     if kind is bool:
         return parse_bool(value)

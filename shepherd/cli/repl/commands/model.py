@@ -47,8 +47,8 @@ def _answering(context: CommandContext, backend: Backend) -> str:
     """The model and its provider, and the chosen one if another answers."""
     conversation = context.conversation
     where = f" of the provider {conversation.slot.provider}" if conversation.slot.provider else ""
-    meant = conversation.config.model.provider.partition("/")[0]
-    instead = f" in place of {meant}" if conversation.slot.fell_back else ""
+    chosen = conversation.config.model.provider.partition("/")[0]
+    instead = f" in place of {chosen}" if conversation.slot.fell_back else ""
     return f"{backend.info.id}{where}{instead}"
 
 

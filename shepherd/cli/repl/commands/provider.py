@@ -128,8 +128,8 @@ class _Provider:
 
 
 def _no_command(word: str) -> str:
-    meant = did_you_mean(word, _WORDS) or f"; the commands are {', '.join(_WORDS)}."
-    return f"/provider has no command {one_line(word, 40)}{meant}"
+    suggestion = did_you_mean(word, _WORDS) or f"; the commands are {', '.join(_WORDS)}."
+    return f"/provider has no command {one_line(word, 40)}{suggestion}"
 
 
 def _words(argument: str) -> list[str]:
@@ -151,7 +151,7 @@ class PromptConsole:
     def __init__(self, context: CommandContext) -> None:
         self._context = context
         self._conversation = context.conversation
-        self._has_said = False
+        self._has_output = False
 
     @property
     def book(self) -> ProviderBook:
@@ -162,8 +162,8 @@ class PromptConsole:
         return sys.stdin.isatty()
 
     def show(self, text: str) -> None:
-        lead = () if self._has_said else (BLANK_LINE,)
-        self._has_said = True
+        lead = () if self._has_output else (BLANK_LINE,)
+        self._has_output = True
         text = self._context.renderer.reword(text)
         self._context.surface.show(*lead, Piece(Text(sanitize(text))))
 

@@ -142,7 +142,7 @@ async def test_a_model_leaves_memory() -> None:
         (Reply({"error": "unauthorized"}, 401), AccessError, "unauthorized"),
         (Reply("<html>", 502), UnreachableError, "<html>"),
         (Reply("", 400), InvalidRequestError, "status 400"),
-        (Reply("<html>"), InvalidRequestError, "no Ollama server"),
+        (Reply("<html>"), InvalidRequestError, "not an Ollama server"),
         (Reply("{}", cut_after=-1), UnreachableError, "broke off"),
     ],
 )
