@@ -74,6 +74,11 @@ class Paths:
         return self.state / "memory.db"
 
     @property
+    def responses_file(self) -> Path:
+        """Responses that clients of the server stored."""
+        return self.state / "responses.db"
+
+    @property
     def signing_key_file(self) -> Path:
         """The key with which the server signs what its clients send back."""
         return self.state / "signing.key"

@@ -1,13 +1,13 @@
 """The settings: one pydantic model per TOML section, with the range of each value.
 
-`[sampling]` is in `sampling.py`.
+`[sampling]` is in `sampling.py`, and `[server]` in `server.py`.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from shepherd.config.choices import ApproveMode, AuthMode, SandboxMode
+from shepherd.config.choices import ApproveMode, SandboxMode
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 
@@ -328,56 +328,6 @@ class TerminalSection(Section):
     save_sessions: Annotated[
         bool, Field(description="Keep conversations for `--continue` and `--resume`.")
     ] = True
-
-
-class ServerSection(Section):
-    """The HTTP server."""
-
-    host: Annotated[str, Field(min_length=1, description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535, description="Port; 0 = any free one.")] = 8000
-    auth_mode: Annotated[
-        AuthMode,
-        Field(strict=False, description="`none`, or `json`: keys made by `shepherd apikey add`."),
-    ] = AuthMode.NONE
-    tools: Annotated[
-        bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
-    ] = False
-    max_body_bytes: Annotated[
-        int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
-    ] = 16_777_216
-    max_choices: Annotated[
-        int, Field(ge=1, le=128, description="Maximum answers to one request (`n`).")
-    ] = 8
-    keepalive: Annotated[
-        float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
-    ] = 15.0
-    read_timeout: Annotated[
-        float,
-        Field(
-            ge=1,
-            le=3600,
-            description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
-        ),
-    ] = 30.0
-    write_timeout: Annotated[
-        float,
-        Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
-    ] = 60.0
-    max_connections: Annotated[
-        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
-    ] = 512
-    max_connections_per_address: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="Maximum open connections from one address; 0 = no limit, for a proxy "
-            "on another machine. Addresses of this machine are not limited.",
-        ),
-    ] = 64
-    cors_origins: Annotated[
-        list[str], Field(description="Origins of web pages that may call the server.")
-    ] = []
 
 
 class PluginsSection(Section):

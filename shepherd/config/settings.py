@@ -16,10 +16,10 @@ from shepherd.config.sections import (
     PermissionsSection,
     PluginsSection,
     Section,
-    ServerSection,
     TerminalSection,
     ToolsSection,
 )
+from shepherd.config.server import ServerSection
 
 
 class MemorySection(Section):

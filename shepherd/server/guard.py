@@ -4,9 +4,12 @@ import asyncio
 import ipaddress
 import logging
 import re
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
@@ -51,7 +54,9 @@ class Guard:
         elif self._keys is None or path in OPEN_PATHS:
             await self._app(scope, receive, send)
         else:
-            scope.setdefault("state", {})["key_name"] = self._keys.verify(key) or ""
+            state = scope.setdefault("state", {})
+            state["key_name"] = self._keys.verify(key) or ""
+            state["key_is_valid"] = partial(_is_valid, self._keys, key)
             request = RevocableRequest(scope, receive, send)
             await request.serve(self._app, self._keys, key)
 
@@ -166,6 +171,24 @@ class RevocableRequest:
             return
         last = error_event(self._scope, error).encode() if is_stream(self._scope) else b""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def always() -> bool:
+    """The validity of a key where none is needed."""
+    return True
+
+
+def key_of_request(request: Request) -> tuple[str, Callable[[], bool]]:
+    """The name of a request's key, and whether it is still valid; "" where none is needed.
+
+    Raises ApiError if the key was removed meanwhile.
+    """
+    state = request.scope.get("state", {})
+    if "key_is_valid" not in state:
+        return "", always
+    if not state["key_name"]:
+        raise key_removed()
+    return state["key_name"], state["key_is_valid"]
 
 
 def key_removed() -> ApiError:

@@ -24,6 +24,9 @@ class ServerSettings:
     Connections are limited in total and per address, 0 for no limit. `plugins` may add routes; None
     leaves them out.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
+    `responses_file` holds the responses of the Responses API. They are kept for
+    `store_responses_days` after their last use, 0 for not at all, and take at most
+    `store_responses_mib`.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +44,9 @@ class ServerSettings:
     max_connections_per_address: int = 64
     plugins: Plugins | None = None
     signing_key: Path | None = None
+    responses_file: Path | None = None
+    store_responses_days: int = 30
+    store_responses_mib: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ async def serve_config(
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     tools = _served_tools(config, paths, cwd) if config.server.tools else None
     settings = server_settings(config, insecure=insecure)
-    settings = replace(settings, signing_key=paths.signing_key_file)
+    settings = replace(
+        settings, signing_key=paths.signing_key_file, responses_file=paths.responses_file
+    )
     with refusal_of_flags(config):
         await serve(open_backend, settings, keys, tools)
     return 0
@@ -74,6 +76,8 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         write_timeout=section.write_timeout,
         max_connections=section.max_connections,
         max_connections_per_address=section.max_connections_per_address,
+        store_responses_days=section.store_responses_days,
+        store_responses_mib=section.store_responses_mib,
         plugins=Plugins(config.plugins.disabled),
     )
 

@@ -1,7 +1,7 @@
 """A generation in the shapes of the Responses API."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shepherd.backends.base import Generation
 from shepherd.errors import ShepherdError
@@ -9,19 +9,20 @@ from shepherd.events import CallbackEvent, FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.server.errors import ApiError
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.openai_responses.output import COMPLETED, INCOMPLETE, Event, OutputWriter
 from shepherd.server.openai_responses.record import ResponseRecord, Status, usage_of
 from shepherd.server.responses import Frames
 
-_OPENING = ("response.created", "response.in_progress")
+OPENING = ("response.created", "response.in_progress")
 
 
 @dataclass(slots=True)
-class EventNumbers:
-    """Writes events with increasing numbers."""
+class EventWriter:
+    """Writes the events of a response, with increasing numbers."""
 
+    record: ResponseRecord
     _next: int = 0
 
     def frame(self, event: Event) -> str:
@@ -30,6 +31,10 @@ class EventNumbers:
         data = {"type": kind, "sequence_number": self._next, **fields}
         self._next += 1
         return frame(data, kind)
+
+    def state(self, kind: str) -> str:
+        """An event that has the response as it is now."""
+        return self.frame((kind, {"response": self.record.body()}))
 
 
 @dataclass(slots=True)
@@ -42,8 +47,8 @@ class ResponseAnswer:
     record: ResponseRecord
     output: OutputWriter
     keep: Callable[[], Awaitable[None]]
-    numbers: EventNumbers = field(default_factory=EventNumbers)
-    opening: Sequence[str] = _OPENING
+    events: EventWriter
+    opening: Sequence[str] = OPENING
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The response object; `keep` is left to the caller."""
@@ -65,31 +70,25 @@ class ResponseAnswer:
                 if generation is not None and not opened:
                     check_whole(generation)
                 if not opened:
+                    self.record.status = Status.IN_PROGRESS
                     for kind in self.opening:
-                        yield self.state(kind)
+                        yield self.events.state(kind)
                 opened = True
                 for item in self._events(event, text, logprobs, generation):
-                    yield self.numbers.frame(item)
+                    yield self.events.frame(item)
         except (ApiError, ShepherdError) as error:
             if not opened:
                 raise
             for item in self.fail(error):
-                yield self.numbers.frame(item)
+                yield self.events.frame(item)
         await self.keep()
-        yield self.state(f"response.{self.record.status.value}")
+        yield self.events.state(f"response.{self.record.status.value}")
 
     def fail(self, error: BaseException) -> list[Event]:
         """End the response as failed; the events that end what was begun."""
-        reported = to_api_error(error)
-        log_failure(error, reported)
         events = [*self.output.close(INCOMPLETE)]
-        self.record.error = reported
-        self.record.end(Status.FAILED, self.output.items)
+        self.record.fail(error, self.output.items)
         return events
-
-    def state(self, kind: str) -> str:
-        """An event that has the response as it is now."""
-        return self.numbers.frame((kind, {"response": self.record.body()}))
 
     def _events(
         self,

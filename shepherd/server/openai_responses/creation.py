@@ -1,21 +1,24 @@
 """One request for a response, from its items to its answer."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 
 from shepherd.backends.base import ModelInfo
-from shepherd.messages import Message
+from shepherd.messages import JsonObject, Message
 from shepherd.server.exchange import Call, Exchange
-from shepherd.server.openai_responses.answers import ResponseAnswer
-from shepherd.server.openai_responses.items import Item
-from shepherd.server.openai_responses.output import OutputWriter, ReasoningView
-from shepherd.server.openai_responses.record import ResponseRecord
+from shepherd.server.openai_responses.answers import OPENING, EventWriter, ResponseAnswer
+from shepherd.server.openai_responses.history import MANY_ITEMS, History
+from shepherd.server.openai_responses.output import INCOMPLETE, OutputWriter, ReasoningView
+from shepherd.server.openai_responses.record import ResponseRecord, Status
 from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.rows import StoredResponse
+from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError
 from shepherd.server.openai_responses.to_session import REASONING, Source, Translator
 
-MANY_ITEMS = 500
-"""More are translated beside the event loop."""
+logger = logging.getLogger(__name__)
 
 MAX_TOKENS = 2**31 - 1
 """Larger limits mean this one."""
@@ -23,14 +26,26 @@ MAX_TOKENS = 2**31 - 1
 
 @dataclass(slots=True)
 class Creation:
-    """A response that is being made; `items` is the whole conversation before it."""
+    """A response that is being made for the key `owner`.
+
+    `opening` are the events before the text that were not sent yet. `built` is done when the
+    request was accepted.
+    """
 
     request: ResponsesRequest
     record: ResponseRecord
-    items: Sequence[Item]
+    history: History
     translator: Translator
+    store: ResponseStore
+    owner: str = ""
     max_tokens: int = 0
+    opening: Sequence[str] = OPENING
     answer: ResponseAnswer | None = None
+    built: Future[None] = field(default_factory=Future[None])
+    events: EventWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = EventWriter(self.record)
 
     def call(self) -> Call:
         """The call to the model."""
@@ -38,22 +53,49 @@ class Creation:
             model=self.request.model,
             build=self._build,
             stream=bool(self.request.stream),
-            slow=len(self.items) > MANY_ITEMS,
+            slow=len(self.history.items) > MANY_ITEMS,
         )
 
     async def keep(self) -> None:
-        """Store the response."""
+        """Store the response as it is now, if that was requested; a failure is logged."""
+        if not self.record.stored:
+            return
+        sent = [item.data for item in self.history.own]
+        try:
+            await self.store.save(self.owner, StoredResponse(self.record.body(), sent))
+        except ResponseStoreError as error:
+            self.record.stored = False
+            logger.error("A response is not stored: %s", error)  # noqa: TRY400 - it says it all
+
+    def fail(self, error: BaseException) -> str:
+        """End the response as failed; the event that says so."""
+        self.record.fail(error, self._partial_output())
+        return self.events.state("response.failed")
+
+    def cancel(self) -> None:
+        """End the response as cancelled, unless it is complete."""
+        if not self.record.status.is_final:
+            self.record.end(Status.CANCELLED, self._partial_output())
+
+    def _partial_output(self) -> Sequence[JsonObject]:
+        """The items so far; the one to which text was added is incomplete."""
+        if self.answer is None:
+            return ()
+        list(self.answer.output.close(INCOMPLETE))
+        return self.answer.output.items
 
     def _build(self, model: ModelInfo) -> Exchange:
         """The exchange; raises ApiError."""
         request = self.request
-        conversation = self.translator.conversation(request, self.items, model)
+        conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
         view = reasoning_view(request, thinking=conversation.session.thinking)
         seal = partial(self.translator.seal.wrap, REASONING)
         one_call = request.parallel_tool_calls is False
         output = OutputWriter(conversation.tools, view, seal, one_call)
-        self.answer = ResponseAnswer(self.record, output, self.keep)
+        self.answer = ResponseAnswer(self.record, output, self.keep, self.events, self.opening)
+        if not self.built.done():
+            self.built.set_result(None)
         truncates = request.truncation == "auto"
         return Exchange(
             conversation.session,

@@ -105,11 +105,15 @@ _PREFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item at the place `param` of the request: its stored form, and its content."""
+    """An item at the place `param` of the request: its stored form, and its content.
+
+    `stored`: it comes from the server's own store.
+    """
 
     data: JsonObject
     model: ItemModel
     param: str
+    stored: bool = False
 
     @property
     def id(self) -> str:
@@ -135,7 +139,7 @@ def input_items(value: object) -> list[Item]:
     return [to_item(item, f"input.{index}") for index, item in enumerate(values)]
 
 
-def to_item(value: object, param: str) -> Item:
+def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     """The item in a JSON value at `param`; raises ApiError."""
     if not isinstance(value, dict):
         raise ApiError(400, f"{param} must be an object", "invalid_value", param)
@@ -149,7 +153,7 @@ def to_item(value: object, param: str) -> Item:
         parsed = model.model_validate(fields)
     except ValidationError as error:
         raise at_param(invalid_body(error), param) from error
-    return Item(_stored(str(kind), fields, parsed), parsed, param)
+    return Item(_stored(str(kind), fields, parsed), parsed, param, stored)
 
 
 def _kind(fields: JsonObject) -> object:

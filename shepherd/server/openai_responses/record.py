@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from shepherd.backends.base import Generation
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.openai_responses.items import new_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
 
@@ -71,6 +71,12 @@ class ResponseRecord:
         self.status, self.output = status, [*output]
         if status is Status.COMPLETED:
             self.completed = _now()
+
+    def fail(self, error: BaseException, output: Sequence[JsonObject]) -> None:
+        """Note that the response has failed; a failure of the server is logged."""
+        self.error = to_api_error(error)
+        log_failure(error, self.error)
+        self.end(Status.FAILED, output)
 
     def body(self) -> JsonObject:
         """The response object."""

@@ -1,51 +1,111 @@
-"""`POST /v1/responses` and `POST /v1/responses/input_tokens`."""
+"""The routes that create responses, and that count the tokens of a prompt."""
+
+from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.server.api import Api
+from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Exchanges
+from shepherd.server.guard import key_of_request
 from shepherd.server.openai_responses.creation import Creation
 from shepherd.server.openai_responses.errors import ResponsesErrors
-from shepherd.server.openai_responses.items import input_items
+from shepherd.server.openai_responses.history import HistoryReader
+from shepherd.server.openai_responses.jobs import Jobs
 from shepherd.server.openai_responses.record import ResponseRecord
 from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router
+from shepherd.server.openai_responses.store import ResponseStore
 from shepherd.server.openai_responses.to_session import Translator
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
-PATH = "/v1/responses"
 TOKENS_PATH = f"{PATH}/input_tokens"
 
 
-def create_router(context: ServerContext) -> APIRouter:
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """Makes responses of requests."""
+
+    context: ServerContext
+    exchanges: Exchanges
+    reader: HistoryReader
+    jobs: Jobs
+    translator: Translator
+
+    async def read(self, request: Request) -> Creation:
+        """The response that a request is for; raises ApiError."""
+        settings = self.context.settings
+        body = await self.context.bodies.read(request, ResponsesRequest)
+        body.check_supported()
+        owner, _ = key_of_request(request)
+        history = await self.reader.read(owner, body)
+        store = self.reader.store
+        stored = body.store is not False and store.enabled
+        model = body.model or self.context.models.listed()[0].id
+        record = ResponseRecord(body, model, stored)
+        return Creation(body, record, history, self.translator, store, owner, settings.max_tokens)
+
+    async def create(self, request: Request) -> Response:
+        """The answer to a request."""
+        creation = await self.read(request)
+        if creation.request.background:
+            return await self._in_background(request, creation)
+        stored = creation.record.stored
+        response = await self.exchanges.respond(request, creation.call())
+        if not creation.request.stream:
+            await creation.keep()
+        if creation.record.stored != stored:
+            return JsonResponse(creation.record.body())
+        return response
+
+    async def _in_background(self, request: Request, creation: Creation) -> Response:
+        if not creation.record.stored:
+            message = "background: the response must be stored"
+            if not self.reader.store.enabled:
+                message += ", and this server stores none (server.store_responses_days)"
+            raise ApiError(400, message, "invalid_value", "background")
+        _, is_valid = key_of_request(request)
+        job = await self.jobs.start(creation, is_valid)
+        if creation.request.stream:
+            return follow(job, 0, self.context.settings.keepalive)
+        return JsonResponse(job.accepted)
+
+
+def _routers(context: ServerContext) -> list[APIRouter]:
+    settings = context.settings
+    store = ResponseStore(
+        settings.responses_file, settings.store_responses_days, settings.store_responses_mib
+    )
+    exchanges = Exchanges(context)
+    jobs = Jobs(exchanges)
+    translator = Translator(context.seal, settings.thinking)
+    reader = HistoryReader(store, context.bodies, settings.max_body_bytes)
+    creator = Creator(context, exchanges, reader, jobs, translator)
+    stored = StoredResponses(reader, jobs, settings.keepalive)
+    return [create_router(creator), stored_router(stored)]
+
+
+def create_router(creator: Creator) -> APIRouter:
     """The routes that take the fields of a response."""
     router = APIRouter()
-    exchanges = Exchanges(context)
-    translator = Translator(context.seal, context.settings.thinking)
-
-    async def read(request: Request) -> Creation:
-        body = await context.bodies.read(request, ResponsesRequest)
-        record = ResponseRecord(body, body.model or "")
-        items = input_items(body.input)
-        return Creation(body, record, items, translator, context.settings.max_tokens)
 
     @router.post(PATH)
     async def create_response(request: Request) -> Response:
-        """Continue a conversation, streaming or not.
+        """Continue a conversation: whole, streaming, or in the background.
 
         A conversation that does not fit is a 400 `context_length_exceeded`, unless `truncation` is
-        `auto`. Hanging up stops the work.
+        `auto`. Hanging up stops the work, unless `background` is true.
         """
-        creation = await read(request)
-        return await exchanges.respond(request, creation.call())
+        return await creator.create(request)
 
     @router.post(TOKENS_PATH)
     async def count_input_tokens(request: Request) -> Response:
         """How many tokens the prompt of such a request takes."""
-        creation = await read(request)
-        count = await exchanges.count_tokens(request, creation.call())
+        creation = await creator.read(request)
+        count = await creator.exchanges.count_tokens(request, creation.call())
         return JsonResponse({"object": "response.input_tokens", "input_tokens": count})
 
     return router
@@ -54,6 +114,6 @@ def create_router(context: ServerContext) -> APIRouter:
 OPENAI_RESPONSES = Api(
     paths=(PATH,),
     errors=ResponsesErrors(),
-    routers=lambda context: (create_router(context),),
+    routers=_routers,
     bodies={PATH: ResponsesRequest},
 )

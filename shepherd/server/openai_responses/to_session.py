@@ -166,7 +166,7 @@ class _Messages:
                 case MessageItem(content=content):
                     text += content.text
                 case ReasoningItem():
-                    reasoning += self._reasoning(item.model, item.param)
+                    reasoning += self._reasoning(item.model, item)
                 case FunctionCallItem() | CustomCallItem():
                     calls.append(self._call(item.model))
                 case _:
@@ -180,13 +180,19 @@ class _Messages:
             return ToolCall(model.call_id, name, custom_arguments(model.input))
         return ToolCall(model.call_id, name, model.arguments)
 
-    def _reasoning(self, model: ReasoningItem, param: str) -> str:
-        """The text that was signed, else the text that can be read."""
+    def _reasoning(self, model: ReasoningItem, item: Item) -> str:
+        """The text that was signed, else the text that can be read.
+
+        Raises ApiError for a signature that is not valid. Stored reasoning is left out then: its
+        client can't do that, and the server's key is a new one.
+        """
         if model.encrypted_content is not None:
             try:
                 return self._seal.unwrap(REASONING, model.encrypted_content)
             except SealError as error:
-                param = f"{param}.encrypted_content"
+                if item.stored:
+                    return ""
+                param = f"{item.param}.encrypted_content"
                 message = f"{param}: {error}; leave the reasoning out"
                 raise ApiError(400, message, "invalid_encrypted_content", param) from error
         parts = model.summary if model.content is None else model.content
