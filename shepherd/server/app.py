@@ -23,6 +23,7 @@ from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.models import OneModel
+from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
@@ -38,6 +39,7 @@ APIS: Sequence[Api] = (
     ANTHROPIC,
     GEMINI,
     GEMINI_MODELS,
+    OLLAMA,
     OPENAI,
     OPENAI_UNPREFIXED,
     OPENAI_RESPONSES,

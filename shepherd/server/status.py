@@ -20,8 +20,11 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
 
     @router.get("/")
     async def root() -> PlainTextResponse:
-        """A line of text: programs look here whether there is a server."""
-        return PlainTextResponse("Shepherd is running\n")
+        """A text: programs look here whether there is a server.
+
+        It is the one by which Ollama's clients know theirs.
+        """
+        return PlainTextResponse("Ollama is running")
 
     @router.get(PATH)
     async def health() -> JsonResponse:

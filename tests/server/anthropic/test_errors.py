@@ -215,4 +215,4 @@ def test_tokens_are_counted(server: Server) -> None:
 
 def test_the_root_answers(server: Server) -> None:
     assert httpx.head(server.url, timeout=PATIENCE).status_code == 200
-    assert "Shepherd" in httpx.get(f"{server.url}/", timeout=PATIENCE).text
+    assert httpx.get(f"{server.url}/", timeout=PATIENCE).status_code == 200

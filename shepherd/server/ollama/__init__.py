@@ -1,0 +1,1 @@
+"""Ollama's wire format to and from `Session`, as pure functions."""

@@ -1,0 +1,138 @@
+"""A generation in the shapes of the Ollama API."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from shepherd.backends.base import Generation
+from shepherd.events import CallbackEvent, FinishReason
+from shepherd.logprobs import TokenLogprob, TokenProbability
+from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.generation import Choices, check_whole
+from shepherd.server.ollama.errors import line
+from shepherd.server.responses import Frames
+
+_IMPOSSIBLE = -9999.0
+"""Stands for the log probability of the impossible, since JSON has no infinity."""
+
+
+def now() -> str:
+    """The time as Ollama writes it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaAnswer(ABC):
+    """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
+
+    `started` is the time of the request on the performance counter.
+    """
+
+    model: str
+    thinking: bool = False
+    started: float = field(default_factory=time.perf_counter)
+
+    @abstractmethod
+    def body(
+        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
+    ) -> JsonObject:
+        """The part of an object that holds what the model wrote."""
+
+    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+        """The whole answer."""
+        (generation,) = generations
+        message = generation.message
+        thinking = message.reasoning if self.thinking else ""
+        data = self._part(self.body(message.content, thinking, message.tool_calls))
+        if generation.logprobs is not None:
+            data["logprobs"] = wire_logprobs(generation.logprobs)
+        return data | self._end(generation)
+
+    async def frames(self, choices: Choices) -> Frames:
+        """Yields the texts as they come, the calls, then the end with the measures."""
+        async for _, event, text, logprobs in choices:
+            if event is CallbackEvent.THINKING:
+                if self.thinking:
+                    yield line(self._part(self.body(thinking=text)))
+            elif event is not None:
+                tokens = {"logprobs": wire_logprobs(logprobs)} if logprobs else {}
+                yield line(self._part(self.body(text)) | tokens)
+        generation = await choices.result(0)
+        check_whole(generation)
+        if generation.message.tool_calls:
+            yield line(self._part(self.body(calls=generation.message.tool_calls)))
+        yield line(self._part(self.body()) | self._end(generation))
+
+    def idle(self, reason: str) -> JsonObject:
+        """The answer to a request without a prompt: nothing was generated."""
+        return self._part(self.body()) | {"done": True, "done_reason": reason}
+
+    def _part(self, body: JsonObject) -> JsonObject:
+        return {"model": self.model, "created_at": now(), **body, "done": False}
+
+    def _end(self, generation: Generation) -> JsonObject:
+        """Why it ended, and its measures; durations are in nanoseconds."""
+        stats = generation.stats
+        length = generation.finish_reason is FinishReason.LENGTH
+        return {
+            "done": True,
+            "done_reason": "length" if length else "stop",
+            "total_duration": _nanoseconds(time.perf_counter() - self.started),
+            "load_duration": 0,
+            "prompt_eval_count": stats.prompt_tokens,
+            "prompt_eval_cached_count": stats.cached_tokens,
+            "prompt_eval_duration": _nanoseconds(stats.prefill_seconds),
+            "eval_count": stats.completion_tokens,
+            "eval_duration": _nanoseconds(stats.decode_seconds),
+        }
+
+
+class ChatAnswer(OllamaAnswer):
+    """The answer of `/api/chat`."""
+
+    __slots__ = ()
+
+    def body(
+        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
+    ) -> JsonObject:
+        message: JsonObject = {"role": "assistant", "content": text}
+        if thinking:
+            message["thinking"] = thinking
+        if calls:
+            message["tool_calls"] = [_call(index, call) for index, call in enumerate(calls)]
+        return {"message": message}
+
+
+class GenerateAnswer(OllamaAnswer):
+    """The answer of `/api/generate`."""
+
+    __slots__ = ()
+
+    def body(
+        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
+    ) -> JsonObject:
+        return {"response": text} | ({"thinking": thinking} if thinking else {})
+
+
+def _call(index: int, call: ToolCall) -> JsonObject:
+    function = {"index": index, "name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "function": function}
+
+
+def wire_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
+    """The log probabilities of tokens."""
+    return [_token(token) | {"top_logprobs": [_token(t) for t in token.top]} for token in tokens]
+
+
+def _token(token: TokenProbability) -> JsonObject:
+    return {
+        "token": token.text,
+        "logprob": max(token.logprob, _IMPOSSIBLE),
+        "bytes": list(token.piece),
+    }
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)

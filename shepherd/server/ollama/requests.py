@@ -1,0 +1,232 @@
+"""Requests of the Ollama API: lenient, unknown fields are ignored."""
+
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
+
+from shepherd.errors import ImageError
+from shepherd.images import Image, check_count, decode_image
+from shepherd.messages import JsonObject
+from shepherd.sampling import RANGES
+from shepherd.server.body import RequestModel
+from shepherd.server.wire.content import arguments_object
+from shepherd.server.wire.sampling import SamplingFields
+
+MAX_MESSAGES = 10_000
+MAX_TOOLS = 1000
+_LEVELS = ("low", "medium", "high", "max")
+_LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
+
+
+def _list_or_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+def _few(value: object) -> object:
+    """Count messages before each is looked at; null is none."""
+    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
+        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
+    return [] if value is None else cast(object, value)
+
+
+def _images(value: object) -> tuple[Image, ...]:
+    """Images in base64; raises ValueError for anything else."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ValueError("must be a list of images in base64")
+    items = cast(list[object], value)
+    try:
+        check_count(items)
+        return tuple(_image(item) for item in items)
+    except ImageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _image(value: object) -> Image:
+    if not isinstance(value, str):
+        raise ValueError("must be a list of images in base64")
+    return decode_image(value)
+
+
+def _think(value: object) -> bool | None:
+    """Whether the model is to reason; a level means that it is."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in _LEVELS:
+        return True
+    raise ValueError(f"must be true, false, {', '.join(_LEVELS)}")
+
+
+def _format(value: object) -> JsonObject | None:
+    """The schema of the answer, None for free text."""
+    if value is None or value == "":
+        return None
+    if value == "json":
+        return {"type": "object"}
+    if isinstance(value, dict):
+        return cast(JsonObject, value)
+    raise ValueError('must be "json" or a JSON schema')
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+Images: TypeAlias = Annotated[tuple[Image, ...], PlainValidator(_images)]
+
+
+class WireCallFunction(RequestModel):
+    """The function of a call in the history; its arguments are an object."""
+
+    name: Annotated[str, Field(min_length=1)]
+    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
+        default_factory=dict[str, Any]
+    )
+
+
+class WireCall(RequestModel):
+    """A call in the history."""
+
+    id: str | None = None
+    function: WireCallFunction
+
+
+class WireMessage(RequestModel):
+    """A message of any role."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    images: Images = ()
+    tool_calls: Annotated[
+        list[WireCall], Field(fail_fast=True), BeforeValidator(_list_or_empty)
+    ] = Field(default_factory=list[WireCall])
+    tool_name: Annotated[str | None, Field(validation_alias=AliasChoices("tool_name", "name"))] = (
+        None
+    )
+    tool_call_id: str | None = None
+
+
+class WireToolFunction(RequestModel):
+    """A function on offer; `parameters` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: JsonObject | None = None
+
+
+class WireTool(RequestModel):
+    """A tool on offer."""
+
+    type: Literal["function"] | None = "function"
+    function: WireToolFunction
+
+
+class Options(SamplingFields):
+    """`options`: sampling parameters; those that load a model are accepted without effect."""
+
+    num_predict: Annotated[int | None, BeforeValidator(_no_boolean)] = None
+
+
+class OllamaRequest(RequestModel):
+    """The fields that chat and generate share."""
+
+    model: Annotated[
+        str, Field(min_length=1, description="Any name: the loaded model answers under it.")
+    ]
+    stream: Annotated[
+        bool | None, Field(description="Answer in lines of JSON, unless it is false.")
+    ] = None
+    think: Annotated[
+        Annotated[bool | None, PlainValidator(_think)],
+        Field(description="Whether the model reasons; `low` to `max` mean that it does."),
+    ] = None
+    format: Annotated[
+        Annotated[JsonObject | None, PlainValidator(_format)],
+        Field(description="`json`: the answer is an object; a JSON schema: it fits the schema."),
+    ] = None
+    options: Annotated[
+        Options | None,
+        Field(
+            description="`num_predict` (tokens to generate at most), `stop`, `seed`, `temperature` "
+            "and the other sampling parameters. Those that load a model, such as `num_ctx`, have "
+            "no effect."
+        ),
+    ] = None
+    keep_alive: Annotated[
+        Any, Field(description="Accepted; 0 in a request without a prompt is reported as unload.")
+    ] = None
+    logprobs: Annotated[
+        bool | None, Field(description="Tell the log probability of each token of the content.")
+    ] = None
+    top_logprobs: Annotated[
+        Annotated[int | None, BeforeValidator(_no_boolean)],
+        Field(
+            ge=_LOW_LOGPROBS,
+            le=_HIGH_LOGPROBS,
+            description="Tell so many of the likeliest tokens too; `logprobs` must be true.",
+        ),
+    ] = None
+
+    @property
+    def parameters(self) -> Options:
+        """The options, empty ones if the request has none."""
+        return self.options or Options()
+
+
+class ChatRequest(OllamaRequest):
+    """The body of `POST /api/chat`."""
+
+    messages: Annotated[
+        list[WireMessage],
+        Field(
+            fail_fast=True,
+            description="The conversation; images are in base64. Without messages the model is "
+            "only loaded.",
+        ),
+        BeforeValidator(_few),
+    ] = Field(default_factory=list[WireMessage])
+    tools: Annotated[
+        list[WireTool],
+        Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
+        BeforeValidator(_list_or_empty),
+    ] = Field(default_factory=list[WireTool])
+
+
+class GenerateRequest(OllamaRequest):
+    """The body of `POST /api/generate`."""
+
+    prompt: Annotated[
+        str | None,
+        Field(description="The user's message; without one the model is only loaded."),
+    ] = None
+    system: Annotated[str | None, Field(description="Instructions to the model.")] = None
+    images: Annotated[Images, Field(description="Images in base64.")] = ()
+    raw: Annotated[
+        bool | None,
+        Field(description="The prompt goes to the model as it is, without a chat template."),
+    ] = None
+    suffix: Annotated[
+        str | None, Field(description="The text behind the answer, if the model can fill gaps.")
+    ] = None
+    template: Annotated[str | None, Field(description="Not served.")] = None
+    context: Annotated[Any, Field(description="Not served; send the conversation to chat.")] = None
+    width: Annotated[Any, Field(description="Not served.")] = None
+    height: Annotated[Any, Field(description="Not served.")] = None
+    steps: Annotated[Any, Field(description="Not served.")] = None
+
+
+class ShowRequest(RequestModel):
+    """The body of `POST /api/show`."""
+
+    model: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="The model's name.",
+            validation_alias=AliasChoices("model", "name"),
+        ),
+    ]

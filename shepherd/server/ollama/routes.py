@@ -1,0 +1,173 @@
+"""The paths of the Ollama API: chat, generate, and what there is of models."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.base import ModelInfo
+from shepherd.server.api import Api
+from shepherd.server.errors import unsupported
+from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer
+from shepherd.server.ollama.errors import OllamaErrors
+from shepherd.server.ollama.models import (
+    VERSION,
+    find_model,
+    listed_model,
+    plain_name,
+    running_model,
+    shown_model,
+)
+from shepherd.server.ollama.requests import (
+    ChatRequest,
+    GenerateRequest,
+    OllamaRequest,
+    ShowRequest,
+)
+from shepherd.server.ollama.to_session import chat_session, generate_session, token_limit
+from shepherd.server.responses import JSON_LINES, JsonResponse
+from shepherd.server.settings import ServerContext, ServerSettings
+
+MANY_MESSAGES = 500
+"""More are translated beside the event loop."""
+
+
+def chat_router(context: ServerContext) -> APIRouter:
+    """The routes that generate."""
+    router = APIRouter(prefix="/api")
+    exchanges = Exchanges(context)
+
+    @router.post("/chat")
+    async def chat(request: Request) -> Response:
+        """Continue a conversation, in lines of JSON unless `stream` is false.
+
+        If the assistant has the last word, the answer continues it. An error after the first line
+        is the last line. Hanging up stops the work.
+        """
+        started = time.perf_counter()
+        body = await context.bodies.read(request, ChatRequest)
+        if not body.messages:
+            return await _load(context, body, ChatAnswer(body.model))
+        build = partial(_chat_exchange, body, context.settings, started)
+        call = _call(context, body, build, slow=len(body.messages) > MANY_MESSAGES)
+        return await exchanges.respond(request, call)
+
+    @router.post("/generate")
+    async def generate(request: Request) -> Response:
+        """Answer a prompt, in lines of JSON unless `stream` is false."""
+        started = time.perf_counter()
+        body = await context.bodies.read(request, GenerateRequest)
+        if not (body.prompt or body.images or body.suffix):
+            return await _load(context, body, GenerateAnswer(body.model))
+        build = partial(_generate_exchange, body, context.settings, started)
+        return await exchanges.respond(request, _call(context, body, build))
+
+    return router
+
+
+def models_router(context: ServerContext) -> APIRouter:
+    """The routes that tell which models there are."""
+    router = APIRouter(prefix="/api")
+
+    @router.get("/tags")
+    async def list_models() -> JsonResponse:
+        """The models on offer. Sizes are unknown, and the digest is that of the name."""
+        models = [listed_model(info, context.started) for info in context.models.listed()]
+        return JsonResponse({"models": models})
+
+    @router.get("/ps")
+    async def list_running_models() -> JsonResponse:
+        """The model that is loaded."""
+        return JsonResponse({"models": [running_model(context.backend.info)]})
+
+    @router.post("/show")
+    async def show_model(request: Request) -> JsonResponse:
+        """What the server knows of a model; 404 for an unknown name."""
+        body = await context.bodies.read(request, ShowRequest)
+        info = find_model(body.model, context.models)
+        return JsonResponse(shown_model(info, context.started))
+
+    @router.get("/version")
+    async def show_version() -> JsonResponse:
+        """The version of Ollama whose API this is."""
+        return JsonResponse({"version": VERSION})
+
+    return router
+
+
+def refusal_router() -> APIRouter:
+    """The routes that change models, all refused."""
+    router = APIRouter(prefix="/api", include_in_schema=False)
+
+    @router.api_route("/pull", methods=["POST"])
+    @router.api_route("/push", methods=["POST"])
+    @router.api_route("/create", methods=["POST"])
+    @router.api_route("/copy", methods=["POST"])
+    @router.api_route("/delete", methods=["DELETE"])
+    @router.api_route("/blobs/{digest}", methods=["GET", "POST"])
+    async def refuse(request: Request) -> Response:
+        """Refuse to change models."""
+        action = request.url.path.split("/")[2]
+        message = (
+            f"{action} is not served: this server's models are set where it is started "
+            "(see `shepherd models`)."
+        )
+        raise unsupported("model", message)
+
+    return router
+
+
+async def _load(context: ServerContext, body: OllamaRequest, answer: OllamaAnswer) -> JsonResponse:
+    """Load the model and generate nothing."""
+    async with context.models.lease(plain_name(body.model, context.models)):
+        return JsonResponse(answer.idle("unload" if body.keep_alive in (0, "0") else "load"))
+
+
+def _call(
+    context: ServerContext,
+    body: OllamaRequest,
+    build: Callable[[ModelInfo], Exchange],
+    *,
+    slow: bool = False,
+) -> Call:
+    return Call(
+        model=plain_name(body.model, context.models),
+        build=build,
+        stream=body.stream is not False,
+        slow=slow,
+        stream_format=JSON_LINES,
+    )
+
+
+def _chat_exchange(
+    body: ChatRequest, settings: ServerSettings, started: float, model: ModelInfo
+) -> Exchange:
+    """The exchange of a chat request; raises ApiError."""
+    session = chat_session(body, model, thinking=settings.thinking)
+    answer = ChatAnswer(body.model, session.thinking, started)
+    return Exchange(session, answer, max_tokens=token_limit(body, settings.max_tokens))
+
+
+def _generate_exchange(
+    body: GenerateRequest, settings: ServerSettings, started: float, model: ModelInfo
+) -> Exchange:
+    """The exchange of a generate request; raises ApiError."""
+    session = generate_session(body, model, thinking=settings.thinking)
+    answer = GenerateAnswer(body.model, session.thinking, started)
+    return Exchange(session, answer, max_tokens=token_limit(body, settings.max_tokens))
+
+
+OLLAMA = Api(
+    paths=("/api",),
+    errors=OllamaErrors(),
+    routers=lambda context: (
+        chat_router(context),
+        models_router(context),
+        refusal_router(),
+    ),
+    bodies={"/api/chat": ChatRequest, "/api/generate": GenerateRequest, "/api/show": ShowRequest},
+)

@@ -1,0 +1,152 @@
+"""An Ollama request as a `Session`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shepherd.backends.base import ModelInfo
+from shepherd.images import Image
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.sampling import Sampling
+from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.ollama.requests import (
+    ChatRequest,
+    GenerateRequest,
+    OllamaRequest,
+    WireMessage,
+    WireTool,
+)
+from shepherd.server.wire.calls import CallHistory
+from shepherd.session import Infill, RawPrompt, Session
+from shepherd.structure import OutputFormat
+
+_EMPTY: JsonObject = {"type": "object", "properties": {}}
+_INSTRUCTIONS = ("system", "developer")
+_MAX_TOKENS = 2**31 - 1
+
+
+def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> Session:
+    """The conversation of a chat request; `thinking` is the default.
+
+    If the assistant has the last word, the answer continues it where the model can. Raises
+    ApiError.
+    """
+    for index, message in enumerate(request.messages):
+        _check_images(message.images, message.role, model, f"messages.{index}.images")
+    system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
+    messages = _conversation(request.messages)
+    return Session(
+        system_message="\n\n".join(system),
+        messages=messages,
+        tools=[_spec(tool) for tool in request.tools],
+        sampling=sampling(request),
+        thinking=thinking if request.think is None else request.think,
+        output_format=output_format(request),
+        continues=model.raw_prompts and _is_begun(messages),
+    )
+
+
+def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bool) -> Session:
+    """The session of a generate request; raises ApiError."""
+    _check_generate(request)
+    _check_images(request.images, "user", model, "images")
+    session = Session(
+        sampling=sampling(request),
+        thinking=thinking if request.think is None else request.think,
+        output_format=output_format(request),
+    )
+    prompt = request.prompt or ""
+    if request.suffix:
+        return replace(session, raw_prompt=Infill(prompt, request.suffix))
+    if request.raw:
+        return replace(session, raw_prompt=RawPrompt((prompt,)))
+    messages = [Message.user(prompt, request.images)]
+    return replace(session, system_message=request.system or "", messages=messages)
+
+
+def sampling(request: OllamaRequest) -> Sampling:
+    """The sampling parameters; raises ApiError where two do not fit together."""
+    if request.top_logprobs and not request.logprobs:
+        message = "top_logprobs: logprobs must be true with it"
+        raise ApiError(400, message, "invalid_value", "top_logprobs")
+    options = request.parameters
+    parameters = options.to_sampling()
+    if options.seed is not None and options.seed < 0:  # Ollama's word for a random one
+        parameters = replace(parameters, seed=None)
+    return replace(parameters, logprobs=(request.top_logprobs or 0) if request.logprobs else None)
+
+
+def token_limit(request: OllamaRequest, default: int) -> int:
+    """How many tokens may be generated; 0 is as many as fit."""
+    limit = request.parameters.num_predict
+    return default if limit is None else min(max(limit, 0), _MAX_TOKENS)
+
+
+def output_format(request: OllamaRequest) -> OutputFormat | None:
+    """The format of the answer, None for free text."""
+    return None if request.format is None else OutputFormat(request.format)
+
+
+def _check_generate(request: GenerateRequest) -> None:
+    """Raise ApiError for what is not served, and for fields that exclude each other."""
+    if request.template:
+        raise unsupported("template", "template is not served; use raw with a whole prompt.")
+    if request.context:
+        raise unsupported("context", "context is not served; send the conversation to /api/chat.")
+    for name in ("width", "height", "steps"):
+        if getattr(request, name):
+            raise unsupported(name, f"{name} is not served: this server makes no images.")
+    whole = "raw" if request.raw else "suffix" if request.suffix else ""
+    if whole and request.system:
+        raise ApiError(400, f"system: not with {whole}", "invalid_value", "system")
+    if whole and request.images:
+        raise ApiError(400, f"images: not with {whole}", "invalid_value", "images")
+
+
+def _check_images(images: Sequence[Image], role: str, model: ModelInfo, where: str) -> None:
+    if not images:
+        return
+    if model.vision is False:
+        text = f"images are not supported: {model.id} reads text only; leave them out"
+        raise ApiError(400, f"{where}: {text}", "invalid_value", where)
+    if role not in ("user", "tool"):
+        text = "images go with messages of the user and of tools"
+        raise ApiError(400, f"{where}: {text}", "invalid_value", where)
+
+
+def _is_begun(messages: Sequence[Message]) -> bool:
+    last = messages[-1] if messages else None
+    return last is not None and last.role is Role.ASSISTANT and not last.tool_calls
+
+
+def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
+    """The messages without instructions; results find their calls by id, name or order."""
+    history = CallHistory()
+    messages: list[Message] = []
+    for message in wire:
+        content = message.content or ""
+        match message.role:
+            case "system" | "developer":
+                continue
+            case "user":
+                messages.append(Message.user(content, message.images))
+            case "assistant":
+                calls = tuple(
+                    ToolCall(c.id or history.next_id(), c.function.name, c.function.arguments)
+                    for c in message.tool_calls
+                )
+                history.add(calls)
+                messages.append(Message.assistant(content, message.thinking or "", calls))
+            case "tool":
+                call_id, name = history.answered(
+                    message.tool_call_id or "", message.tool_name or ""
+                )
+                images = message.images
+                messages.append(
+                    Message(Role.TOOL, content, tool_call_id=call_id, name=name, images=images)
+                )
+    return messages
+
+
+def _spec(wire: WireTool) -> ToolSpec:
+    function = wire.function
+    return ToolSpec(function.name, function.description or "", function.parameters or _EMPTY)
