@@ -29,7 +29,7 @@ from tests.server.anthropic.support import (
     post,
     stream,
 )
-from tests.server.harness import RunningServer, scripted
+from tests.server.harness import HeldBackend, RunningServer, scripted
 
 LONG: list[Any] = [{"role": "user", "content": "word " * 120}]
 
@@ -216,3 +216,18 @@ def test_tokens_are_counted(server: Server) -> None:
 def test_the_root_answers(server: Server) -> None:
     assert httpx.head(server.url, timeout=PATIENCE).status_code == 200
     assert httpx.get(f"{server.url}/", timeout=PATIENCE).status_code == 200
+
+
+def test_silence_is_filled_with_pings() -> None:
+    backend = HeldBackend(hold_generation=True)
+    settings = ServerSettings(port=0, keepalive=0.05)
+    body = {"messages": HI, "max_tokens": 5, "stream": True}
+    with (
+        RunningServer(backend, settings) as server,
+        httpx.stream("POST", server.url + MESSAGES, json=body, timeout=PATIENCE) as answer,
+    ):
+        lines = (line for line in answer.iter_lines() if line.startswith("event: "))
+        assert next(lines) == "event: message_start"
+        while next(lines) != "event: content_block_delta":
+            pass
+        assert [next(lines) for _ in range(3)] == ["event: ping"] * 3
