@@ -11,7 +11,7 @@ from shepherd.backends.text_model import TextModel
 from shepherd.events import EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
-from shepherd.sampling import choice_seed
+from shepherd.sampling import Sampling, choice_seed
 from shepherd.session import Session
 
 MIN_SPEED_TOKENS = 4
@@ -157,6 +157,11 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     def prompt_text(self) -> str:
         """The prompt as the model reads it, with its control tokens; "" if it is unknown."""
         return ""
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The parameters as they are applied, defaults included; None if they are unknown."""
+        return None
 
     def stats(self) -> GenerationStats:
         """The measures so far."""

@@ -12,6 +12,7 @@ from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
+from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 
@@ -182,6 +183,10 @@ class _Held(Prefilled):
     @property
     def generated(self) -> Sequence[int]:
         return () if self._inner is None else self._inner.generated
+
+    @property
+    def sampling(self) -> Sampling | None:
+        return None if self._inner is None else self._inner.sampling
 
     @property
     def prompt_text(self) -> str:

@@ -17,11 +17,13 @@ from shepherd.plugins import Group
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
+from shepherd.server.completions.routes import COMPLETIONS
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
+from shepherd.server.llamacpp.routes import LLAMACPP
 from shepherd.server.models import OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
@@ -43,6 +45,8 @@ APIS: Sequence[Api] = (
     OPENAI,
     OPENAI_UNPREFIXED,
     OPENAI_RESPONSES,
+    COMPLETIONS,
+    LLAMACPP,
 )
 
 ANY_ORIGIN = "*"

@@ -32,7 +32,7 @@ from shepherd.turn.fitting import make_room
 class Answer(Protocol):
     """A generation in the shape of one API."""
 
-    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> JsonObject | list[JsonObject]:
         """The body of the response, one generation for each choice."""
         ...
 
@@ -109,7 +109,7 @@ class Exchanges:
             except ContextFullError as error:
                 raise to_api_error(error, backend.info.context_size) from error
 
-    async def _whole(self, call: Call) -> JsonObject:
+    async def _whole(self, call: Call) -> JsonObject | list[JsonObject]:
         async with self._context.models.lease(call.model) as backend:
             exchange = await self._build(call, backend.info)
             async with self._open(backend, exchange) as choices:

@@ -1,6 +1,6 @@
 """A request in progress: its length check, its job, and its updates."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
@@ -14,7 +14,7 @@ from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Role, ToolSpec
-from shepherd.sampling import Sampling
+from shepherd.sampling import BIAS_RANGE, Sampling
 from shepherd.session import Session
 
 _USUAL_BYTES = 8
@@ -113,6 +113,13 @@ class LlamaPrefilled(Prefilled):
     @property
     def generated(self) -> tuple[int, ...]:
         return tuple(self._job.tokens[self.prompt_tokens :])
+
+    @property
+    def sampling(self) -> Sampling:
+        """The parameters as they are applied; `ignore_eos` is a ban of tokens."""
+        sampling = self.request.sampling
+        bans = [(token, BIAS_RANGE[0]) for token in self._vocab.ends] if sampling.ignore_eos else []
+        return replace(sampling, logit_bias=(*(sampling.logit_bias or ()), *bans))
 
     @property
     def prompt_text(self) -> str:

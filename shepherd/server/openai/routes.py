@@ -10,19 +10,12 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Call, Exchange, Exchanges
-from shepherd.server.openai.answers import ChatAnswer
+from shepherd.server.exchange import Call, Exchanges
+from shepherd.server.openai.exchange import chat_exchange
+from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.to_session import (
-    check_continuation,
-    check_images,
-    choice_count,
-    session_from_request,
-    token_limit,
-)
-from shepherd.server.openai.tools import check_tools
 from shepherd.server.responses import JsonResponse
-from shepherd.server.settings import ServerContext, ServerSettings
+from shepherd.server.settings import ServerContext
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 
 MANY_MESSAGES = 500
@@ -45,30 +38,13 @@ def chat_router(context: ServerContext) -> APIRouter:
         body = await context.bodies.read(request, ChatRequest)
         call = Call(
             model=body.model,
-            build=partial(_exchange, body, context.settings),
+            build=partial(chat_exchange, body, context.settings),
             stream=bool(body.stream),
             slow=len(body.messages) > MANY_MESSAGES,
         )
         return await exchanges.respond(request, call)
 
     return router
-
-
-def _exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo) -> Exchange:
-    """The exchange of a chat request; raises ApiError."""
-    check_images(body, model)
-    check_tools(body.tools, model)
-    check_continuation(body, model)
-    session = session_from_request(body, thinking=settings.thinking)
-    answer = ChatAnswer.to_request(body, session, model)
-    return Exchange(
-        session,
-        answer,
-        choice_count(body, settings.max_choices),
-        token_limit(body, settings.max_tokens),
-        opened=answer.attach,
-        progress=answer.progress if body.stream and body.return_progress else None,
-    )
 
 
 def models_router(context: ServerContext) -> APIRouter:
@@ -130,7 +106,11 @@ MODELS_PATH = "/v1/models"
 OPENAI = Api(
     paths=("/v1",),
     errors=OpenAiErrors(),
-    routers=lambda context: (models_router(context), chat_router(context)),
+    routers=lambda context: (
+        models_router(context),
+        chat_router(context),
+        prompt_router(context),
+    ),
     bodies={CHAT_PATH: ChatRequest},
 )
 OPENAI_UNPREFIXED = Api(

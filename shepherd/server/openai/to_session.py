@@ -8,6 +8,7 @@ from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import offered_tools, tool_choice
+from shepherd.server.wire.formats import plain_format
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
@@ -157,12 +158,12 @@ def output_format(request: ChatRequest) -> OutputFormat | None:
         else {"type": response_format}
     )
     kind = fields.get("type")
-    if request.json_schema is not None:
-        return _plain_schema(request, kind)
-    if request.grammar:
+    plain = plain_format(request.grammar, request.json_schema)
+    if plain is not None:
         if kind not in (None, "text"):
-            raise ApiError(400, "grammar: not with a response_format", "invalid_value", "grammar")
-        return OutputFormat(grammar=request.grammar)
+            where = "grammar" if request.grammar else "json_schema"
+            raise ApiError(400, f"{where}: not with a response_format", "invalid_value", where)
+        return plain
     if kind in (None, "text"):
         return None
     if kind == "json_object":
@@ -170,18 +171,6 @@ def output_format(request: ChatRequest) -> OutputFormat | None:
     if kind == "json_schema":
         return _json_schema(fields.get("json_schema"))
     raise _bad("its type must be text, json_object or json_schema")
-
-
-def _plain_schema(request: ChatRequest, kind: object) -> OutputFormat:
-    """llama.cpp's `json_schema` beside the messages."""
-    where = "json_schema"
-    if request.grammar or kind not in (None, "text"):
-        message = f"{where}: not with a grammar or a response_format"
-        raise ApiError(400, message, "invalid_value", where)
-    schema: object = request.json_schema
-    if not isinstance(schema, dict):
-        raise ApiError(400, f"{where}: must be an object", "invalid_value", where)
-    return OutputFormat(cast(JsonObject, schema))
 
 
 def _json_schema(value: object) -> OutputFormat:

@@ -1,5 +1,6 @@
 """The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, cast, get_args
 
@@ -69,7 +70,7 @@ def _number_names(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _ranged(name: str, description: str, *aliases: str) -> Any:
+def ranged(name: str, description: str, *aliases: str) -> Any:
     """A number in the range of the sampling parameter `name`."""
     low, high = RANGES[name]
     alias = AliasChoices(*aliases) if aliases else None
@@ -129,57 +130,57 @@ def _bias(bias: object) -> float:
     return float(bias)
 
 
-class SamplingFields(RequestModel):
+class DecodingFields(RequestModel):
     """The sampling parameters of a request; the settings supply missing ones."""
 
-    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
-    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
-    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
-    min_p: float | None = _ranged("min_p", "Drop tokens below this share of the likeliest.")
-    min_keep: int | None = _ranged("min_keep", "Tokens that are kept at least.")
-    typical_p: float | None = _ranged(
+    temperature: float | None = ranged("temperature", "Randomness; 0: the likeliest token.")
+    top_p: float | None = ranged("top_p", "Keep the likeliest tokens up to this probability.")
+    top_k: int | None = ranged("top_k", "Keep the K likeliest tokens; 0: all.")
+    min_p: float | None = ranged("min_p", "Drop tokens below this share of the likeliest.")
+    min_keep: int | None = ranged("min_keep", "Tokens that are kept at least.")
+    typical_p: float | None = ranged(
         "typical_p", "Keep the most typical tokens up to this probability.", "typical_p", "typ_p"
     )
-    top_n_sigma: float | None = _ranged(
+    top_n_sigma: float | None = ranged(
         "top_n_sigma", "Drop tokens so many deviations below the best logit; 0: off."
     )
-    xtc_probability: float | None = _ranged("xtc_probability", "How often XTC is applied; 0: off.")
-    xtc_threshold: float | None = _ranged(
+    xtc_probability: float | None = ranged("xtc_probability", "How often XTC is applied; 0: off.")
+    xtc_threshold: float | None = ranged(
         "xtc_threshold", "XTC drops tokens above this probability, but for the last of them."
     )
-    dynatemp_range: float | None = _ranged(
+    dynatemp_range: float | None = ranged(
         "dynatemp_range", "The temperature follows the entropy, up and down by this; 0: off."
     )
-    dynatemp_exponent: float | None = _ranged("dynatemp_exponent", "The power of the entropy.")
-    repetition_penalty: float | None = _ranged(
+    dynatemp_exponent: float | None = ranged("dynatemp_exponent", "The power of the entropy.")
+    repetition_penalty: float | None = ranged(
         "penalty_repeat",
         "Repetition penalty, also `repeat_penalty`; 1: off.",
         "repetition_penalty",
         "repeat_penalty",
     )
-    frequency_penalty: float | None = _ranged("penalty_freq", "Frequency penalty; 0: off.")
-    presence_penalty: float | None = _ranged("penalty_present", "Presence penalty; 0: off.")
-    repeat_last_n: int | None = _ranged(
+    frequency_penalty: float | None = ranged("penalty_freq", "Frequency penalty; 0: off.")
+    presence_penalty: float | None = ranged("penalty_present", "Presence penalty; 0: off.")
+    repeat_last_n: int | None = ranged(
         "penalty_last_n", "Tokens that the penalties look back; -1: the context."
     )
-    dry_multiplier: float | None = _ranged(
+    dry_multiplier: float | None = ranged(
         "dry_multiplier", "Strength of DRY, against repeated phrases; 0: off."
     )
-    dry_base: float | None = _ranged("dry_base", "How DRY grows with each repeated token.")
-    dry_allowed_length: int | None = _ranged(
+    dry_base: float | None = ranged("dry_base", "How DRY grows with each repeated token.")
+    dry_allowed_length: int | None = ranged(
         "dry_allowed_length", "Repeated tokens that DRY lets pass."
     )
-    dry_penalty_last_n: int | None = _ranged(
+    dry_penalty_last_n: int | None = ranged(
         "dry_penalty_last_n", "Tokens that DRY looks back; -1: the context."
     )
     dry_sequence_breakers: Annotated[
         list[str] | None, Field(description="Texts across which DRY sees no repetition.")
     ] = None
-    mirostat: int | None = _ranged(
+    mirostat: int | None = ranged(
         "mirostat", "1 or 2: mirostat in place of the other samplers; 0: off."
     )
-    mirostat_tau: float | None = _ranged("mirostat_tau", "The surprise that mirostat aims at.")
-    mirostat_eta: float | None = _ranged("mirostat_eta", "How fast mirostat learns.")
+    mirostat_tau: float | None = ranged("mirostat_tau", "The surprise that mirostat aims at.")
+    mirostat_eta: float | None = ranged("mirostat_eta", "How fast mirostat learns.")
     samplers: Annotated[
         list[str] | None,
         BeforeValidator(_sampler_names),
@@ -204,12 +205,6 @@ class SamplingFields(RequestModel):
     ignore_eos: Annotated[
         bool | None, Field(description="Go on to the limit: the model can't end its answer.")
     ] = None
-    logprobs: Annotated[
-        bool | None, Field(description="Tell the log probability of each token of the content.")
-    ] = None
-    top_logprobs: int | None = _ranged(
-        "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -232,9 +227,6 @@ class SamplingFields(RequestModel):
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError if two exclude each other."""
-        if self.top_logprobs and not self.logprobs:
-            message = "top_logprobs: logprobs must be true with it"
-            raise ApiError(400, message, "invalid_value", "top_logprobs")
         values = {name: getattr(self, name) for name in _SAME_NAMES}
         for name in _TEXTS:
             texts: list[str] | None = getattr(self, name)
@@ -246,5 +238,23 @@ class SamplingFields(RequestModel):
             penalty_present=self.presence_penalty,
             penalty_last_n=self.repeat_last_n,
             seed=None if self.seed in (None, RANDOM_SEED) else self.seed % 2**32,
-            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
+
+
+class SamplingFields(DecodingFields):
+    """The sampling parameters, and OpenAI's log probabilities."""
+
+    logprobs: Annotated[
+        bool | None, Field(description="Tell the log probability of each token of the content.")
+    ] = None
+    top_logprobs: int | None = ranged(
+        "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
+    )
+
+    def to_sampling(self) -> Sampling:
+        """The parameters that the request sets; raises ApiError where two do not fit together."""
+        if self.top_logprobs and not self.logprobs:
+            message = "top_logprobs: logprobs must be true with it"
+            raise ApiError(400, message, "invalid_value", "top_logprobs")
+        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        return replace(super().to_sampling(), logprobs=logprobs)

@@ -1,0 +1,1 @@
+"""OpenAI's older completions API: prompts without messages."""

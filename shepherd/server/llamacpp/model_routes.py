@@ -1,0 +1,135 @@
+"""Tokens and facts of the loaded model: llama.cpp's `/tokenize`, `/props` and others."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import cast
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.text_model import TextModel
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject
+from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.llamacpp.generation_settings import generation_settings
+from shepherd.server.llamacpp.requests import DetokenizeBody, TokenizeBody
+from shepherd.server.responses import JsonResponse
+from shepherd.server.settings import ServerContext
+from shepherd.version import __version__
+
+TOKENIZE_PATH = "/tokenize"
+DETOKENIZE_PATH = "/detokenize"
+PROPS_PATH = "/props"
+SLOTS_PATH = "/slots"
+
+
+def model_router(context: ServerContext) -> APIRouter:
+    """The routes for tokens and facts."""
+    router = APIRouter()
+
+    @router.post(TOKENIZE_PATH)
+    async def tokenize(request: Request) -> Response:
+        """The tokens of a text, with `with_pieces` each with its own text."""
+        body = await context.bodies.read(request, TokenizeBody)
+        async with _text_model(context, body.model) as text:
+            with _naming("content"):
+                tokens = await text.tokenize(
+                    _parts(body.content),
+                    special=body.parse_special is not False,
+                    begins=bool(body.add_special),
+                )
+            if not body.with_pieces:
+                return JsonResponse({"tokens": tokens})
+            pieces = await text.pieces(tokens)
+        told = [{"id": t, "piece": _piece(p)} for t, p in zip(tokens, pieces, strict=True)]
+        return JsonResponse({"tokens": told})
+
+    @router.post(DETOKENIZE_PATH)
+    async def detokenize(request: Request) -> Response:
+        """The text of tokens."""
+        body = await context.bodies.read(request, DetokenizeBody)
+        async with _text_model(context, body.model) as text:
+            with _naming("tokens"):
+                pieces = await text.pieces(body.tokens)
+        return JsonResponse({"content": b"".join(pieces).decode("utf-8", "replace")})
+
+    @router.get(PROPS_PATH)
+    async def props(request: Request) -> Response:
+        """The loaded model: its file, template, context, and default sampling."""
+        async with _text_model(context, request.query_params.get("model")) as text:
+            return JsonResponse(_props(text))
+
+    @router.get(SLOTS_PATH)
+    async def slots(request: Request) -> Response:
+        """For each request that may run at once, whether one runs there."""
+        async with _text_model(context, request.query_params.get("model")) as text:
+            size, busy = text.file.context_size, [*text.slots]
+        if "fail_on_no_slot" in request.query_params and all(busy):
+            raise ApiError(503, "No slot is available.", "server_busy")
+        told = [
+            {"id": index, "n_ctx": size, "speculative": False, "is_processing": works}
+            for index, works in enumerate(busy)
+        ]
+        return JsonResponse(told)
+
+    return router
+
+
+@asynccontextmanager
+async def _text_model(context: ServerContext, name: str | None) -> AsyncGenerator[TextModel]:
+    """The text side of a model; raises ApiError for one that does not run in this process."""
+    async with context.models.lease(name) as backend:
+        text = backend.text_model
+        if text is None:
+            message = f"{backend.info.id} does not run in this process: its tokens are not known."
+            raise unsupported("model", message)
+        yield text
+
+
+@contextmanager
+def _naming(param: str) -> Generator[None]:
+    """Report a wrong token with the name of the field that it is in."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise ApiError(400, f"{param}: {error}", "invalid_value", param) from error
+
+
+def _parts(content: object) -> list[str | int]:
+    items = cast(list[object], content) if isinstance(content, list) else [content]
+    parts: list[str | int] = []
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, str | int):
+            message = "content: must be a text, or a list of texts and tokens"
+            raise ApiError(400, message, "invalid_value", "content")
+        parts.append(item)
+    return parts
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    """The text of a token; its bytes where they are a part of a character."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+def _props(text: TextModel) -> JsonObject:
+    file = text.file
+    return {
+        "default_generation_settings": {
+            "n_ctx": file.context_size,
+            "params": generation_settings(file.sampling),
+        },
+        "total_slots": len(text.slots),
+        "model_alias": file.name.removesuffix(".gguf"),
+        "model_path": file.name,
+        "chat_template": file.template,
+        "chat_template_caps": {},
+        "bos_token": file.bos,
+        "eos_token": file.eos,
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"shepherd-{__version__}",
+        "is_sleeping": False,
+    }

@@ -1,0 +1,98 @@
+"""Prompts without messages: texts, numbers of tokens, and lists of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from shepherd.backends.base import ModelInfo
+from shepherd.messages import JsonObject
+from shepherd.sampling import choice_seed
+from shepherd.server.errors import ApiError, unsupported
+from shepherd.session import Infill, RawPrompt, Session
+
+MAX_PROMPTS = 128
+_FORM = "must be a text, a list of tokens, or a list of such prompts"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a request; `many` says whether they came in a list."""
+
+    prompts: tuple[RawPrompt, ...]
+    many: bool
+
+
+def prompts_of(value: object, where: str = "prompt") -> Prompts:
+    """The prompts in the value of a field; raises ApiError.
+
+    A list of texts and numbers together is one prompt, a list of texts is several.
+    """
+    if not isinstance(value, list):
+        return Prompts((_single(value, where),), many=False)
+    items = cast(list[object], value)
+    if not items:
+        raise _wrong(where, "must not be an empty list")
+    if all(_is_token(item) or isinstance(item, str) for item in items) and any(
+        _is_token(item) for item in items
+    ):
+        return Prompts((_single(items, where),), many=False)
+    if len(items) > MAX_PROMPTS:
+        raise _wrong(where, f"takes at most {MAX_PROMPTS} prompts")
+    prompts = [_single(item, f"{where}.{index}") for index, item in enumerate(items)]
+    return Prompts(tuple(prompts), many=True)
+
+
+def check_raw(model: ModelInfo, where: str = "prompt") -> None:
+    """Raise ApiError for a model that takes messages only."""
+    if not model.raw_prompts:
+        message = f"{model.id} takes messages only, because it does not run in this process."
+        raise unsupported(where, f"{where}: {message}")
+
+
+def spread(
+    prompts: Sequence[RawPrompt | Infill], session: Session, count: int
+) -> tuple[Session, list[Session]]:
+    """The session of the first prompt, and one for each of `count` answers to the others."""
+    first, *others = (replace(session, raw_prompt=prompt) for prompt in prompts)
+    sampling = session.sampling
+    seeds = [choice_seed(sampling.seed, index) for index in range(count)]
+    later = [
+        replace(other, sampling=replace(sampling, seed=seed)) for other in others for seed in seeds
+    ]
+    return first, later
+
+
+def _single(value: object, where: str) -> RawPrompt:
+    if isinstance(value, str):
+        return RawPrompt((value,))
+    if isinstance(value, dict):
+        return _object(cast(JsonObject, value), where)
+    if not isinstance(value, list):
+        raise _wrong(where, _FORM)
+    parts: list[str | int] = []
+    for item in cast(list[object], value):
+        if isinstance(item, bool) or not isinstance(item, str | int):
+            raise _wrong(where, _FORM)
+        parts.append(item)
+    if not parts:
+        raise _wrong(where, "must not be an empty list")
+    return RawPrompt(tuple(parts))
+
+
+def _object(fields: JsonObject, where: str) -> RawPrompt:
+    """llama.cpp's form of a prompt with images, without images."""
+    if fields.get("multimodal_data"):
+        param = f"{where}.multimodal_data"
+        raise unsupported(param, f"{param}: raw prompts take text only")
+    text: object = fields.get("prompt_string")
+    if not isinstance(text, str):
+        raise _wrong(where, "needs a text in prompt_string")
+    return RawPrompt((text,))
+
+
+def _is_token(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _wrong(where: str, reason: str) -> ApiError:
+    return ApiError(400, f"{where}: {reason}", "invalid_value", where)
