@@ -113,7 +113,7 @@ def test_a_signature_brings_back_what_clients_leave_out(
         "",
         "ä",
         "A" * 100,
-        signature(Seal(), Message.assistant("", "x")),
+        pytest.param(signature(Seal(), Message.assistant("", "x")), id="another server's"),
     ],
 )
 def test_foreign_signatures_are_ignored(word: str) -> None:
