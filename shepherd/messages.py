@@ -46,11 +46,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model sees it; `parameters` is a JSON schema of type object."""
+    """A tool as a model sees it; `parameters` is a JSON schema of type object.
+
+    `enforced`: a request is refused if the model can't be held to the schema.
+    """
 
     name: str
     description: str
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
+    enforced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,9 +248,9 @@ class LlamaCppBackend(Backend):
         try:
             matcher = await self._grammars.matcher(constraint.grammar, own=own)
         except InvalidRequestError:
-            if constraint.trigger:  # the request did not ask for it
-                return None
-            raise
+            if constraint.enforced:
+                raise
+            return None
         return CompiledConstraint(constraint, matcher)
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:

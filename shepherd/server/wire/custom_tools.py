@@ -38,7 +38,8 @@ CustomFormat = Annotated[TextFormat | GrammarFormat, Field(discriminator="type")
 def custom_spec(name: str, description: str, custom_format: CustomFormat | None) -> ToolSpec:
     """The function that stands for a custom tool."""
     text: JsonObject = {"type": "string"}
-    if isinstance(custom_format, GrammarFormat):
+    has_grammar = isinstance(custom_format, GrammarFormat)
+    if has_grammar:
         text["pattern"] = f"^(?:{custom_format.definition})$"
     parameters: JsonObject = {
         "type": "object",
@@ -46,7 +47,7 @@ def custom_spec(name: str, description: str, custom_format: CustomFormat | None)
         "required": [INPUT],
         "additionalProperties": False,
     }
-    return ToolSpec(name, description, parameters)
+    return ToolSpec(name, description, parameters, enforced=has_grammar)
 
 
 def check_custom_format(custom_format: CustomFormat | None, model: ModelInfo, param: str) -> None:

@@ -34,8 +34,9 @@ class Constraint:
 
     `foreign`: not all of it comes from schemas. `trigger`: it applies only to calls, from this
     marker to the call's end. `opening` is the text between the marker and the tool's name, one of
-    `names` as JSON writes it. `reasoning`: the answer begins inside reasoning. `unenforced` are the
-    schema's unenforced constraints.
+    `names` as JSON writes it. `reasoning`: the answer begins inside reasoning. `enforced`: the
+    request is refused if the grammar can't be used. `unenforced` are the schema's unenforced
+    constraints.
     """
 
     grammar: str
@@ -44,6 +45,7 @@ class Constraint:
     opening: str = ""
     names: tuple[str, ...] = ()
     reasoning: bool = False
+    enforced: bool = True
     unenforced: tuple[str, ...] = ()
 
 
@@ -114,14 +116,22 @@ class Constrainer:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[key] = _lazy_grammar(self._syntax, session.tools, marker)
+        enforced = any(tool.enforced for tool in session.tools)
         if not self._known[key]:
+            if enforced:
+                raise InvalidRequestError("The calls of these tools can't be held to a grammar.")
             return None
         tail = prompt_tail.rstrip()
         reasoning = any(tail.endswith(markers.open) for markers in self._style.think)
         names = tuple(json_text(tool.name) for tool in session.tools)
         opening = self._syntax.opening.removeprefix(marker)
         return Constraint(
-            self._known[key], trigger=marker, opening=opening, names=names, reasoning=reasoning
+            self._known[key],
+            trigger=marker,
+            opening=opening,
+            names=names,
+            reasoning=reasoning,
+            enforced=enforced,
         )
 
     def _calls(self, rules: Rules, session: Session) -> str:
