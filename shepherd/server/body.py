@@ -57,9 +57,12 @@ class BodyReader:
         self._buffered = 0
         self._parsers = asyncio.Semaphore(_PARSERS)
 
-    async def read(self, request: Request, model: type[M]) -> M:
-        """The body as a `model`; raises ApiError for anything else, BusyError if too many come."""
-        _check_headers(request)
+    async def read(self, request: Request, model: type[M], *, any_type: bool = False) -> M:
+        """The body as a `model`; raises ApiError for anything else, BusyError if too many come.
+
+        With `any_type` programs may send the JSON under any content type; web pages may not.
+        """
+        _check_headers(request, any_type=any_type)
         body = bytearray()
         try:
             await self._receive(request, body)
@@ -100,11 +103,11 @@ class BodyReader:
         self._buffered += len(chunk)
 
 
-def _check_headers(request: Request) -> None:
+def _check_headers(request: Request, *, any_type: bool) -> None:
     """Raise ApiError unless the body is plain JSON.
 
     This also stops web pages: they can't send this type without a preflight request. Programs may
-    leave the type out; pages, which name their origin, may not.
+    leave the type out, or send any with `any_type`; pages, which name their origin, may not.
     """
     headers = request.headers
     encoding = headers.get("content-encoding", "").strip().lower()
@@ -112,8 +115,8 @@ def _check_headers(request: Request) -> None:
         message = f"The content encoding {encoding[:40]!r} is not supported; send plain JSON."
         raise ApiError(415, message, "unsupported_media_type", headers={"Connection": "close"})
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    missing = not media_type and "origin" not in headers
-    if missing or media_type == "application/json" or _JSON_TYPE.fullmatch(media_type):
+    free = (any_type or not media_type) and "origin" not in headers
+    if free or media_type == "application/json" or _JSON_TYPE.fullmatch(media_type):
         return
     received = repr(media_type[:80]) if media_type else "none"
     message = f"The content type must be application/json, got {received}."

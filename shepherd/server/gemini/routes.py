@@ -17,11 +17,15 @@ from shepherd.server.gemini.answers import GeminiAnswer
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
-from shepherd.server.responses import JSON_ARRAY, SERVER_SENT_EVENTS, JsonResponse
+from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext
 
 CLIENT_HEADER = "x-goog-api-client"
 """All of Google's clients send it; on paths that OpenAI has too, it tells them apart."""
+
+EVENTS = StreamFormat("text/event-stream", keepalive="\n")
+"""Server-sent events without comments: Google's client in JavaScript, and with it gemini-cli, fails
+with "Incomplete JSON segment" at a comment, and skips empty lines."""
 
 MANY_CONTENTS = 500
 """More are translated beside the event loop."""
@@ -116,7 +120,7 @@ def _call(
         build=partial(_exchange, body, context, array=array),
         stream=stream,
         slow=len(body.contents) > MANY_CONTENTS,
-        stream_format=JSON_ARRAY if array else SERVER_SENT_EVENTS,
+        stream_format=JSON_ARRAY if array else EVENTS,
     )
 
 

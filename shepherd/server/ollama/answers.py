@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.logprobs import TokenLogprob, TokenProbability
-from shepherd.messages import JsonObject, ToolCall
+from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.ollama.errors import line
 from shepherd.server.responses import Frames
@@ -27,12 +27,14 @@ def now() -> str:
 class OllamaAnswer(ABC):
     """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
 
-    `started` is the time of the request on the performance counter.
+    `started` is the time of the request on the performance counter. `evicted` are the messages that
+    left because the conversation did not fit.
     """
 
     model: str
     thinking: bool = False
     started: float = field(default_factory=time.perf_counter)
+    evicted: list[Message] = field(default_factory=list[Message])
 
     @abstractmethod
     def body(
@@ -76,9 +78,11 @@ class OllamaAnswer(ABC):
         """Why it ended, and its measures; durations are in nanoseconds."""
         stats = generation.stats
         length = generation.finish_reason is FinishReason.LENGTH
+        evicted = {"truncated_messages": len(self.evicted)} if self.evicted else {}
         return {
             "done": True,
             "done_reason": "length" if length else "stop",
+            **evicted,
             "total_duration": _nanoseconds(time.perf_counter() - self.started),
             "load_duration": 0,
             "prompt_eval_count": stats.prompt_tokens,

@@ -189,6 +189,13 @@ class ChatRequest(OllamaRequest):
         ),
         BeforeValidator(_few),
     ] = Field(default_factory=list[WireMessage])
+    truncate: Annotated[
+        bool | None,
+        Field(
+            description="true: if the conversation does not fit, its oldest turns leave, and the "
+            "answer says how many messages did in `truncated_messages`. Otherwise it is refused."
+        ),
+    ] = None
     tools: Annotated[
         list[WireTool],
         Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),

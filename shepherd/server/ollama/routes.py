@@ -49,7 +49,7 @@ def chat_router(context: ServerContext) -> APIRouter:
         is the last line. Hanging up stops the work.
         """
         started = time.perf_counter()
-        body = await context.bodies.read(request, ChatRequest)
+        body = await context.bodies.read(request, ChatRequest, any_type=True)
         if not body.messages:
             return await _load(context, body, ChatAnswer(body.model))
         build = partial(_chat_exchange, body, context.settings, started)
@@ -60,7 +60,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     async def generate(request: Request) -> Response:
         """Answer a prompt, in lines of JSON unless `stream` is false."""
         started = time.perf_counter()
-        body = await context.bodies.read(request, GenerateRequest)
+        body = await context.bodies.read(request, GenerateRequest, any_type=True)
         if not (body.prompt or body.images or body.suffix):
             return await _load(context, body, GenerateAnswer(body.model))
         build = partial(_generate_exchange, body, context.settings, started)
@@ -87,7 +87,7 @@ def models_router(context: ServerContext) -> APIRouter:
     @router.post("/show")
     async def show_model(request: Request) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
-        body = await context.bodies.read(request, ShowRequest)
+        body = await context.bodies.read(request, ShowRequest, any_type=True)
         info = find_model(body.model, context.models)
         return JsonResponse(shown_model(info, context.started))
 
@@ -149,7 +149,12 @@ def _chat_exchange(
     """The exchange of a chat request; raises ApiError."""
     session = chat_session(body, model, thinking=settings.thinking)
     answer = ChatAnswer(body.model, session.thinking, started)
-    return Exchange(session, answer, max_tokens=token_limit(body, settings.max_tokens))
+    return Exchange(
+        session,
+        answer,
+        max_tokens=token_limit(body, settings.max_tokens),
+        on_evicted=answer.evicted.extend if body.truncate else None,
+    )
 
 
 def _generate_exchange(

@@ -160,6 +160,26 @@ def test_keys_come_in_google_s_places(keys: KeyStore) -> None:
     assert (caught.value.code, caught.value.status) == (401, "UNAUTHENTICATED")
 
 
+def test_silence_is_filled_without_comments() -> None:
+    """Google's client in JavaScript, and with it gemini-cli, fails at a comment."""
+    settings = ServerSettings(port=0, keepalive=0.01)
+    backend = HeldBackend(hold_generation=True)
+    with RunningServer(backend, settings) as server:
+        url, body = f"{server.url}{STREAM_PATH}?alt=sse", {"contents": HI}
+        with httpx.stream("POST", url, json=body, timeout=PATIENCE) as answer:
+            text = answer.iter_text()
+            first = next(text) + next(text)
+            server.do(let_go(backend))
+            lines = (first + "".join(text)).split("\n")
+    assert len([line for line in lines if line.startswith("data: {")]) == 2
+    assert len([line for line in lines if line]) == 2
+    assert "\n\n\n" in "\n".join(lines)
+
+
+async def let_go(backend: HeldBackend) -> None:
+    backend.go.set()
+
+
 @pytest.mark.parametrize("alt", ["", "?alt=sse"])
 def test_a_removed_key_ends_a_stream_in_google_s_shape(keys: KeyStore, alt: str) -> None:
     key = keys.add("laptop")

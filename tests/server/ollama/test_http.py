@@ -112,13 +112,40 @@ def test_errors_of_every_kind_have_ollama_s_shape(server: Server, client: httpx.
     assert failed(client.post("/api/nothing", json=body)) == 404
     assert failed(client.post(CHAT, json={"messages": HI})) == 400
     assert failed(client.post(CHAT, content=b"[")) == 400
-    assert failed(client.post(CHAT, content=b"{}", headers={"Content-Type": "text/plain"})) == 415
+    page = {"Content-Type": "text/plain", "Origin": "http://localhost"}
+    assert failed(client.post(CHAT, content=b"{}", headers=page)) == 415
     assert failed(client.post(CHAT, json=body, headers={"Host": "evil.example"})) == 403
     assert failed(client.post("/api/blobs/sha256:abc", content=b"x" * 100_000)) == 400
     head = (
         f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"
     )
     assert b"400" in server.raw(head.encode()).splitlines()[0]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", ""])
+def test_programs_may_send_any_content_type(client: httpx.Client, kind: str) -> None:
+    """`curl -d` sends the first one, and is what Ollama's documentation shows."""
+    body = json.dumps({"model": "m", "messages": HI, "stream": False, "prompt": "hi"})
+    for path in (CHAT, GENERATE):
+        answer = client.post(path, content=body, headers={"Content-Type": kind})
+        assert answer.json()["done"]
+    show = client.post("/api/show", content='{"name": "script"}', headers={"Content-Type": kind})
+    assert show.json()["capabilities"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_oldest_turns_leave_only_if_the_request_says_so(stream: Any) -> None:
+    long: list[Any] = [{"role": "user", "content": "one two three four five six"}]
+    answer: list[Any] = [{"role": "assistant", "content": "seven eight nine ten"}]
+    body: dict[str, Any] = {"model": "m", "messages": [*long, *answer, *HI], "stream": stream}
+    with recording("context: 16\ntext: hello") as server:
+        url = server.url + CHAT
+        assert failed(httpx.post(url, json=body, timeout=PATIENCE)) == 400
+        shortened = httpx.post(url, json=body | {"truncate": True}, timeout=PATIENCE)
+        fits = httpx.post(url, json=body | {"messages": HI, "truncate": True}, timeout=PATIENCE)
+    assert json.loads(shortened.text.splitlines()[-1])["truncated_messages"] == 2
+    assert [message.content for message in server.backend.sessions[-2].messages] == ["hi"]
+    assert "truncated_messages" not in json.loads(fits.text.splitlines()[-1])
 
 
 def test_the_server_says_that_it_runs(client: httpx.Client) -> None:
