@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
 
+from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
 from shepherd.events import EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
@@ -225,6 +226,11 @@ class Backend(ABC):
     @property
     def text_model(self) -> TextModel | None:
         """The text side of a model in this process; None for all others."""
+        return None
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """Makes vectors of texts; None for a model that only writes text."""
         return None
 
     @property

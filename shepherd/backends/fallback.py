@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
+from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
@@ -92,6 +93,11 @@ class FallbackBackend(Backend):
     @property
     def text_model(self) -> TextModel | None:
         return self._current.text_model
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The current one's: another model's vectors can't be compared with its vectors."""
+        return self._current.embedder
 
     @property
     def count_error(self) -> float | None:

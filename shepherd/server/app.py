@@ -19,6 +19,7 @@ from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.completions.routes import COMPLETIONS
 from shepherd.server.edge import JsonCors, UniformRequests
+from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
@@ -39,6 +40,8 @@ from shepherd.version import __version__
 
 APIS: Sequence[Api] = (
     ANTHROPIC,
+    EMBEDDINGS,
+    EMBEDDINGS_UNPREFIXED,
     GEMINI,
     GEMINI_MODELS,
     OLLAMA,

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.embedding import Embedder
 from shepherd.backends.output import StopMatcher
+from shepherd.backends.scripted.embedding import ScriptedEmbedder
 from shepherd.backends.scripted.script import (
     Call,
     Chunk,
@@ -113,6 +115,10 @@ class ScriptedBackend(Backend):
     def info(self) -> ModelInfo:
         size, vision = self.script.context_size, self.script.vision
         return ModelInfo(self.name, "scripted", size, vision=vision, raw_prompts=True)
+
+    @property
+    def embedder(self) -> Embedder:
+        return ScriptedEmbedder(self.script.context_size)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         if self.script.vision is False:

@@ -22,8 +22,8 @@ class Prompts:
     many: bool
 
 
-def prompts_of(value: object, where: str = "prompt") -> Prompts:
-    """The prompts in the value of a field; raises ApiError.
+def prompts_of(value: object, where: str = "prompt", limit: int = MAX_PROMPTS) -> Prompts:
+    """The prompts in the value of a field, at most `limit`; raises ApiError.
 
     A list of texts and numbers together is one prompt, a list of texts is several.
     """
@@ -36,8 +36,8 @@ def prompts_of(value: object, where: str = "prompt") -> Prompts:
         _is_token(item) for item in items
     ):
         return Prompts((_single(items, where),), many=False)
-    if len(items) > MAX_PROMPTS:
-        raise _wrong(where, f"takes at most {MAX_PROMPTS} prompts")
+    if len(items) > limit:
+        raise _wrong(where, f"takes at most {limit} prompts")
     prompts = [_single(item, f"{where}.{index}") for index, item in enumerate(items)]
     return Prompts(tuple(prompts), many=True)
 

@@ -1,0 +1,90 @@
+"""Vectors of texts, and how well documents fit a query."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from shepherd.errors import InvalidRequestError
+
+Parts = Sequence[str | int]
+"""One input: texts and numbers of tokens, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingInput:
+    """What to make vectors of, one for each item of `inputs`.
+
+    `dimensions` is the length of the vectors, 0 for the model's own. With `truncate`, an input
+    that does not fit is cut off at its end; otherwise it is an error.
+    """
+
+    inputs: Sequence[Parts]
+    dimensions: int = 0
+    truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors of length 1, in the order of the inputs, and the number of tokens of all inputs."""
+
+    vectors: Sequence[Sequence[float]]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A score for each document, higher for a better fit, and the number of tokens read."""
+
+    scores: Sequence[float]
+    tokens: int
+
+
+class Embedder(ABC):
+    """Makes vectors of texts, or compares texts; re-entrant.
+
+    If the awaiting task is cancelled, it stops the work and releases all resources.
+    """
+
+    @abstractmethod
+    async def embed(self, request: EmbeddingInput) -> Embeddings:
+        """The vectors of the inputs.
+
+        Raises ContextFullError for an input that does not fit, InvalidRequestError for one that
+        the model can't read, and BusyError when the queue is full.
+        """
+
+    @abstractmethod
+    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+        """The scores of `documents`; raises the errors of `embed`."""
+
+
+def shortened(vector: Sequence[float], dimensions: int) -> Sequence[float]:
+    """The first `dimensions` numbers of a vector, scaled to length 1; 0 means all of them.
+
+    Raises InvalidRequestError if the vector is shorter.
+    """
+    if dimensions > len(vector):
+        raise InvalidRequestError(
+            f"dimensions is {dimensions}, but the model's vectors have {len(vector)} numbers",
+            "dimensions",
+        )
+    return normalised(vector[:dimensions] if dimensions else vector)
+
+
+def normalised(vector: Sequence[float]) -> Sequence[float]:
+    """The vector scaled to length 1; one of zeros stays as it is."""
+    length = math.sqrt(sum(map(mul, vector, vector)))
+    return [value / length for value in vector] if length else vector
+
+
+def plain_texts(inputs: Sequence[Parts]) -> list[str]:
+    """The inputs as texts; raises InvalidRequestError for numbers of tokens."""
+    texts: list[str] = []
+    for parts in inputs:
+        if not all(isinstance(part, str) for part in parts):
+            message = "The provider of this model takes texts only, not numbers of tokens."
+            raise InvalidRequestError(message, "input")
+        texts.append("".join(str(part) for part in parts))
+    return texts

@@ -1,0 +1,1 @@
+"""Vectors of texts, and the order of documents for a query, over HTTP."""
