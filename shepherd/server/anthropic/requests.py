@@ -8,20 +8,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
-
-MAX_MESSAGES = 10_000
-MAX_TOOLS = 1000
-
-
-def _few_messages(value: object) -> object:
-    """Count before each message is looked at."""
-    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
-        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
-    return cast(object, value)
-
-
-def _list_or_empty(value: object) -> object:
-    return [] if value is None else value
+from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 
 
 def _without_empty(value: object) -> object:
@@ -104,7 +91,7 @@ class PromptRequest(RequestModel):
             "their results, and reasoning with the signature that came with it. A message may "
             "have the role `system`.",
         ),
-        BeforeValidator(_few_messages),
+        BeforeValidator(few_messages),
     ]
     system: Annotated[
         str,
@@ -118,7 +105,7 @@ class PromptRequest(RequestModel):
             fail_fast=True,
             description="Tools on offer. Those that Anthropic's servers run are left out.",
         ),
-        BeforeValidator(_list_or_empty),
+        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[
         WireToolChoice | None,

@@ -21,13 +21,8 @@ from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.responses import JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.limits import MANY_MESSAGES, MAX_TOKENS
 from shepherd.session import Session
-
-MANY_MESSAGES = 500
-"""More are translated beside the event loop."""
-
-MAX_TOKENS = 2**31 - 1
-"""Larger limits mean this one."""
 
 MESSAGES_PATH = "/v1/messages"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"

@@ -10,13 +10,11 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.wire.formats import plain_format
+from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.server.wire.prompts import check_raw, prompts_of
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.server.wire.unsupported import refuse_unsupported
 from shepherd.session import Infill, RawPrompt, Session
-
-MAX_TOKENS = 2**31 - 1
-"""Larger limits mean this one."""
 
 _ELSEWHERE = {
     "response_format": "Use json_schema or grammar.",

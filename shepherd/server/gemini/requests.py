@@ -7,8 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.gemini.contents import Contents, GeminiModel, SystemInstruction
-
-MAX_TOOLS = 1000
+from shepherd.server.wire.limits import MAX_TOOLS
 
 
 def _no_boolean(value: object) -> object:

@@ -7,10 +7,10 @@ from pydantic import AliasChoices, Field
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import NO_TOKENS
+from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.session import Infill
 
-MAX_TOKENS = 2**31 - 1
 MAX_FILES = 1000
 MAX_FIELDS = 64
 

@@ -10,23 +10,16 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import RANGES
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
+from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
 
-MAX_MESSAGES = 10_000
-MAX_TOOLS = 1000
 _LEVELS = ("low", "medium", "high", "max")
 _LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
 
 
-def _list_or_empty(value: object) -> object:
-    return [] if value is None else value
-
-
 def _few(value: object) -> object:
     """Count messages before each is looked at; null is none."""
-    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
-        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
-    return [] if value is None else cast(object, value)
+    return list_or_empty(few_messages(value))
 
 
 def _images(value: object) -> tuple[Image, ...]:
@@ -101,9 +94,9 @@ class WireMessage(RequestModel):
     content: str | None = None
     thinking: str | None = None
     images: Images = ()
-    tool_calls: Annotated[
-        list[WireCall], Field(fail_fast=True), BeforeValidator(_list_or_empty)
-    ] = Field(default_factory=list[WireCall])
+    tool_calls: Annotated[list[WireCall], Field(fail_fast=True), BeforeValidator(list_or_empty)] = (
+        Field(default_factory=list[WireCall])
+    )
     tool_name: Annotated[str | None, Field(validation_alias=AliasChoices("tool_name", "name"))] = (
         None
     )
@@ -199,7 +192,7 @@ class ChatRequest(OllamaRequest):
     tools: Annotated[
         list[WireTool],
         Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
-        BeforeValidator(_list_or_empty),
+        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[WireTool])
 
 

@@ -31,9 +31,7 @@ from shepherd.server.ollama.requests import (
 from shepherd.server.ollama.to_session import chat_session, generate_session, token_limit
 from shepherd.server.responses import JSON_LINES, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-
-MANY_MESSAGES = 500
-"""More are translated beside the event loop."""
+from shepherd.server.wire.limits import MANY_MESSAGES
 
 
 def chat_router(context: ServerContext) -> APIRouter:

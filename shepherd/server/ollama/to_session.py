@@ -16,12 +16,12 @@ from shepherd.server.ollama.requests import (
     WireTool,
 )
 from shepherd.server.wire.calls import CallHistory
+from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 
 _EMPTY: JsonObject = {"type": "object", "properties": {}}
 _INSTRUCTIONS = ("system", "developer")
-_MAX_TOKENS = 2**31 - 1
 
 
 def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> Session:
@@ -78,7 +78,7 @@ def sampling(request: OllamaRequest) -> Sampling:
 def token_limit(request: OllamaRequest, default: int) -> int:
     """How many tokens may be generated; 0 is as many as fit."""
     limit = request.parameters.num_predict
-    return default if limit is None else min(max(limit, 0), _MAX_TOKENS)
+    return default if limit is None else min(max(limit, 0), MAX_TOKENS)
 
 
 def output_format(request: OllamaRequest) -> OutputFormat | None:

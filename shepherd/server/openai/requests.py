@@ -1,6 +1,6 @@
 """Requests of the chat completions API: lenient, unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,21 +13,8 @@ from pydantic import (
 from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
+from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
-
-MAX_MESSAGES = 10_000
-MAX_TOOLS = 1000
-
-
-def _few_messages(value: object) -> object:
-    """Check the number of messages before their validation."""
-    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
-        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
-    return cast(object, value)
-
-
-def _list_or_empty(value: object) -> object:
-    return [] if value is None else value
 
 
 def _token_limit(value: int | None) -> int | None:
@@ -47,7 +34,7 @@ class WireMessage(RequestModel):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Annotated[
-        list[WireToolCall], Field(fail_fast=True), BeforeValidator(_list_or_empty)
+        list[WireToolCall], Field(fail_fast=True), BeforeValidator(list_or_empty)
     ] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
@@ -80,14 +67,14 @@ class ChatRequest(SamplingFields):
             fail_fast=True,
             description="The conversation; system messages are merged, images are `data:` URLs.",
         ),
-        BeforeValidator(_few_messages),
+        BeforeValidator(few_messages),
     ]
     tools: Annotated[
         list[WireTool],
         Field(
             max_length=MAX_TOOLS, fail_fast=True, description="Functions and custom tools on offer."
         ),
-        BeforeValidator(_list_or_empty),
+        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[
         Any,

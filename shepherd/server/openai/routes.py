@@ -16,10 +16,8 @@ from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.limits import MANY_MESSAGES
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
-
-MANY_MESSAGES = 500
-"""Larger requests are translated off the event loop."""
 
 
 def chat_router(context: ServerContext) -> APIRouter:

@@ -9,11 +9,9 @@ from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import offered_tools, tool_choice
 from shepherd.server.wire.formats import plain_format
+from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
-
-MAX_TOKENS = 2**31 - 1
-"""Larger limits are reduced to this one."""
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")

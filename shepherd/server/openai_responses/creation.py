@@ -17,11 +17,9 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.rows import StoredResponse
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError
 from shepherd.server.openai_responses.to_session import REASONING, Source, Translator
+from shepherd.server.wire.limits import MAX_TOKENS
 
 logger = logging.getLogger(__name__)
-
-MAX_TOKENS = 2**31 - 1
-"""Larger limits mean this one."""
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
+from shepherd.server.wire.limits import MAX_TOOLS, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
 
-MAX_TOOLS = 1000
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
@@ -32,10 +32,6 @@ _UNSUPPORTED = {
     "moderation": "Nothing is moderated here.",
     "context_management": "Conversations are not compacted here; truncation `auto` shortens them.",
 }
-
-
-def _list_or_empty(value: object) -> object:
-    return [] if value is None else value
 
 
 def _short_metadata(value: dict[str, str] | None) -> dict[str, str] | None:
@@ -99,7 +95,7 @@ class ResponsesRequest(SamplingFields):
             description="`function`, `custom`, and `namespace` with some of both; tools that only "
             "OpenAI runs are left out.",
         ),
-        BeforeValidator(_list_or_empty),
+        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[JsonObject])
     tool_choice: Annotated[
         Any,
@@ -148,7 +144,7 @@ class ResponsesRequest(SamplingFields):
     include: Annotated[
         list[str],
         AfterValidator(_known_includes),
-        BeforeValidator(_list_or_empty),
+        BeforeValidator(list_or_empty),
         Field(
             max_length=100,
             description=f"More in the answer: `{LOGPROBS}` with log "

@@ -15,7 +15,8 @@ from shepherd.sampling import Sampling, check_sampling
 from shepherd.server.errors import ApiError
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.to_session import MAX_TOKENS, session_from_request, token_limit
+from shepherd.server.openai.to_session import session_from_request, token_limit
+from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Session
 
 HI: dict[str, Any] = {"role": "user", "content": "hi"}

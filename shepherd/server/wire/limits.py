@@ -1,0 +1,24 @@
+"""Limits on requests that several APIs share, and checks of lists before their items are read."""
+
+from typing import cast
+
+MAX_MESSAGES = 10_000
+MAX_TOOLS = 1000
+
+MANY_MESSAGES = 500
+"""More are translated beside the event loop."""
+
+MAX_TOKENS = 2**31 - 1
+"""Larger limits of an answer mean this one."""
+
+
+def few_messages(value: object) -> object:
+    """A field's value; raises ValueError for a list with too many messages."""
+    if isinstance(value, list) and len(cast(list[object], value)) > MAX_MESSAGES:
+        raise ValueError(f"must be at most {MAX_MESSAGES:,} messages")
+    return cast(object, value)
+
+
+def list_or_empty(value: object) -> object:
+    """A field's value; null is an empty list."""
+    return [] if value is None else value
