@@ -178,6 +178,7 @@ def _model(info: ModelInfo) -> JsonObject:
         "description": f"Served by {info.owned_by}.",
         **(limits if info.context_size else {}),
         "supportedGenerationMethods": [*_METHODS],
+        "thinking": True,
     }
 
 

@@ -46,9 +46,12 @@ def running_model(info: ModelInfo) -> JsonObject:
 
 
 def shown_model(info: ModelInfo, started: int) -> JsonObject:
-    """The answer of `/api/show`; what the server does not know of a model is empty."""
+    """The answer of `/api/show`; what the server does not know of a model is empty.
+
+    Every model takes tools and `think`; one that can't reason answers without.
+    """
     size = {f"{_FAMILY}.context_length": info.context_size} if info.context_size else {}
-    capabilities = ["completion", "tools", *(["vision"] if info.vision else [])]
+    capabilities = ["completion", "tools", "thinking", *(["vision"] if info.vision else [])]
     return {
         "modelfile": "",
         "parameters": "",

@@ -179,6 +179,7 @@ def test_models_are_listed(server: Server, version: str) -> None:
         same = client.models.get(model="script")
         assert (model.name, model.input_token_limit) == ("models/script", 32_768)
         assert same.name == model.name
+        assert same.thinking
         with pytest.raises(errors.ClientError) as caught:
             client.models.get(model="other")
     assert (caught.value.code, caught.value.status) == (404, "NOT_FOUND")

@@ -209,7 +209,7 @@ def test_models_are_listed_and_shown(server: Server) -> None:
     assert len(listed.digest) == 64
     assert running.context_length == 32_768
     assert shown.modelinfo["shepherd.context_length"] == 32_768
-    assert {"completion", "tools"} <= set(shown.capabilities)
+    assert shown.capabilities == ["completion", "tools", "thinking"]
 
 
 def test_without_a_prompt_the_model_is_only_loaded(server: Server) -> None:
