@@ -53,10 +53,12 @@ class RawPrompt:
     """A prompt that the model continues directly, without a chat template.
 
     `parts` are texts, which may contain control tokens, and numbers of tokens. A prompt that begins
-    with text gets the model's start token first, if the model has one.
+    with text gets the model's start token first, if the model has one. `measured`: the
+    log probabilities of its tokens are wanted too, with as many others as those of the answer.
     """
 
     parts: tuple[str | int, ...]
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,11 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
         return ()
 
     @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprob]:
+        """Those of a measured prompt; the first token's is not a number, as none precedes it."""
+        return ()
+
+    @property
     def prompt_text(self) -> str:
         """The prompt as the model reads it, with its control tokens; "" if it is unknown."""
         return ""

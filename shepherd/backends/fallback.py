@@ -12,6 +12,7 @@ from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -193,6 +194,10 @@ class _Held(Prefilled):
     @property
     def sampling(self) -> Sampling | None:
         return None if self._inner is None else self._inner.sampling
+
+    @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprob]:
+        return () if self._inner is None else self._inner.prompt_logprobs
 
     @property
     def prompt_text(self) -> str:

@@ -43,7 +43,7 @@ from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
-from shepherd.session import Session
+from shepherd.session import RawPrompt, Session
 
 
 class LlamaCppBackend(Backend):
@@ -154,7 +154,8 @@ class LlamaCppBackend(Backend):
         try:
             for index in range(1, count):
                 seed = choice_seed(request.sampling.seed, index)
-                own = replace(request, sampling=replace(request.sampling, seed=seed))
+                sampling = replace(request.sampling, seed=seed)
+                own = replace(request, sampling=sampling, measured=False)
                 handles.append(self._submit(own))
         except BaseException:
             for handle in handles:
@@ -203,8 +204,12 @@ class LlamaCppBackend(Backend):
         prompt = await self._build(session)
         check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = await self._constraint(session, prompt)
-        raw = session.raw_prompt is not None
-        return Request(prompt, sampling, tools, constraint, raw, continued_text(session))
+        request = Request(prompt, sampling, tools, constraint, continued=continued_text(session))
+        raw = session.raw_prompt
+        if raw is None:
+            return request
+        measured = isinstance(raw, RawPrompt) and raw.measured
+        return replace(request, raw=True, measured=measured)
 
     async def _prefill(
         self, request: Request, session: Session, callback: EventCallback

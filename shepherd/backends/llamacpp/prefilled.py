@@ -1,18 +1,20 @@
 """A request in progress: its length check, its job, and its updates."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
 from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
 from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import BIAS_RANGE, Sampling
 from shepherd.session import Session
@@ -34,6 +36,7 @@ class Request:
     tools: list[ToolSpec]
     constraint: CompiledConstraint | None = None
     raw: bool = False
+    measured: bool = False
     continued: CallbackEvent | None = None
     """The kind of text that the answer continues; None for a new answer."""
     key: object = field(default_factory=object)
@@ -47,7 +50,7 @@ class LlamaPrefilled(Prefilled):
     """
 
     def __init__(
-        self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocabulary
+        self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
     ) -> None:
         """Queues nothing: use `queue`."""
         self.prompt = prompt = request.prompt
@@ -69,11 +72,12 @@ class LlamaPrefilled(Prefilled):
             receive=self._mailbox.put,
             constraint=request.constraint,
             request=request.key,
+            prompt_meter=_prompt_meter(request, vocab),
         )
 
     @classmethod
     def queue(
-        cls, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocabulary
+        cls, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
     ) -> "LlamaPrefilled":
         """Queue the prompt of a request; raises BackendError if the worker has stopped."""
         prefilled = cls(worker, jobs, request, size, vocab)
@@ -122,6 +126,11 @@ class LlamaPrefilled(Prefilled):
         return replace(sampling, logit_bias=(*(sampling.logit_bias or ()), *bans))
 
     @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprob]:
+        meter = self._job.prompt_meter
+        return () if meter is None else tuple(meter.logprobs)
+
+    @property
     def prompt_text(self) -> str:
         """The text of all tokens of the prompt."""
         pieces = map(self._vocab.piece, self.prompt.tokens)
@@ -153,6 +162,10 @@ class LlamaPrefilled(Prefilled):
             CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, str(self.cached_tokens)
         ):
             self.cancel()
+
+
+def _prompt_meter(request: Request, vocab: Vocab) -> PromptMeter | None:
+    return PromptMeter(vocab, request.sampling.logprobs or 0) if request.measured else None
 
 
 class LengthLimit:

@@ -1,5 +1,6 @@
 """A generation in the shapes of the completions API."""
 
+import math
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -68,7 +69,9 @@ class CompletionAnswer:
                 echo = self._echo(index)
                 offsets[index] = len(echo)
                 if echo:
-                    yield frame(self._chunk(index, echo))
+                    told = self._echoed_logprobs(index, echo)
+                    prompt = old_logprobs(told, 0) if told else None
+                    yield frame(self._chunk(index, echo, None, prompt))
             if ended is not None:
                 check_whole(ended)
                 last = self._chunk(index, "", finish_reason(ended))
@@ -89,11 +92,15 @@ class CompletionAnswer:
 
     def _choice(self, index: int, place: int, generation: Generation) -> JsonObject:
         echo = self._echo(place)
-        tokens = generation.logprobs if self.logprobs else None
+        logprobs: JsonObject | None = None
+        if self.logprobs:
+            logprobs = old_logprobs(self._echoed_logprobs(place, echo), 0)
+            for name, values in old_logprobs(generation.logprobs or (), len(echo)).items():
+                logprobs[name] += values
         return {
             "text": echo + generation.message.content,
             "index": index,
-            "logprobs": None if tokens is None else old_logprobs(tokens, len(echo)),
+            "logprobs": logprobs,
             "finish_reason": finish_reason(generation),
         }
 
@@ -105,6 +112,16 @@ class CompletionAnswer:
         if text is None:
             return "" if self.choices is None else self.choices.handle(index).prompt_text
         return text
+
+    def _echoed_logprobs(self, index: int, echo: str) -> Sequence[TokenLogprob]:
+        """Those of the prompt's tokens; the token for the beginning is not part of a text."""
+        if not (self.logprobs and echo) or self.choices is None:
+            return ()
+        first = index - index % self.candidates
+        tokens = self.choices.handle(first).prompt_logprobs
+        rest = sum(len(token.piece) for token in tokens[1:])
+        is_text = self.echoes[index // self.candidates] is not None
+        return tokens[1:] if is_text and rest >= len(echo.encode("utf-8", "replace")) else tokens
 
     def _chunk(
         self,
@@ -154,7 +171,7 @@ def old_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
     told: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token in tokens:
         likeliest = {chance.text: max(chance.logprob, _IMPOSSIBLE) for chance in token.top}
-        own = max(token.logprob, _IMPOSSIBLE)
+        own = None if math.isnan(token.logprob) else max(token.logprob, _IMPOSSIBLE)
         told["tokens"].append(token.text)
         told["token_logprobs"].append(own)
         told["top_logprobs"].append(likeliest | {token.text: own} if likeliest else None)

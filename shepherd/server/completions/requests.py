@@ -53,7 +53,8 @@ class CompletionRequest(DecodingFields):
         ),
     ] = None
     echo: Annotated[
-        bool | None, Field(description="The text begins with the prompt; not with `logprobs`.")
+        bool | None,
+        Field(description="The text begins with the prompt, whose tokens `logprobs` has too."),
     ] = None
     logprobs: int | None = ranged(
         "logprobs", "Tell the log probabilities of the tokens, and of so many likeliest ones."
@@ -108,7 +109,8 @@ def prompts_in(request: CompletionRequest) -> list[RawPrompt | Infill]:
     """The prompts, each with its suffix if there is one; raises ApiError."""
     prompts = prompts_of(request.prompt).prompts
     if not request.suffix:
-        return [*prompts]
+        measured = bool(request.echo) and request.logprobs is not None
+        return [replace(prompt, measured=measured) for prompt in prompts]
     if not all(isinstance(part, str) for prompt in prompts for part in prompt.parts):
         raise _wrong("suffix", "goes with prompts of text only")
     return [Infill("".join(map(str, prompt.parts)), request.suffix) for prompt in prompts]
@@ -117,8 +119,8 @@ def prompts_in(request: CompletionRequest) -> list[RawPrompt | Infill]:
 def session_from_request(request: CompletionRequest, model: ModelInfo) -> Session:
     """A session without its prompt; raises ApiError for what can't be served."""
     check_raw(model)
-    if request.echo and request.logprobs is not None:
-        message = "logprobs: log probabilities of the prompt are not computed; leave out echo"
+    if request.echo and request.suffix and request.logprobs is not None:
+        message = "logprobs: log probabilities beside a gap are not computed; leave out echo"
         raise unsupported("logprobs", message)
     sampling = request.to_sampling()
     ranks = (request.best_of or 1) > (request.n or 1)

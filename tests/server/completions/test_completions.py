@@ -129,6 +129,40 @@ def test_log_probabilities_have_their_old_form(server: Engine) -> None:
     assert [at for part in parts for at in part.text_offset or []] == told.text_offset
 
 
+def test_the_prompt_has_its_log_probabilities(server: Engine) -> None:
+    prompt = "A prompt of some words, " * 30
+    options: dict[str, Any] = {"prompt": prompt, "echo": True, "max_tokens": 4}
+    told = complete(server, logprobs=2, **options).choices[0]
+    assert told.logprobs is not None
+    assert told.logprobs.tokens is not None
+    assert told.logprobs.token_logprobs is not None
+    assert told.logprobs.top_logprobs is not None
+    assert "".join(told.logprobs.tokens) == told.text
+    assert told.text.startswith(prompt)
+    first: Any = told.logprobs.token_logprobs[0]
+    assert first is None or first <= 0
+    assert all(value <= 0 for value in told.logprobs.token_logprobs[1:])
+    # an answer that is sent back as a prompt has the log probabilities that it was given
+    again = complete(server, logprobs=2, **options | {"prompt": told.text}).choices[0].logprobs
+    assert again is not None
+    assert again.token_logprobs is not None
+    count = len(told.logprobs.tokens)
+    for index in range(1, count):
+        if told.logprobs.tokens[:index] != (again.tokens or [])[:index]:
+            break
+        expected = told.logprobs.token_logprobs[index]
+        assert again.token_logprobs[index] == pytest.approx(expected, abs=0.05)
+    tokens = server.do(server.backend.text_model.tokenize([prompt]))
+    by_number = complete(server, logprobs=0, **options | {"prompt": tokens, "max_tokens": 0})
+    assert by_number.choices[0].logprobs is not None
+    values = by_number.choices[0].logprobs.token_logprobs or []
+    assert len(values) == len(tokens)
+    assert values[1:] == pytest.approx(told.logprobs.token_logprobs[1 : len(tokens)], abs=0.05)
+    chunks = stream(server, logprobs=2, **options)
+    parts = [c.choices[0].logprobs for c in chunks if c.choices and c.choices[0].logprobs]
+    assert [token for part in parts for token in part.tokens or []] == told.logprobs.tokens
+
+
 def test_the_likeliest_of_several_is_kept(server: Engine) -> None:
     options: dict[str, Any] = {"seed": 1, "temperature": 3.0, "logprobs": 0}
     every = complete(server, n=4, **options)
@@ -184,7 +218,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None]] = [
     ({"n": 2, "best_of": 1}, "best_of", "invalid_value"),
     ({"best_of": 2, "stream": True}, "best_of", "invalid_value"),
     ({"logprobs": 99}, "logprobs", "invalid_value"),
-    ({"echo": True, "logprobs": 1}, "logprobs", "unsupported_parameter"),
+    ({"echo": True, "logprobs": 1, "suffix": "b"}, "logprobs", "unsupported_parameter"),
     ({"suffix": "b"}, "suffix", "invalid_value"),
     ({"suffix": "b", "prompt": [1, 2]}, "suffix", "invalid_value"),
     ({"extra_body": {"response_format": {"type": "json_object"}}}, "response_format", None),

@@ -10,6 +10,7 @@ from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
+from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.speculation.drafts import Drafting
 from shepherd.backends.output.markers import StopMatcher
@@ -33,7 +34,8 @@ class Job:
     `tokens` has the prompt and the answer; those that are not in the sequence yet must be decoded.
     `pending_token` was sampled before the job was started. `accepted` counts the `drafted` tokens
     that the model chose. `has_text` is true once text was sent. `receive` is called on the event
-    loop's thread. All jobs of one request have the same `request`.
+    loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
+    logits of all tokens of the prompt.
     """
 
     prompt_length: int
@@ -59,6 +61,7 @@ class Job:
     started: bool = False
     has_text: bool = False
     request: object = None
+    prompt_meter: PromptMeter | None = None
     stop: StopMatcher = field(init=False)
     _decoder: codecs.IncrementalDecoder = field(init=False)
 
@@ -76,6 +79,11 @@ class Job:
     def pending(self) -> int:
         """The number of tokens to decode before the next one can be sampled."""
         return len(self.tokens) - (len(self.sequence.tokens) if self.sequence else 0)
+
+    @property
+    def measures(self) -> bool:
+        """Whether the prompt is being measured."""
+        return self.prompt_meter is not None and not self.ready
 
     @property
     def runnable(self) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.sampling.prompt_meter import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
@@ -73,8 +74,8 @@ class Planner:
             self._pool.span(
                 part.sequence,
                 part.tokens,
-                wants_logits=part.completes,
-                outputs=1 + len(part.drafted),
+                wants_logits=part.completes or part.job.measures,
+                outputs=len(part.tokens) if part.job.measures else 1 + len(part.drafted),
             )
             for part in parts
         ]
@@ -107,6 +108,7 @@ class Planner:
         if sequence is None:
             return None
         done = len(sequence.tokens)
+        room = min(room, MAX_MEASURED) if job.measures else room
         tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
         return Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
 

@@ -125,6 +125,9 @@ class Scheduler:
             job = next_job(self._waiting, self._active)
             self._waiting.remove(job)
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
+            if job.measures and job.prompt_meter is not None:
+                self._pool.clear(sequence)
+                job.prompt_meter.restart()
             if not job.ready:
                 job.cached = len(sequence.tokens)
                 job.restored = sequence.restored
@@ -165,6 +168,7 @@ class Scheduler:
             self.fail(job, error)
             return
         if not job.ready:
+            self._measure(part, index)
             job.prefill_seconds += seconds
         if not part.completes:
             if not job.ready:
@@ -180,6 +184,17 @@ class Scheduler:
                 self._sample_first(job, index)
         except BackendError as error:
             self.fail(job, error)
+
+    def _measure(self, part: Part, index: int) -> None:
+        """Measure the prompt's tokens, if requested; the part ends at the batch index `index`."""
+        job, meter = part.job, part.job.prompt_meter
+        if meter is None:
+            return
+        meter.begin(job.tokens[0])
+        end = len(part.sequence.tokens)
+        start = end - len(part.tokens)
+        following = job.tokens[start + 1 : min(end + 1, job.prompt_length)]
+        meter.measure(self._context, index + 1 - len(part.tokens), following)
 
     def _sample_first(self, job: Job, index: int) -> None:
         """Sample the first token and keep it until the job is started."""
