@@ -16,7 +16,7 @@ from shepherd.server.openai_responses.record import ResponseRecord, Status
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.rows import StoredResponse
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError
-from shepherd.server.openai_responses.to_session import REASONING, Source, Translator
+from shepherd.server.openai_responses.to_session import Source, Translator
 from shepherd.server.wire.limits import MAX_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Creation:
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
         view = reasoning_view(request, thinking=conversation.session.thinking)
-        seal = partial(self.translator.seal.wrap, REASONING)
+        seal = self.translator.sign
         one_call = request.parallel_tool_calls is False
         output = OutputWriter(conversation.tools, view, seal, one_call)
         self.answer = ResponseAnswer(self.record, output, self.keep, self.events, self.opening)

@@ -47,6 +47,9 @@ class HistoryReader:
         if len(earlier) + len(own) > MAX_ITEMS:
             message = f"input: the conversation has more than {MAX_ITEMS:,} items"
             raise ApiError(400, message, "invalid_value", "input")
+        if not (earlier or own):
+            message = "input: at least one item is needed"
+            raise ApiError(400, message, "missing_required_parameter", "input")
         return History(earlier, own)
 
     async def earlier(self, owner: str, id: str) -> list[Item]:

@@ -10,6 +10,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.exchange import Exchanges
 from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses.creation import Creation
+from shepherd.server.openai_responses.history import History
 from shepherd.server.openai_responses.record import Status
 from shepherd.server.responses import Frames
 from shepherd.tasks import end_tasks
@@ -99,6 +100,7 @@ class Job:
         if work.cancelled() or work.exception() is not None:
             await self.creation.keep()
         self.is_over = True
+        self.creation.history = History((), ())  # which may be large
         self._notify()
 
     def _add(self, frame: str) -> None:

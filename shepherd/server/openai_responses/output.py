@@ -17,6 +17,9 @@ from shepherd.server.wire.openai_logprobs import token_logprobs
 Event: TypeAlias = tuple[str, JsonObject]
 """The type of an event, and its fields without the sequence number."""
 
+Seal: TypeAlias = Callable[[JsonObject], str]
+"""Signs the content of a reasoning item, for the client to send back."""
+
 COMPLETED, IN_PROGRESS, INCOMPLETE = "completed", "in_progress", "incomplete"
 
 
@@ -79,7 +82,7 @@ class OpenMessage:
 class OpenReasoning:
     """Reasoning, in the form in which the client sees it; `seal` signs its text."""
 
-    def __init__(self, index: int, view: ReasoningView, seal: Callable[[str], str]) -> None:
+    def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
         self.item: JsonObject = {"id": new_id("rs"), "type": "reasoning", "summary": []}
         part = "summary_index" if view is ReasoningView.SUMMARY else "content_index"
         self._place = {"item_id": self.item["id"], "output_index": index, part: 0}
@@ -102,7 +105,7 @@ class OpenReasoning:
             self.item["summary"] = [self._part()]
         elif self._view is ReasoningView.TEXT:
             self.item["content"] = [self._part()]
-        self.item["encrypted_content"] = self._seal(text)
+        self.item["encrypted_content"] = self._seal({"text": text})
 
     def _part(self) -> JsonObject:
         kind = "summary_text" if self._view is ReasoningView.SUMMARY else "reasoning_text"
@@ -128,7 +131,7 @@ class OutputWriter:
 
     tools: Toolset
     view: ReasoningView
-    seal: Callable[[str], str]
+    seal: Seal
     one_call: bool = False
     items: list[JsonObject] = field(default_factory=list[JsonObject])
     _open: OpenItem | None = None
@@ -152,8 +155,19 @@ class OutputWriter:
             yield from self.close(COMPLETED)
             yield from self._begin(CallbackEvent.CONTENT)
         yield from self.close(COMPLETED if calls else status)
+        yield from self._signatures(generation)
         for call in calls[:1] if self.one_call else calls:
             yield from self._call(call)
+
+    def _signatures(self, generation: Generation) -> Iterator[Event]:
+        """An item with what the provider behind the server needs again, if there is anything."""
+        message = generation.message
+        calls = {call.id: dict(call.extra) for call in message.tool_calls if call.extra}
+        if message.extra or calls:
+            content = self.seal({"extra": dict(message.extra), "calls": calls})
+            item: JsonObject = {"id": new_id("rs"), "type": "reasoning", "summary": []}
+            yield self._added(item)
+            yield from self._done({**item, "encrypted_content": content})
 
     def close(self, status: str) -> Iterator[Event]:
         """End the item to which text is added."""

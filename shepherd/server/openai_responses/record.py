@@ -10,6 +10,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.openai_responses.items import new_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.wire.usage import reasoning_tokens
 
 _ECHOED = (
     "instructions",
@@ -130,18 +131,12 @@ def _error(error: ApiError) -> JsonObject:
 
 
 def usage_of(generation: Generation) -> JsonObject:
-    """The usage object.
-
-    The tokens of the reasoning are a share of the answer's tokens, by the length of the texts.
-    """
-    stats, message = generation.stats, generation.message
-    calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
-    length = len(message.reasoning) + len(message.content) + calls
-    share = len(message.reasoning) / length if length else 0.0
+    """The usage object; the tokens of the reasoning are estimated."""
+    stats = generation.stats
     return {
         "input_tokens": stats.prompt_tokens,
         "input_tokens_details": {"cached_tokens": stats.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": stats.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": round(share * stats.completion_tokens)},
+        "output_tokens_details": {"reasoning_tokens": reasoning_tokens(generation)},
         "total_tokens": stats.prompt_tokens + stats.completion_tokens,
     }

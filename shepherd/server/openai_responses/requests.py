@@ -1,8 +1,8 @@
 """Requests of the Responses API: lenient, unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
@@ -10,6 +10,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
 from shepherd.server.wire.limits import MAX_TOOLS, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.unsupported import refuse_unsupported
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 LOGPROBS = "message.output_text.logprobs"
@@ -32,6 +33,21 @@ _UNSUPPORTED = {
     "moderation": "Nothing is moderated here.",
     "context_management": "Conversations are not compacted here; truncation `auto` shortens them.",
 }
+_ELSEWHERE = {
+    "messages": "Use input.",
+    "max_tokens": "Use max_output_tokens.",
+    "max_completion_tokens": "Use max_output_tokens.",
+    "reasoning_effort": "Use reasoning.effort.",
+    "response_format": "Use text.format.",
+    "json_schema": "Use text.format.",
+    "grammar": "Use text.format, or a custom tool with a regular expression.",
+    "functions": "Use tools.",
+    "function_call": "Use tool_choice.",
+    "chat_template_kwargs": "Use reasoning.effort.",
+    "continue_final_message": "Answers are always new items.",
+    "audio": "Only text is served.",
+}
+"""Fields of other APIs, which would change the answer."""
 
 
 def _short_metadata(value: dict[str, str] | None) -> dict[str, str] | None:
@@ -160,6 +176,14 @@ class ResponsesRequest(SamplingFields):
     safety_identifier: Annotated[str | None, Field(description="Comes back.")] = None
     service_tier: Annotated[str | None, Field(description="Comes back as `default`.")] = None
     user: Annotated[str | None, Field(description="Comes back.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_api(cls, value: Any) -> object:
+        """Refuse fields of other APIs, which would be ignored."""
+        if isinstance(value, dict):
+            refuse_unsupported(cast(dict[str, Any], value), _ELSEWHERE)
+        return cast(object, value)
 
     def check_supported(self) -> None:
         """Raise ApiError for parameters that would change the answer and are not supported."""

@@ -85,8 +85,8 @@ class Chain:
     missing: str = ""
 
 
-def save(connection: Connection, owner: str, response: StoredResponse, now: int) -> None:
-    """Keep a response, or replace it."""
+def save(connection: Connection, owner: str, response: StoredResponse, now: int) -> int:
+    """Keep a response, or replace it; returns its bytes."""
     output: Sequence[JsonObject] = response.body["output"]
     body = json.dumps({**response.body, "output": []})
     rows = [(0, item) for item in response.input] + [(1, item) for item in output]
@@ -101,6 +101,7 @@ def save(connection: Connection, owner: str, response: StoredResponse, now: int)
         "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
         ((response.id, position, *row) for position, row in enumerate(texts)),
     )
+    return size
 
 
 def load(connection: Connection, access: Access, id: str) -> StoredResponse | None:

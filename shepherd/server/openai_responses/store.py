@@ -44,15 +44,17 @@ class ResponseStore:
         self._path = path
         self._days = days
         self._max_bytes = max_mib * MIB
-        self._saves = 0
+        self._saves = self._saved_bytes = 0
         self._thread = ThreadPoolExecutor(1, "responses")
         self._file: DatabaseFile | None = None
 
     async def save(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, or replace it."""
-        await self._do(partial(rows.save, owner=owner, response=response, now=_now()))
+        size = await self._do(partial(rows.save, owner=owner, response=response, now=_now()))
+        self._saved_bytes += size
         self._saves += 1
-        if self._saves % SAVES_PER_PRUNING == 1:
+        if self._saves % SAVES_PER_PRUNING == 1 or self._saved_bytes > self._max_bytes // 8:
+            self._saved_bytes = 0
             oldest = self._oldest()
             await self._do(partial(rows.prune, oldest=oldest, max_bytes=self._max_bytes))
 

@@ -1,5 +1,6 @@
 """Items as a `Session`."""
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from shepherd.backends.base import ModelInfo
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.choices import choose, output_format
 from shepherd.server.openai_responses.items import (
@@ -78,6 +79,10 @@ class Translator:
         )
         return Conversation(session, offered, messages.messages)
 
+    def sign(self, content: JsonObject) -> str:
+        """The content of a reasoning item as a word that comes back (see `SignedReasoning`)."""
+        return self.seal.wrap(REASONING, json.dumps(content))
+
     def _log_left_out(self, tools: Toolset) -> None:
         """Log the types of tools that are not offered, each once."""
         types = sorted(set(tools.left_out) - self._logged)
@@ -128,6 +133,26 @@ def _content(item: Item) -> Content:
             return Content()
 
 
+@dataclass(slots=True)
+class SignedReasoning:
+    """The reasoning of an answer, and what the provider behind the server needs again.
+
+    `extra` is that of the message, `calls` that of its calls by their ids (see `Message`).
+    """
+
+    text: str = ""
+    extra: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    calls: dict[str, dict[str, JsonObject]] = field(
+        default_factory=dict[str, dict[str, JsonObject]]
+    )
+
+    def add(self, content: JsonObject) -> None:
+        """Add the content of one item."""
+        self.text += content.get("text", "")
+        self.extra |= content.get("extra", {})
+        self.calls |= content.get("calls", {})
+
+
 class _Messages:
     """The messages of a conversation; the items of one answer become one message."""
 
@@ -160,19 +185,21 @@ class _Messages:
 
     def _answer(self, items: Sequence[Item]) -> Message:
         """The message of an answer: its texts, its reasoning and its calls."""
-        text, reasoning, calls = "", "", list[ToolCall]()
+        text, reasoning, calls = "", SignedReasoning(), list[ToolCall]()
         for item in items:
             match item.model:
                 case MessageItem(content=content):
                     text += content.text
                 case ReasoningItem():
-                    reasoning += self._reasoning(item.model, item)
+                    reasoning.add(self._reasoning(item.model, item))
                 case FunctionCallItem() | CustomCallItem():
                     calls.append(self._call(item.model))
                 case _:
                     pass
+        calls = [replace(call, extra=reasoning.calls.get(call.id, {})) for call in calls]
         self._calls.update((call.id, call) for call in calls)
-        return Message.assistant(text, reasoning, tuple(calls))
+        message = Message.assistant(text, reasoning.text, tuple(calls))
+        return replace(message, extra=reasoning.extra)
 
     def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
         name = self._tools.offered_name(model.name, model.namespace)
@@ -180,23 +207,23 @@ class _Messages:
             return ToolCall(model.call_id, name, custom_arguments(model.input))
         return ToolCall(model.call_id, name, model.arguments)
 
-    def _reasoning(self, model: ReasoningItem, item: Item) -> str:
-        """The text that was signed, else the text that can be read.
+    def _reasoning(self, model: ReasoningItem, item: Item) -> JsonObject:
+        """The content that was signed, else the text that can be read.
 
         Raises ApiError for a signature that is not valid. Stored reasoning is left out then: its
         client can't do that, and the server's key is a new one.
         """
         if model.encrypted_content is not None:
             try:
-                return self._seal.unwrap(REASONING, model.encrypted_content)
+                return json.loads(self._seal.unwrap(REASONING, model.encrypted_content))
             except SealError as error:
                 if item.stored:
-                    return ""
+                    return {}
                 param = f"{item.param}.encrypted_content"
                 message = f"{param}: {error}; leave the reasoning out"
                 raise ApiError(400, message, "invalid_encrypted_content", param) from error
         parts = model.summary if model.content is None else model.content
-        return "\n\n".join(part.text for part in parts)
+        return {"text": "\n\n".join(part.text for part in parts)}
 
 
 def _is_answer(item: Item) -> bool:

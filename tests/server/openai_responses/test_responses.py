@@ -209,6 +209,19 @@ def test_errors_of_the_edge_have_openai_s_shape(server: Scripted, path: str) -> 
     assert set(wrong.json()["error"]) == {"message", "type", "param", "code"}
 
 
+def test_a_request_needs_an_item(server: Scripted) -> None:
+    nothing: list[Any] = [None, []]
+    for value in nothing:
+        answer = post(server, {"input": value})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+
+
+def test_the_path_without_its_version(server: Scripted) -> None:
+    url = f"{server.url}/responses"
+    assert httpx.post(url, json={"input": "hi"}, timeout=PATIENCE).json()["object"] == "response"
+    assert httpx.post(url, json={}, timeout=PATIENCE).json()["error"]["param"] == "input"
+
+
 def test_response_checker_is_strict() -> None:
     with pytest.raises(ValueError):
         checked({"id": "resp_1", "object": "response"})

@@ -1,18 +1,24 @@
 """Items, tools and choices as sessions."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import ResponseOutputItem
+from pydantic import TypeAdapter
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Generation, ModelInfo
+from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.items import input_items
+from shepherd.server.openai_responses.output import OutputWriter, ReasoningView
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.to_session import REASONING, Conversation, Translator
+from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.seal import Seal
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
@@ -68,7 +74,11 @@ def test_instructions_and_developer_messages_become_one() -> None:
 def test_the_items_of_an_answer_become_one_message() -> None:
     found = session(
         {"role": "user", "content": "hi"},
-        {"type": "reasoning", "summary": [], "encrypted_content": SEAL.wrap(REASONING, "Hm.")},
+        {
+            "type": "reasoning",
+            "summary": [],
+            "encrypted_content": Translator(SEAL).sign({"text": "Hm."}),
+        },
         said("assistant", [{"type": "output_text", "text": "Looking."}]),
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'},
         {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "+ä"},
@@ -125,14 +135,33 @@ def test_items_that_are_wrong_are_named(item: Any, param: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.data())
 def test_only_signed_reasoning_comes_back(text: str, data: st.DataObject) -> None:
-    word = SEAL.wrap(REASONING, text)
+    signed = json.dumps({"text": text})
+    word = SEAL.wrap(REASONING, signed)
     place = data.draw(st.integers(0, len(word) - 1))
     forged = word[:place] + ("A" if word[place] != "A" else "B") + word[place + 1 :]
     item: dict[str, Any] = {"type": "reasoning", "summary": [], "encrypted_content": word}
     assert session(item).messages == [Message.assistant("", text)]
-    for wrong in (forged, SEAL.wrap("other", text), Seal().wrap(REASONING, text), word + "AAAA"):
+    for wrong in (
+        forged,
+        SEAL.wrap("other", signed),
+        Seal().wrap(REASONING, signed),
+        word + "AAAA",
+    ):
         error = refused(input=[item | {"encrypted_content": wrong}])
         assert error.code == "invalid_encrypted_content"
+
+
+def test_what_a_provider_needs_again_comes_back() -> None:
+    extra = {"anthropic": {"thinking": [{"signature": "s"}]}}
+    call = ToolCall("c1", "f", {"a": 1}, {"gemini": {"thoughtSignature": "t"}})
+    message = replace(Message.assistant("Looking.", "Hm.", (call,)), extra=extra)
+    output = OutputWriter(Toolset(), ReasoningView.SUMMARY, Translator(SEAL).sign)
+    list(output.text(CallbackEvent.THINKING, message.reasoning))
+    list(output.text(CallbackEvent.CONTENT, message.content))
+    list(output.finish(Generation(message, FinishReason.TOOL_CALLS), "completed"))
+    for item in output.items:
+        TypeAdapter(ResponseOutputItem).validate_python(item, strict=True)
+    assert session(*output.items).messages == [message]
 
 
 def test_reasoning_that_can_be_read_comes_back() -> None:
@@ -293,6 +322,16 @@ def test_the_effort_says_whether_the_model_reasons(
     request = ResponsesRequest.model_validate({"reasoning": {"effort": effort, "summary": "auto"}})
     found = Translator(SEAL, thinking=default).conversation(request, [], INPROCESS)
     assert found.session.thinking is thinks
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"messages": ["hi"]}, {"max_tokens": 5}, {"response_format": {"type": "json_object"}}],
+)
+def test_fields_of_other_apis_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as caught:
+        ResponsesRequest.model_validate({"input": "hi"} | fields)
+    assert [caught.value.param] == [*fields]
 
 
 @pytest.mark.parametrize("name", ["conversation", "prompt", "moderation", "context_management"])
