@@ -11,6 +11,7 @@ from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.responses import Frames
+from shepherd.server.wire.usage import reasoning_tokens
 
 PING = frame({"type": "ping"}, "ping")
 
@@ -107,11 +108,11 @@ class MessageAnswer:
         }
 
     def _end(self, generation: Generation) -> JsonObject:
-        reason = self._stop_reason(generation)
+        reason, stats = self._stop_reason(generation), generation.stats
         stop_string = generation.stop_string if reason == "stop_sequence" else None
         return {
             "delta": {"stop_reason": reason, "stop_sequence": stop_string},
-            "usage": usage(generation.stats, generation.stats.completion_tokens),
+            "usage": usage(stats, stats.completion_tokens) | self._details(generation),
         }
 
     def _stop_reason(self, generation: Generation) -> str:
@@ -123,6 +124,11 @@ class MessageAnswer:
         if self.calls(generation):
             return "tool_use"
         return "stop_sequence" if generation.stop_string else "end_turn"
+
+    def _details(self, generation: Generation) -> JsonObject:
+        if not self.reasoning:
+            return {}
+        return {"output_tokens_details": {"thinking_tokens": reasoning_tokens(generation)}}
 
     def _edits(self) -> JsonObject:
         return {"context_management": {"applied_edits": []}} if self.edits else {}

@@ -105,6 +105,6 @@ ANTHROPIC = Api(
     errors=AnthropicErrors(),
     routers=lambda context: (models_router(context), messages_router(context)),
     bodies={MESSAGES_PATH: MessagesRequest, COUNT_PATH: PromptRequest},
-    pattern=re.compile(r"/v1/models(/.*)?"),
+    pattern=re.compile(r"/v1/(models|files|skills|complete)(/.*)?"),
     header=HEADER,
 )

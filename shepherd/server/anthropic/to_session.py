@@ -141,7 +141,8 @@ class _Conversation:
                     raise _misplaced(f"{where}.{index}", message.role)
         content = _joined(others, where)
         if message.role == "system":
-            yield Message(Role.SYSTEM, content.text)
+            if content.text:
+                yield Message(Role.SYSTEM, content.text)
         elif content.text or content.images or not message.content:
             yield Message.user(content.text, content.images)
 

@@ -65,7 +65,8 @@ _DEFINED: Mapping[str, tuple[str, JsonObject]] = {
 def offered_tools(request: PromptRequest) -> list[ToolSpec]:
     """The tools that the model sees; raises ApiError for one without a name.
 
-    Tools that Anthropic's servers run are left out, with a line in the log.
+    Tools of other types, which mostly Anthropic's servers run, are left out, with a line in the
+    log.
     """
     choice = request.tool_choice
     if choice is not None and choice.type == "none":
@@ -80,16 +81,18 @@ def tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice
     if choice is None or choice.type in ("auto", "none"):
         return None
     names = {tool.name for tool in tools}
+    if choice.type == "tool" and choice.name not in names:
+        is_known = choice.name in {tool.name for tool in request.tools}
+        reason = "is not served here" if is_known else "is not among the tools"
+        raise _refused("tool_choice.name", f"{choice.name!r} {reason}")
     if not names:
         raise _refused("tool_choice", "tools are needed with it")
-    if choice.type == "tool" and choice.name not in names:
-        raise _refused("tool_choice.name", f"there is no tool {choice.name!r}")
     name = choice.name if choice.type == "tool" else ""
     return ToolChoice(name, single=choice.disable_parallel_tool_use is True)
 
 
 def _spec(tool: WireTool, where: str) -> ToolSpec | None:
-    """The tool for the model, None for one that only Anthropic's servers run."""
+    """The tool for the model, None for one of another type."""
     if tool.type in (None, "custom"):
         if not tool.name:
             raise _refused(f"{where}.name", "a tool needs a name")
@@ -98,7 +101,7 @@ def _spec(tool: WireTool, where: str) -> ToolSpec | None:
     for prefix, (description, schema) in _DEFINED.items():
         if tool.type.startswith(prefix) and tool.name:
             return ToolSpec(tool.name, description, schema)
-    logger.info("The tool %.64s is left out: only Anthropic's servers run it", tool.type)
+    logger.info("A tool of type %.64s is left out: it is not served here", tool.type)
     return None
 
 

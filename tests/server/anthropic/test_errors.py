@@ -168,6 +168,8 @@ def test_the_edge_answers_in_this_shape(server: Server, tmp_path: Path) -> None:
         response = httpx.request(method, server.url + path, timeout=PATIENCE)
         assert response.status_code == status
         error_of(response)
+    files = httpx.get(f"{server.url}/v1/files", headers=VERSION, timeout=PATIENCE)
+    assert (files.status_code, error_of(files)["type"]) == (404, "not_found_error")
     large = post(server, {"metadata": "x" * 8000})
     assert (large.status_code, error_of(large)["type"]) == (413, "request_too_large")
     typed = httpx.post(server.url + MESSAGES, content=b"hi", headers={"Content-Type": "text/plain"})

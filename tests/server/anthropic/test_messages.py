@@ -88,6 +88,9 @@ def test_reasoning_comes_only_if_it_is_wanted(client: anthropic.Anthropic) -> No
         assert block.type == "thinking"
         assert block.thinking == "Let me see."
         assert block.signature
+    details = ask(client, thinking=THINK).usage.output_tokens_details
+    assert details is not None
+    assert details.thinking_tokens > 0
 
 
 def test_one_call_at_most(client: anthropic.Anthropic) -> None:

@@ -25,6 +25,7 @@ IMAGE = {
     "source": {"type": "base64", "media_type": "image/png", "data": b64encode(PNG).decode()},
 }
 CALL = {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "a"}}
+WEB = {"type": "web_search_20250305", "name": "web"}
 BILLING = "x-anthropic-billing-header: cc_version=2.1.197.f39; cc_entrypoint=sdk-cli;"
 
 
@@ -73,8 +74,9 @@ def test_the_billing_line_is_no_part_of_the_prompt(system: Any, expected: str) -
 
 def test_system_messages_stay_where_they_are() -> None:
     late = {"role": "system", "content": "Late."}
+    empty: Any = {"role": "system", "content": []}
     first = {"role": "system", "content": [text("First.")]}
-    found = session(first, *HI, late, assistant(text("ok")), *HI, system="Top.")
+    found = session(first, *HI, late, empty, assistant(text("ok")), *HI, system="Top.")
     assert found.system_message == "Top.\n\nFirst."
     assert [(m.role, m.content) for m in found.messages] == [
         (Role.USER, "hi"),
@@ -201,6 +203,8 @@ def test_thinking(thinking: Any, expected: bool) -> None:  # noqa: FBT001
     [
         ([], {"tool_choice": {"type": "any"}}, "tool_choice"),
         ([], {"tools": [READ], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name"),
+        ([], {"tools": [WEB], "tool_choice": {"type": "tool", "name": "web"}}, "tool_choice.name"),
+        ([], {"tools": [WEB], "tool_choice": {"type": "any"}}, "tool_choice"),
         ([], {"tools": [{"description": "nameless"}]}, "tools.0.name"),
         ([], {"mcp_servers": [{"url": "http://x"}]}, "mcp_servers"),
         ([], {"container": "c"}, "container"),
