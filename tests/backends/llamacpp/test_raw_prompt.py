@@ -1,7 +1,9 @@
 """Prompts without a template, and answers that continue a message."""
 
+import math
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from shepherd.messages import Message, ToolCall
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
+from tests.backends.llamacpp.tiny import write_llama
 
 
 @pytest.fixture
@@ -71,6 +74,56 @@ async def test_a_model_without_the_tokens_for_it_does_not_infill(backend: LlamaC
     assert not backend.text_model.file.infills
     with pytest.raises(InvalidRequestError, match="between two texts"):
         await backend.prefill_session(Session(raw_prompt=Infill("a", "b")), Recorder())
+
+
+AROUND = {"pre": 3, "suf": 4, "mid": 5}
+"""The numbers of the tiny model's control tokens."""
+
+
+@pytest.mark.parametrize(
+    ("others", "files"),
+    [
+        ({}, "\n\n--- snippet ---\n\nint a;"),
+        (
+            {"rep": 6, "sep": 7},
+            "<tool_call>myproject\n</tool_call>a.h\nint a;</tool_call>filename\n",
+        ),
+    ],
+)
+async def test_a_gap_is_written_as_llama_cpp_writes_it(
+    tmp_path: Path, others: dict[str, int], files: str
+) -> None:
+    path = write_llama(tmp_path / "model.gguf", infill=AROUND | others)
+    gap = Infill("one", "two<|tool|>", "begun", (("a.h", "int a;"),))
+    async with loaded(path) as tiny:
+        assert tiny.text_model.file.infills
+        session = Session(raw_prompt=gap, sampling=GREEDY)
+        async with await tiny.prefill_session(session, Recorder()) as handle:
+            text = handle.prompt_text
+            special = await tiny.text_model.tokenize([text])
+            answer = await tiny.generate_from_prefilled(handle, Recorder(), 4)
+    around = "<s><|im_start|>one begun<|im_end|>two<|tool|><|tool|>"
+    assert text.replace(" ", "") == (files + around).replace(" ", "")
+    assert answer.stats.completion_tokens <= 4
+    assert handle.prompt_tokens > len(special)  # in the suffix they are plain text
+
+
+async def test_a_prompt_is_measured_as_its_answer_was(backend: LlamaCppBackend) -> None:
+    measured = replace(GREEDY, logprobs=0)
+    tokens = await backend.text_model.tokenize(["One two three. " * 30], begins=True)
+    first = Session(raw_prompt=RawPrompt(tuple(tokens)), sampling=measured)
+    async with await backend.prefill_session(first, Recorder()) as handle:
+        answer = await backend.generate_from_prefilled(handle, Recorder(), 5)
+        whole = (*tokens, *handle.generated)
+    assert answer.logprobs is not None
+    again = Session(raw_prompt=RawPrompt(whole, measured=True), sampling=measured)
+    async with await backend.prefill_session(again, Recorder()) as handle:
+        told = handle.prompt_logprobs
+        assert handle.cached_tokens == 0
+    assert [token.id for token in told] == [*whole]
+    assert math.isnan(told[0].logprob)
+    expected = [token.logprob for token in answer.logprobs]
+    assert [token.logprob for token in told[len(tokens) :]] == pytest.approx(expected, abs=0.05)
 
 
 async def test_an_answer_continues_the_last_message(backend: LlamaCppBackend) -> None:

@@ -33,6 +33,7 @@ def write_llama(
     context: int = 512,
     seed: int = 0,
     bos: bool = True,
+    infill: Mapping[str, int] | None = None,
     experts: int = 0,
     layers: int = LAYERS,
     deltas: Mapping[str, NDArray[np.float32]] | None = None,
@@ -40,8 +41,9 @@ def write_llama(
 ) -> Path:
     """A llama whose SentencePiece vocabulary wants a blank before words and, with `bos`, BOS.
 
-    Of `experts` two are used for each token. `deltas` are added to the weights of these names.
-    `vocabulary` adds another one and gives its size.
+    `infill` are the tokens for texts around a gap. Of `experts` two are used for each token.
+    `deltas` are added to the weights of these names. `vocabulary` adds another one and gives its
+    size.
     """
     writer = _writer(path, "llama", context, template, layers)
     if experts:
@@ -51,6 +53,8 @@ def write_llama(
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
     size = vocabulary(writer) if vocabulary else _add_vocabulary(writer, bos=bos)
+    for name, token in (infill or {}).items():
+        writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", token)
     shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
     for i in range(layers):
         shapes |= _attention(i) | _feed_forward(i, experts)
