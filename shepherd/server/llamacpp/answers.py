@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, Prefilled
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
@@ -52,26 +52,30 @@ class CompletionAnswer:
                 check_whole(generation)
                 yield frame(self._final(index, generation))
                 continue
-            handle = choices.handle(index)
-            piece: JsonObject = {
-                "index": index,
-                "content": text,
-                "tokens": self._fresh_tokens(index),
-                "stop": False,
-                "id_slot": index,
-                "tokens_predicted": handle.stats().completion_tokens,
-                "tokens_evaluated": handle.prompt_tokens,
-            }
-            if self.all_timings:
-                piece["timings"] = timings(handle.stats())
-            if self.probabilities:
-                piece["completion_probabilities"] = probabilities(logprobs)
-            yield frame(piece)
+            if not self.probabilities:
+                yield frame(self._piece(index, choices.handle(index), text))
+                continue
+            for content, tokens in by_token(text, logprobs):
+                piece = self._piece(index, choices.handle(index), content)
+                yield frame(piece | {"completion_probabilities": probabilities(tokens)})
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         told: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
         return frame(told | {"prompt_progress": progress_fields(progress)})
+
+    def _piece(self, index: int, handle: Prefilled, text: str) -> JsonObject:
+        stats = handle.stats()
+        piece: JsonObject = {
+            "index": index,
+            "content": text,
+            "tokens": self._fresh_tokens(index),
+            "stop": False,
+            "id_slot": index,
+            "tokens_predicted": stats.completion_tokens,
+            "tokens_evaluated": handle.prompt_tokens,
+        }
+        return piece | {"timings": timings(stats)} if self.all_timings else piece
 
     def _final(self, index: int, generation: Generation) -> JsonObject:
         stats, text = generation.stats, generation.message.content
@@ -108,6 +112,13 @@ class CompletionAnswer:
         generated = () if self.choices is None else self.choices.handle(index).generated
         start, self._sent[index] = self._sent.get(index, 0), len(generated)
         return [*generated[start:]]
+
+
+def by_token(text: str, tokens: Sequence[TokenLogprob]) -> list[tuple[str, Sequence[TokenLogprob]]]:
+    """The text of each token with the token; one pair if the text is cut otherwise."""
+    if "".join(token.text for token in tokens) != text:
+        return [(text, tokens)]
+    return [(token.text, (token,)) for token in tokens]
 
 
 def probabilities(tokens: Iterable[TokenLogprob]) -> list[JsonObject]:

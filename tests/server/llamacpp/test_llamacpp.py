@@ -106,6 +106,7 @@ def test_probabilities_have_the_numbers_of_tokens(server: Engine) -> None:
     pieces = events(server, n_probs=4)
     streamed = [t["id"] for piece in pieces for t in piece.get("completion_probabilities", [])]
     assert streamed == body["tokens"]
+    assert all(len(p.get("completion_probabilities", [0])) == 1 for p in pieces)
 
 
 def test_only_the_requested_fields_are_sent(server: Engine) -> None:
