@@ -1,5 +1,6 @@
 """The one turn loop that every frontend shares."""
 
-from shepherd.turn.loop import ToolExecutor, TurnLimits, TurnOutcome, run_turn
+from shepherd.turn.loop import continue_turn, run_turn
+from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnOutcome
 
-__all__ = ["ToolExecutor", "TurnLimits", "TurnOutcome", "run_turn"]
+__all__ = ["ToolExecutor", "TurnLimits", "TurnOutcome", "continue_turn", "run_turn"]

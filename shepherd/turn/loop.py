@@ -1,15 +1,15 @@
 """The turn loop: prefill, generate, run the tools, generate again, until the model is done."""
 
 import asyncio
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
 from shepherd.turn.fitting import (
     eviction_notice,
     fit_result,
@@ -18,47 +18,10 @@ from shepherd.turn.fitting import (
     result_bytes,
     room_for_answer,
 )
+from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnOutcome, TurnStream
 from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, RepetitionGuard, hint
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
-
-
-class ToolExecutor(Protocol):
-    """Runs calls; for a failed or refused call, it returns a result and does not raise."""
-
-    async def run(
-        self,
-        call: ToolCall,
-        output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
-    ) -> ToolResult:
-        """The call's result; `output_bytes` caps its text below the executor's own limit.
-
-        `on_event` receives SYSTEM notices, and STATS of other models that the call used.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
-    """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
-
-    `max_hints` limits the hints to the model about calls that were not understood.
-    """
-
-    max_tokens: int = 0
-    max_rounds: int = 50
-    reminder_after: int = 3
-    stop_after: int = 5
-    max_hints: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOutcome:
-    """The end of a turn; `stats` has one entry per generation."""
-
-    finish_reason: FinishReason
-    stats: tuple[GenerationStats, ...] = ()
 
 
 async def run_turn(
@@ -77,44 +40,25 @@ async def run_turn(
     partial answer is kept, and every call in the session has a result. Raises ShepherdError after
     an ERROR event. A prompt that can't fit, or with refused images, is removed from the session.
     """
-    limits = limits or TurnLimits()
-    turn = _Turn(session, backend, tools, TurnStream(callback), limits)
-    try:
-        return await turn.run(Message.user(prompt) if isinstance(prompt, str) else prompt)
-    except ShepherdError as error:
-        turn.stream.send(CallbackEvent.ERROR, str(error), type(error).__name__)
-        raise
+    turn = _Turn(session, backend, tools, TurnStream(callback), limits or TurnLimits())
+    return await turn.guarded(turn.run(Message.user(prompt) if isinstance(prompt, str) else prompt))
 
 
-@dataclass(slots=True)
-class TurnStream:
-    """Forwards events, keeps their text, and remembers a cancellation."""
+async def continue_turn(
+    session: Session,
+    backend: Backend,
+    tools: ToolExecutor,
+    callback: EventCallback,
+    limits: TurnLimits,
+    client_tools: Collection[str] = (),
+) -> TurnOutcome:
+    """`run_turn` for a session that already ends with the prompt, or with results of calls.
 
-    callback: EventCallback
-    cancelled: bool = False
-    _content: list[str] = field(default_factory=list[str])
-    _reasoning: list[str] = field(default_factory=list[str])
-
-    def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
-        """Forward an event; False, and nothing is forwarded, after the callback returned False."""
-        if self.cancelled:
-            return False
-        if event is CallbackEvent.THINKING:
-            self._reasoning.append(content)
-        elif event in (CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK):
-            self._content.append(content)
-        self.cancelled = not self.callback(event, content, name, id)
-        return not self.cancelled
-
-    def begin_generation(self) -> None:
-        """Discard the text of the previous generation."""
-        self._content.clear()
-        self._reasoning.clear()
-
-    def partial_message(self) -> Message | None:
-        """The message so far, None if nothing was generated."""
-        content, reasoning = "".join(self._content), "".join(self._reasoning)
-        return Message.assistant(content, reasoning) if content or reasoning else None
+    Calls of `client_tools` are not run and get no result: they end the turn as TOOL_CALLS, after
+    the other calls of the same answer were run.
+    """
+    turn = _Turn(session, backend, tools, TurnStream(callback), limits, client_tools)
+    return await turn.guarded(turn.rounds())
 
 
 @dataclass(slots=True)
@@ -124,6 +68,7 @@ class _Turn:
     tools: ToolExecutor
     stream: TurnStream
     limits: TurnLimits
+    client_tools: Collection[str] = ()
     stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
     guard: RepetitionGuard = field(init=False)
     hints: HintGuard = field(init=False)
@@ -136,8 +81,22 @@ class _Turn:
         self.session.add(prompt)
         if not self.stream.send(CallbackEvent.USER_PROMPT, prompt.plain_text):
             return self._outcome(FinishReason.CANCELLED)
+        return await self.rounds()
+
+    async def guarded(self, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
+        """Await the turn, and report its failure."""
+        try:
+            return await work
+        except ShepherdError as error:
+            self.stream.send(CallbackEvent.ERROR, str(error), type(error).__name__)
+            raise
+
+    async def rounds(self) -> TurnOutcome:
+        """Generate and run tools until the turn ends."""
         for _ in range(self.limits.max_rounds):
-            generation = await self._generate()
+            generation = await self._next_generation()
+            if generation is None:
+                return self._outcome(FinishReason.LENGTH)
             if self.stream.cancelled:
                 self._fill(generation.message.tool_calls, INTERRUPTED)
                 return self._outcome(FinishReason.CANCELLED)
@@ -150,6 +109,26 @@ class _Turn:
             if ended is not None:
                 return self._outcome(ended)
         return self._stop(f"Stopped after {self.limits.max_rounds} rounds of tool calls.")
+
+    async def _next_generation(self) -> Generation | None:
+        """The next generation, None if the limits of tokens leave no room for another one."""
+        if self.limits.total_tokens and self._tokens_left() <= 0:
+            return None
+        try:
+            return await self._generate()
+        except ContextFullError:
+            if self.limits.evicts or not self.stats:
+                raise
+            return None
+
+    def _tokens_left(self) -> int:
+        return self.limits.total_tokens - sum(stats.completion_tokens for stats in self.stats)
+
+    def _token_limit(self) -> int:
+        """The maximum of tokens of the next generation, 0 for as many as fit."""
+        if not self.limits.total_tokens:
+            return self.limits.max_tokens
+        return min(self._tokens_left(), self.limits.max_tokens or self._tokens_left())
 
     async def _generate(self) -> Generation:
         self.stream.begin_generation()
@@ -178,7 +157,7 @@ class _Turn:
 
         Each round generates, shortens the conversation, or finds that nothing more can be evicted.
         """
-        failures, fits = 0, False
+        failures, fits = 0, not self.limits.evicts
         while True:
             try:
                 async with await self.backend.prefill_session(
@@ -187,10 +166,10 @@ class _Turn:
                     tokens = prefilled.prompt_tokens
                     if fits or self.stream.cancelled or has_room(self.backend, tokens):
                         return await self.backend.generate_from_prefilled(
-                            prefilled, self.stream.send, self.limits.max_tokens
+                            prefilled, self.stream.send, self._token_limit()
                         )
             except ContextFullError as full:
-                if self.stream.partial_message() is not None:
+                if self.stream.partial_message() is not None or not self.limits.evicts:
                     raise
                 await self._make_room(full, failures)
                 failures, fits = failures + 1, False
@@ -226,7 +205,15 @@ class _Turn:
         return None
 
     async def _run_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
-        """Give each call its result; the reason to end the turn, None to go on."""
+        """Give each call its result, except those of the client's tools.
+
+        Returns the reason to end the turn, None to go on.
+        """
+        own = tuple(call for call in calls if call.name not in self.client_tools)
+        ended = await self._run_own_tools(own)
+        return FinishReason.TOOL_CALLS if ended is None and own != calls else ended
+
+    async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         for index, call in enumerate(calls):
             if self.guard.exhausted(call):
                 text = NOT_REPEATED.format(count=self.limits.stop_after)

@@ -1,0 +1,82 @@
+"""The parts of a turn beside its loop: its executor of tools, limits, outcome and events."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shepherd.backends.base import GenerationStats
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
+from shepherd.messages import Message, ToolCall
+from shepherd.tools.base import ToolResult
+
+
+class ToolExecutor(Protocol):
+    """Runs calls; for a failed or refused call, it returns a result and does not raise."""
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        """The call's result; `output_bytes` caps its text below the executor's own limit.
+
+        `on_event` receives SYSTEM notices, and STATS of other models that the call used.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
+
+    `max_hints` limits the hints to the model about calls that were not understood. `total_tokens`
+    limits the tokens of all generations, 0 for no limit. Without `evicts`, no message leaves a full
+    context: the turn then ends, or raises ContextFullError before its first generation.
+    """
+
+    max_tokens: int = 0
+    max_rounds: int = 50
+    reminder_after: int = 3
+    stop_after: int = 5
+    max_hints: int = 2
+    total_tokens: int = 0
+    evicts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """The end of a turn; `stats` has one entry per generation."""
+
+    finish_reason: FinishReason
+    stats: tuple[GenerationStats, ...] = ()
+
+
+@dataclass(slots=True)
+class TurnStream:
+    """Forwards events, keeps their text, and remembers a cancellation."""
+
+    callback: EventCallback
+    cancelled: bool = False
+    _content: list[str] = field(default_factory=list[str])
+    _reasoning: list[str] = field(default_factory=list[str])
+
+    def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
+        """Forward an event; False, and nothing is forwarded, after the callback returned False."""
+        if self.cancelled:
+            return False
+        if event is CallbackEvent.THINKING:
+            self._reasoning.append(content)
+        elif event in (CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK):
+            self._content.append(content)
+        self.cancelled = not self.callback(event, content, name, id)
+        return not self.cancelled
+
+    def begin_generation(self) -> None:
+        """Discard the text of the previous generation."""
+        self._content.clear()
+        self._reasoning.clear()
+
+    def partial_message(self) -> Message | None:
+        """The message so far, None if nothing was generated."""
+        content, reasoning = "".join(self._content), "".join(self._reasoning)
+        return Message.assistant(content, reasoning) if content or reasoning else None
