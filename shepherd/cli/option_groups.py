@@ -209,6 +209,20 @@ class ServerOptions:
             "--server-tools", help="Serve the tools at /v1/tools.", rich_help_panel=SERVER
         ),
     ] = None
+    use_tools: Annotated[
+        bool | None,
+        typer.Option(
+            "--use-tools",
+            help="Answer as an agent, with tools that the server runs.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
+    tool_rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum generations of one answer with --use-tools.", rich_help_panel=SERVER
+        ),
+    ] = None
     insecure: Annotated[
         bool,
         typer.Option(
@@ -226,6 +240,8 @@ class ServerOptions:
             "server.port": self.port,
             "server.auth_mode": self.auth_mode,
             "server.tools": self.server_tools,
+            "server.use_tools": self.use_tools,
+            "server.tool_rounds": self.tool_rounds,
         }
 
 

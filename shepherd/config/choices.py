@@ -28,6 +28,14 @@ class AuthMode(StrEnum):
     JSON = "json"
 
 
+class ShowToolCalls(StrEnum):
+    """Where an answer of the server's agent tells which tools ran."""
+
+    OFF = "off"
+    REASONING = "reasoning"
+    CONTENT = "content"
+
+
 class Effort(StrEnum):
     """How much a model reasons, in rising order; no API supports all of them."""
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.config.choices import AuthMode
+from shepherd.config.choices import AuthMode, ShowToolCalls
 from shepherd.config.sections import Section
 
 
@@ -20,6 +20,29 @@ class ServerSection(Section):
     tools: Annotated[
         bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
     ] = False
+    use_tools: Annotated[
+        bool,
+        Field(
+            description="Answer as an agent: the server runs its own tools for a request (also "
+            "`--use-tools`)."
+        ),
+    ] = False
+    tool_rounds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="Maximum generations of one answer with `use_tools` (also "
+            "`--tool-rounds`).",
+        ),
+    ] = 25
+    show_tool_calls: Annotated[
+        ShowToolCalls,
+        Field(
+            strict=False,
+            description="Where an answer tells which tools ran: `off`, `reasoning` or `content`.",
+        ),
+    ] = ShowToolCalls.REASONING
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
     ] = 16_777_216

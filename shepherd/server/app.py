@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
@@ -14,6 +15,8 @@ from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.agent.agent import Agent
+from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
@@ -64,14 +67,15 @@ def create_app(
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
     apis: Sequence[Api] = APIS,
+    agent: Agent | None = None,
 ) -> FastAPI:
     """The HTTP API over `backend`, which the caller closes.
 
     Without `keys`, anyone who can reach the server may use it. Without `tools` there are no tool
-    endpoints; the approver of `tools` must never ask.
+    endpoints; the approver of `tools` must never ask. With an `agent`, it answers.
     """
     settings = settings or ServerSettings()
-    context = _context(lambda: backend, settings)
+    context = replace(_context(lambda: backend, settings), agent=agent)
     app = _bare_app()
     app.include_router(health_router(lambda: backend))
     for api in apis:
@@ -146,7 +150,7 @@ def _finish(
             allow_origin_regex=".*" if ANY_ORIGIN in settings.cors_origins else None,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[CLIENT_HEADER, REQUEST_HEADER],
+            expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER],
         )
     app.add_middleware(UniformRequests, errors=errors)
 

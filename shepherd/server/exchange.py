@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from starlette.requests import Request
@@ -13,8 +13,16 @@ from shepherd.backends.base import Backend, Generation, ModelInfo
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
-from shepherd.server.errors import ApiError, log_failure, to_api_error
-from shepherd.server.generation import Choices, check_whole, log_warnings, open_choices
+from shepherd.server.agent.options import RequestOptions, options_of
+from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
+from shepherd.server.generation import (
+    NO_TOKENS,
+    Choices,
+    GenerationSource,
+    check_whole,
+    log_warnings,
+    open_choices,
+)
 from shepherd.server.progress import ProgressStream, PromptProgress
 from shepherd.server.responses import (
     SERVER_SENT_EVENTS,
@@ -50,6 +58,8 @@ class Exchange:
     choices before the first text. `progress` makes the frame of a stream that tells how far the
     prompt is read; the headers then do not wait for all of it. If the conversation does not fit,
     its oldest turns leave, and `on_evicted` gets their messages; without it the request is refused.
+    `tools_allowed` is false if the request wants no call at all. `count_field` is the name of the
+    field of `count`.
     """
 
     session: Session
@@ -60,6 +70,15 @@ class Exchange:
     opened: Callable[[Choices], None] | None = None
     progress: Callable[[PromptProgress], str] | None = None
     on_evicted: Callable[[Sequence[Message]], None] | None = None
+    tools_allowed: bool = True
+    count_field: str = "n"
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether an agent can answer: a conversation, whose answer is a new message."""
+        session = self.session
+        plain = session.raw_prompt is None and not session.continues
+        return plain and self.tools_allowed and self.max_tokens != NO_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +87,7 @@ class Call:
 
     `build` makes the exchange once the model is known; it raises ApiError for what the model or
     the server can't do. `slow`: building takes long, and runs in a thread. `stream_format` is that
-    of the frames of a stream.
+    of the frames of a stream. `options` are set by `Exchanges.respond`.
     """
 
     model: str | None
@@ -76,6 +95,7 @@ class Call:
     stream: bool = False
     slow: bool = False
     stream_format: StreamFormat = SERVER_SENT_EVENTS
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 class Exchanges:
@@ -90,20 +110,24 @@ class Exchanges:
         The prompt is processed before the first header is sent, so what can't be answered is an
         error response either way.
         """
+        call = replace(call, options=options_of(request))
+        headers = call.options.response_headers
         if call.stream:
             keepalive = self._context.settings.keepalive
             return EventStreamResponse(
-                lambda: self.open_frames(call), _logged, keepalive, call.stream_format
+                lambda: self.open_frames(call), _logged, keepalive, call.stream_format, headers
             )
-        return JsonResponse(await while_connected(request.receive, self._whole(call)))
+        body = await while_connected(request.receive, self._whole(call))
+        return JsonResponse(body, headers=headers)
 
     async def count_tokens(self, request: Request, call: Call) -> int:
         """How many tokens the prompt of `call` takes; hanging up stops the work."""
+        call = replace(call, options=options_of(request))
         return await while_connected(request.receive, self._count(call))
 
     async def _count(self, call: Call) -> int:
         async with self._context.models.lease(call.model) as backend:
-            exchange = await self._build(call, backend.info)
+            exchange = (await self._prepare(call, backend)).exchange
             try:
                 return await backend.count_session_tokens(exchange.session)
             except ContextFullError as error:
@@ -111,57 +135,102 @@ class Exchanges:
 
     async def _whole(self, call: Call) -> JsonObject | list[JsonObject]:
         async with self._context.models.lease(call.model) as backend:
-            exchange = await self._build(call, backend.info)
-            async with self._open(backend, exchange) as choices:
+            prepared = await self._prepare(call, backend)
+            async with self._open(prepared) as choices:
                 generations = await choices.results()
         for generation in generations:
             check_whole(generation)
-        return exchange.answer.whole(generations)
+        return prepared.exchange.answer.whole(generations)
 
     @asynccontextmanager
     async def open_frames(self, call: Call) -> AsyncGenerator[Frames]:
         """The frames of the answer; leaving the context stops the work."""
         async with self._context.models.lease(call.model) as backend:
             info = backend.info
-            exchange = await self._build(call, info)
+            prepared = await self._prepare(call, backend)
+            exchange = prepared.exchange
             if exchange.progress is None:
-                async with self._open(backend, exchange) as choices:
+                async with self._open(prepared) as choices:
                     yield _reported(exchange.answer.frames(choices), info)
                 return
             stream = ProgressStream(exchange.progress)
-            opening = self._open(backend, exchange, stream.listen)
+            opening = self._open(prepared, stream.listen)
             frames = _reported(stream.frames(opening, exchange.answer.frames), info)
             async with aclosing(frames):
                 yield frames
 
     @asynccontextmanager
     async def _open(
-        self, backend: Backend, exchange: Exchange, callback: EventCallback = log_warnings
+        self, prepared: "_Prepared", callback: EventCallback = log_warnings
     ) -> AsyncGenerator[Choices]:
+        opened = prepared.exchange.opened
         try:
-            async with _open_fitting(backend, exchange, callback) as choices:
-                if exchange.opened is not None:
-                    exchange.opened(choices)
+            async with _open_fitting(prepared, callback) as choices:
+                if opened is not None:
+                    opened(choices)
                 yield choices
         except ContextFullError as error:
-            raise to_api_error(error, backend.info.context_size) from error
+            raise to_api_error(error, prepared.backend.info.context_size) from error
 
-    async def _build(self, call: Call, info: ModelInfo) -> Exchange:
+    async def _prepare(self, call: Call, backend: Backend) -> "_Prepared":
+        """The exchange, answered by the agent if there is one; raises ApiError."""
         if call.slow:
-            return await self._context.bodies.run(call.build, info)
-        return call.build(info)
+            exchange = await self._context.bodies.run(call.build, backend.info)
+        else:
+            exchange = call.build(backend.info)
+        exchange = _with_truncation(exchange, call.options)
+        agent = self._context.agent
+        if agent is None or not (exchange.is_turn and call.options.uses_tools):
+            return _Prepared(backend, backend, exchange)
+        if exchange.count > 1:
+            message = "With --use-tools the server gives one answer to a request."
+            raise unsupported(exchange.count_field, message)
+        on_evicted = exchange.on_evicted
+        turn = agent.turn(backend, exchange.session, call.options.owner, on_evicted)
+        if on_evicted is not None:
+            on_evicted = turn.report_evicted
+        return _Prepared(
+            backend, turn, replace(exchange, session=turn.session, on_evicted=on_evicted)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """An exchange, and what generates its answer."""
+
+    backend: Backend
+    source: GenerationSource
+    exchange: Exchange
+
+
+def _with_truncation(exchange: Exchange, options: RequestOptions) -> Exchange:
+    """The exchange, whose conversation may be shortened if the request says so."""
+    on_evicted = exchange.on_evicted
+    if not options.truncates and on_evicted is None:
+        return exchange
+
+    def note(messages: Sequence[Message]) -> None:
+        options.note_evicted(messages)
+        if on_evicted is not None:
+            on_evicted(messages)
+
+    return replace(exchange, on_evicted=note)
 
 
 @asynccontextmanager
-async def _open_fitting(
-    backend: Backend, exchange: Exchange, callback: EventCallback
-) -> AsyncGenerator[Choices]:
+async def _open_fitting(prepared: _Prepared, callback: EventCallback) -> AsyncGenerator[Choices]:
     """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
+    backend, exchange = prepared.backend, prepared.exchange
     session, on_evicted = exchange.session, exchange.on_evicted
     for failures in itertools.count():
         async with AsyncExitStack() as held:
             opening = open_choices(
-                backend, session, exchange.count, exchange.max_tokens, callback, exchange.later
+                prepared.source,
+                session,
+                exchange.count,
+                exchange.max_tokens,
+                callback,
+                exchange.later,
             )
             try:
                 choices = await held.enter_async_context(opening)

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, Topic
@@ -28,6 +28,26 @@ MAX_PROMPTS_AT_ONCE = 4
 
 NO_TOKENS = -1
 """The limit for a prompt that is only read."""
+
+
+class GenerationSource(Protocol):
+    """What generations come from: a backend, or an agent that runs a whole turn for each."""
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        """See `Backend`."""
+        ...
+
+    async def prefill_choices(
+        self, session: Session, callback: EventCallback, count: int
+    ) -> list[Prefilled]:
+        """See `Backend`."""
+        ...
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        """See `Backend`."""
+        ...
 
 
 class ChoicePiece(NamedTuple):
@@ -57,7 +77,7 @@ class Choices:
 
     def __init__(
         self,
-        backend: Backend,
+        source: GenerationSource,
         handles: Sequence[Prefilled],
         max_tokens: int,
         later: Sequence[Session] = (),
@@ -65,7 +85,7 @@ class Choices:
         """`later` are further prompts, each with one choice; a few of them run at once."""
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Generation]] = []
-        self._backend = backend
+        self._source = source
         self._max_tokens = max_tokens
         self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._handles = dict(enumerate(handles))
@@ -104,7 +124,7 @@ class Choices:
                 yield piece
 
     async def begun(self) -> None:
-        """Wait for the first text; raises the error of a choice that failed before it."""
+        """Wait for the first text or call; raises the error of a choice that failed before it."""
         await self._begun.wait()
         for task in self._tasks:
             if task.done():
@@ -131,10 +151,10 @@ class Choices:
         if self._max_tokens == NO_TOKENS:
             return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
         listen = partial(self._listen, index)
-        return await self._backend.generate_from_prefilled(handle, listen, self._max_tokens)
+        return await self._source.generate_from_prefilled(handle, listen, self._max_tokens)
 
     async def _prefill(self, index: int, session: Session) -> Generation:
-        async with self._turns, await self._backend.prefill_session(session, log_warnings) as held:
+        async with self._turns, await self._source.prefill_session(session, log_warnings) as held:
             self._handles[index] = held
             return await self._generate(index, held)
 
@@ -142,6 +162,7 @@ class Choices:
         if event in TEXT_EVENTS and content:
             logprobs = () if event is CallbackEvent.THINKING else self._fresh_logprobs(index)
             self._queue.put_nowait(ChoicePiece(index, event, content, logprobs))
+        if event not in (CallbackEvent.SYSTEM, CallbackEvent.ERROR):
             self._begun.set()
         return log_warnings(event, content, name)
 
@@ -183,7 +204,7 @@ class GenerationStream:
 
 @asynccontextmanager
 async def open_choices(
-    backend: Backend,
+    source: GenerationSource,
     session: Session,
     count: int,
     max_tokens: int,
@@ -197,12 +218,12 @@ async def open_choices(
     """
     async with AsyncExitStack() as held:
         if count == 1:
-            handles = [await backend.prefill_session(session, callback)]
+            handles = [await source.prefill_session(session, callback)]
         else:
-            handles = await backend.prefill_choices(session, callback, count)
+            handles = await source.prefill_choices(session, callback, count)
         for handle in handles:
             await held.enter_async_context(handle)
-        choices = Choices(backend, handles, max_tokens, later)
+        choices = Choices(source, handles, max_tokens, later)
         try:
             yield choices
         finally:

@@ -1,7 +1,7 @@
 """Responses: JSON, errors and server-sent events, as long as the client is connected."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -69,7 +69,9 @@ class EventStreamResponse(Response):
         to_error: Callable[[BaseException], ApiError],
         keepalive: float,
         stream_format: StreamFormat = SERVER_SENT_EVENTS,
+        late_headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`late_headers` may get entries until the first frame is sent."""
         self.media_type = stream_format.media_type
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -78,6 +80,7 @@ class EventStreamResponse(Response):
         self._silence = stream_format.keepalive
         self._keepalive = keepalive if self._silence else None
         self._started = False
+        self._late_headers: Mapping[str, str] = {} if late_headers is None else late_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnectedError):
@@ -116,6 +119,7 @@ class EventStreamResponse(Response):
     async def _write(self, scope: Scope, send: Send, text: str) -> None:
         if not self._started:
             self._started = True
+            self.headers.update(self._late_headers)
             mark_stream(scope)
             await send(
                 {

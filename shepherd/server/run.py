@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shepherd.backends.base import Backend
+from shepherd.server.agent.agent import Agent
 from shepherd.server.api import ErrorShapes
 from shepherd.server.app import create_app
 from shepherd.server.edge import AccessLog
@@ -36,6 +37,11 @@ _KEEP_ALIVE_SECONDS = 65
 TOOLS_ARE_OPEN = (
     "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
     "use --auth-mode json"
+)
+
+AGENT_IS_OPEN = (
+    "Anybody who reaches this address may have the model run tools: no key is needed with "
+    "--use-tools; use --auth-mode json"
 )
 
 
@@ -61,6 +67,7 @@ async def serve(
     settings: ServerSettings,
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
+    agent: Agent | None = None,
 ) -> None:
     """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
 
@@ -72,11 +79,15 @@ async def serve(
     async def open_service() -> AsyncGenerator[Service]:
         backend = await open_backend()
         try:
-            yield Service(create_app(backend, settings, keys, tools), backend.info.id)
+            app = create_app(backend, settings, keys, tools, agent=agent)
+            yield Service(app, backend.info.id)
         finally:
             await backend.aclose()
 
-    danger = TOOLS_ARE_OPEN if tools is not None else ""
+    dangers = [TOOLS_ARE_OPEN] if tools is not None else []
+    if agent is not None:
+        dangers.append(AGENT_IS_OPEN)
+    danger = ". ".join(dangers)
     await serve_service(open_service, settings, keys, danger)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.plugins import Plugins
+from shepherd.server.agent.agent import Agent
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
 from shepherd.server.seal import Seal
@@ -53,7 +54,8 @@ class ServerSettings:
 class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
-    All routes read bodies through `bodies`, and sign with `seal`.
+    All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
+    whole turns with the server's tools.
     """
 
     current_backend: Callable[[], Backend]
@@ -62,6 +64,7 @@ class ServerContext:
     bodies: BodyReader
     started: int
     seal: Seal
+    agent: Agent | None = None
 
     @property
     def backend(self) -> Backend:

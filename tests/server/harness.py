@@ -17,6 +17,7 @@ from shepherd.backends.base import Backend, Generation, GenerationStats, ModelIn
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
+from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
 from shepherd.server.app import APIS, create_app
 from shepherd.server.keys import KeyStore
@@ -55,13 +56,14 @@ class RunningServer(Generic[B]):
         tools: ToolRunner | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         apis: Sequence[Api] = APIS,
+        agent: Agent | None = None,
     ) -> None:
         """`loop` is the one that the backend was loaded on, if it matters."""
         self.backend = backend
         self._settings = settings or ServerSettings(port=0)
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
-        app = create_app(backend, self._settings, keys, tools, apis)
+        app = create_app(backend, self._settings, keys, tools, apis, agent)
         self._server = DrainingServer(app, "started", settings=self._settings)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()

@@ -5,24 +5,26 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
-from shepherd.backends.base import Concurrency
+from shepherd.backends.base import Concurrency, ModelInfo
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
-from shepherd.conversation.session_start import Notices
-from shepherd.conversation.toolbox import build_workspace
+from shepherd.conversation.session_start import Notices, default_system_message
+from shepherd.conversation.toolbox import Workspace, build_workspace, offered_tools
+from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
+from shepherd.server.agent.agent import Agent
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.runner import ToolRunner
+from shepherd.turn import TurnLimits
 
 PARALLEL = Concurrency(4)
 """The number of parallel requests if the settings do not set it."""
@@ -38,13 +40,22 @@ async def serve_config(
 
     open_backend = partial(backend_opener(providers, PARALLEL), config)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
-    tools = _served_tools(config, paths, cwd) if config.server.tools else None
+    notices = Notices()
+    notices.listen(warn)
+    section = config.server
+    workspace = (
+        build_workspace(unsaved(config), paths, cwd, notices)
+        if section.tools or section.use_tools
+        else None
+    )
+    tools = workspace.tool_runner(config) if workspace and section.tools else None
+    agent = server_agent(workspace, config) if workspace and section.use_tools else None
     settings = server_settings(config, insecure=insecure)
     settings = replace(
         settings, signing_key=paths.signing_key_file, responses_file=paths.responses_file
     )
     with refusal_of_flags(config):
-        await serve(open_backend, settings, keys, tools)
+        await serve(open_backend, settings, keys, tools, agent)
     return 0
 
 
@@ -89,7 +100,23 @@ def warn(text: str) -> None:
     sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
-def _served_tools(config: Config, paths: Paths, cwd: Path) -> ToolRunner:
-    notices = Notices()
-    notices.listen(warn)
-    return build_workspace(unsaved(config), paths, cwd, notices).tool_runner(config)
+def server_agent(workspace: Workspace, config: Config) -> Agent:
+    """The agent of the server in a workspace.
+
+    There is no user to ask: calls that need approval are denied. Another approver can be passed to
+    the runner of tools, once clients can answer for a request.
+    """
+    section, model = config.server, config.model
+
+    @cache
+    def offer(info: ModelInfo) -> list[ToolSpec]:
+        return offered_tools(workspace.registry, config, info)
+
+    limits = TurnLimits(max_rounds=section.tool_rounds, max_hints=model.max_hints)
+    return Agent(
+        tools=workspace.tool_runner(config),
+        offer=offer,
+        system_message=default_system_message(config, workspace.cwd),
+        limits=limits,
+        show=section.show_tool_calls,
+    )

@@ -80,7 +80,12 @@ class _Builder:
             limit=body.max_tokens,
             edits=bool(body.context_management),
         )
-        return Exchange(session, answer, max_tokens=min(body.max_tokens, MAX_TOKENS) or NO_TOKENS)
+        return Exchange(
+            session,
+            answer,
+            max_tokens=min(body.max_tokens, MAX_TOKENS) or NO_TOKENS,
+            tools_allowed=choice is None or choice.type != "none",
+        )
 
     def prompt(self, body: PromptRequest, model: ModelInfo) -> Exchange:
         """The exchange of a request that is only counted; raises ApiError."""

@@ -138,7 +138,15 @@ def _exchange(
         array=array,
     )
     limit = min(config.max_output_tokens or settings.max_tokens, _MAX_TOKENS)
-    return Exchange(session, answer, _count(config.candidate_count, settings.max_choices), limit)
+    calling = body.tool_config.function_calling_config if body.tool_config else None
+    return Exchange(
+        session,
+        answer,
+        _count(config.candidate_count, settings.max_choices),
+        limit,
+        tools_allowed=calling is None or calling.mode != "NONE",
+        count_field="generationConfig.candidateCount",
+    )
 
 
 def _count(requested: int | None, maximum: int) -> int:

@@ -29,4 +29,5 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
         token_limit(body, settings.max_tokens),
         opened=answer.attach,
         progress=answer.progress if body.stream and body.return_progress else None,
+        tools_allowed=body.tool_choice != "none",
     )

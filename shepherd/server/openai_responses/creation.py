@@ -8,6 +8,7 @@ from functools import partial
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message
+from shepherd.server.agent.options import RequestOptions
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.openai_responses.answers import OPENING, EventWriter, ResponseAnswer
 from shepherd.server.openai_responses.history import MANY_ITEMS, History
@@ -52,6 +53,7 @@ class Creation:
             build=self._build,
             stream=bool(self.request.stream),
             slow=len(self.history.items) > MANY_ITEMS,
+            options=RequestOptions(owner=self.owner),
         )
 
     async def keep(self) -> None:
@@ -100,6 +102,7 @@ class Creation:
             self.answer,
             max_tokens=min(request.max_output_tokens or self.max_tokens, MAX_TOKENS),
             on_evicted=partial(self._evicted, conversation.sources) if truncates else None,
+            tools_allowed=request.tool_choice != "none",
         )
 
     def _evicted(self, sources: Sequence[Source], messages: Sequence[Message]) -> None:

@@ -1,0 +1,1 @@
+"""The agent behind the APIs: the server runs whole turns with its own tools."""

@@ -1,0 +1,60 @@
+"""The agent of a server: its tools, its limits, and what it remembers for its clients."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.config.choices import ShowToolCalls
+from shepherd.messages import Message, ToolSpec
+from shepherd.server.agent.rounds import HiddenRounds
+from shepherd.server.agent.turn import AgentTurn, TurnParts
+from shepherd.session import Session, TokenLedger
+from shepherd.turn import ToolExecutor, TurnLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Makes turns of requests.
+
+    `tools` runs the calls under the rules; its approver decides on calls that need approval.
+    `offer` selects the tools for a model. `system_message` is for requests without one.
+    """
+
+    tools: ToolExecutor
+    offer: Callable[[ModelInfo], Sequence[ToolSpec]]
+    system_message: str = ""
+    limits: TurnLimits = field(default_factory=TurnLimits)
+    show: ShowToolCalls = ShowToolCalls.REASONING
+    rounds: HiddenRounds = field(default_factory=HiddenRounds)
+
+    def turn(
+        self,
+        backend: Backend,
+        session: Session,
+        owner: str = "",
+        on_evicted: Callable[[Sequence[Message]], None] | None = None,
+    ) -> AgentTurn:
+        """The turn that answers the session of a request of `owner`.
+
+        The client's tools replace those of the same name. `on_evicted` is that of `AgentTurn`.
+        """
+        client_tools = frozenset(tool.name for tool in session.tools)
+        own = [tool for tool in self.offer(backend.info) if tool.name not in client_tools]
+        spliced = self.rounds.splice(owner, session.messages)
+        return AgentTurn(
+            parts=TurnParts(self.tools, self.limits, self.show, self.rounds),
+            backend=backend,
+            session=replace(
+                session,
+                system_message=session.system_message or self.system_message,
+                messages=spliced.messages,
+                tools=[*own, *session.tools],
+                ledger=TokenLedger(),
+                times=[],
+            ),
+            history=session.messages,
+            owner=owner,
+            client_tools=client_tools,
+            on_evicted=on_evicted,
+            origins=spliced.origins,
+        )

@@ -1,0 +1,145 @@
+"""The parts of a turn of the agent: its prompt, its backend and its tools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from types import TracebackType
+from typing import Any
+
+from shepherd.agents.ask import LAST_ROUND
+from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.events import EventCallback, ignore_events
+from shepherd.messages import Message, ToolCall
+from shepherd.server.agent.text import AnswerText
+from shepherd.session import Session
+from shepherd.tools.base import ToolResult
+from shepherd.turn import ToolExecutor
+
+
+class TurnPrompt(Prefilled):
+    """The prompt of a turn: that of its first round, then of the round that runs."""
+
+    def __init__(self, first: Prefilled) -> None:
+        self.prompt_tokens = first.prompt_tokens
+        self.cached_tokens = first.cached_tokens
+        self.generations: list[Generation] = []
+        self.current = first
+        self._first: Prefilled | None = first
+        self._copied = 0
+
+    def take_first(self) -> Prefilled | None:
+        """The prompt of the first round, once; who takes it releases it."""
+        first, self._first = self._first, None
+        return first
+
+    def begin_round(self, prefilled: Prefilled) -> None:
+        """Continue with the prompt of another round."""
+        self.update_logprobs()
+        self.current, self._copied = prefilled, 0
+
+    def update_logprobs(self) -> None:
+        """Take over the log probabilities that are new."""
+        new = (self.current.logprobs or [])[self._copied :]
+        if new:
+            self.logprobs = self.logprobs or []
+            self.logprobs += new
+            self._copied += len(new)
+
+    def stats(self) -> GenerationStats:
+        done = [generation.stats for generation in self.generations]
+        return total([*done, self.current.stats()]) if done else self.current.stats()
+
+    @property
+    def generated(self) -> Sequence[int]:
+        return self.current.generated
+
+    @property
+    def prompt_text(self) -> str:
+        return self.current.prompt_text
+
+    def release(self) -> None:
+        if (first := self.take_first()) is not None:
+            first.release()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if (first := self.take_first()) is not None:
+            await first.__aexit__(exc_type, exc, traceback)
+
+
+class TurnBackend(Backend):
+    """The backend of one turn: its first prompt is ready, and its generations are noted."""
+
+    def __init__(self, backend: Backend, prompt: TurnPrompt, text: AnswerText) -> None:
+        self._backend = backend
+        self._prompt = prompt
+        self._text = text
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._backend.info
+
+    @property
+    def count_error(self) -> float | None:
+        return self._backend.count_error
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        first = self._prompt.take_first()
+        if first is not None:
+            return first
+        prefilled = await self._backend.prefill_session(session, callback)
+        self._prompt.begin_round(prefilled)
+        return prefilled
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        generation = await self._backend.generate_from_prefilled(prefilled, callback, max_tokens)
+        self._prompt.generations.append(generation)
+        self._text.end_generation(generation.message)
+        return generation
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        return await self._backend.count_message_tokens(session, message)
+
+    async def count_session_tokens(self, session: Session) -> int:
+        return await self._backend.count_session_tokens(session)
+
+    async def aclose(self) -> None:
+        """There is nothing to close: the backend is the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTools:
+    """Runs calls, adds a line about each, and tells the model if its next round is the last."""
+
+    tools: ToolExecutor
+    text: AnswerText
+    prompt: TurnPrompt
+    max_rounds: int
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        self.text.begin_call(call)
+        result = await self.tools.run(call, output_bytes, on_event)
+        self.text.end_call(result)
+        if len(self.prompt.generations) != self.max_rounds - 1:
+            return result
+        return replace(result, content=f"{result.content}\n{LAST_ROUND}")
+
+
+def total(stats: Sequence[GenerationStats]) -> GenerationStats:
+    """The sums over all rounds, with the context after the last one."""
+    last = stats[-1]
+    sums: dict[str, Any] = {
+        field.name: sum(getattr(part, field.name) for part in stats) for field in fields(last)
+    }
+    context = {"context_used": last.context_used, "context_size": last.context_size}
+    return GenerationStats(**sums | context)

@@ -1,0 +1,113 @@
+"""The text of an answer of several rounds, and its lines about tools."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shepherd.config.choices import ShowToolCalls
+from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
+from shepherd.messages import Message, ToolCall
+from shepherd.tools.base import ToolResult
+from shepherd.tools.text import one_line, pluralize
+
+MAX_CHARACTERS = 160
+"""Maximum characters of a call's arguments, or of an error, in a line about a tool."""
+
+_KINDS: Mapping[ShowToolCalls, CallbackEvent] = {
+    ShowToolCalls.REASONING: CallbackEvent.THINKING,
+    ShowToolCalls.CONTENT: CallbackEvent.CONTENT,
+}
+
+
+@dataclass(slots=True)
+class Paragraphs:
+    """Text of one kind in parts that are paragraphs: the complete ones, and the one that grows."""
+
+    complete: str = ""
+    current: str = ""
+
+    def add(self, text: str) -> str:
+        """Add to the current part; returns the text with the break before a new part."""
+        piece = self._break() + text if text and not self.current else text
+        self.current += piece
+        return piece
+
+    def end(self, text: str | None = None) -> None:
+        """End the current part; its whole text is `text`, by default what was added."""
+        if text is not None:
+            self.current = ""
+            self.add(text)
+        self.complete += self.current
+        self.current = ""
+
+    def _break(self) -> str:
+        newlines = len(self.complete) - len(self.complete.rstrip("\n"))
+        return "\n" * max(0, 2 - newlines) if self.complete else ""
+
+
+class AnswerText:
+    """The content and the reasoning that a client gets, joined over all rounds.
+
+    It passes text to `callback` as it arrives. Rounds, and lines about tools, are paragraphs.
+    """
+
+    def __init__(self, callback: EventCallback, show: ShowToolCalls) -> None:
+        self.content = Paragraphs()
+        self.reasoning = Paragraphs()
+        self._callback = callback
+        self._kind = _KINDS.get(show)
+
+    def listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """The callback of the turn."""
+        if event in TEXT_EVENTS and content:
+            content = self._of(event).add(content)
+        return self._callback(event, content, name, id)
+
+    def end_generation(self, message: Message) -> None:
+        """End the paragraphs of a round, whose text is that of the message."""
+        self.content.end(message.content)
+        self.reasoning.end(message.reasoning)
+
+    def begin_call(self, call: ToolCall) -> None:
+        """Begin the line about a call."""
+        arguments = f" {_code(_short(call.arguments_json))}" if call.arguments else ""
+        self._add(f"> **{_plain(call.name)}**{arguments}")
+
+    def end_call(self, result: ToolResult) -> None:
+        """Complete the line about a call."""
+        lines = len(result.content.splitlines())
+        outcome = pluralize(lines, "line") if result.ok else _code(_short(result.content))
+        self._add(f" → {outcome}", ends=True)
+
+    def note(self, text: str) -> None:
+        """Add a line of the server."""
+        self._add(f"> {text}", ends=True)
+
+    def _of(self, event: CallbackEvent) -> Paragraphs:
+        return self.reasoning if event is CallbackEvent.THINKING else self.content
+
+    def _add(self, text: str, *, ends: bool = False) -> None:
+        """Add text of the server, if the settings show it; `ends` completes the paragraph."""
+        if self._kind is None:
+            return
+        paragraphs = self._of(self._kind)
+        self._callback(self._kind, paragraphs.add(text), "", "")
+        if ends:
+            paragraphs.end()
+
+
+def _short(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _code(text: str) -> str:
+    """A code span that no run of backticks in the text can end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    padding = " " if longest else ""
+    return f"{fence}{padding}{text}{padding}{fence}"
