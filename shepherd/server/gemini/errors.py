@@ -20,6 +20,21 @@ _STATUSES: dict[int, str] = {
     HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
     HTTPStatus.GATEWAY_TIMEOUT: "DEADLINE_EXCEEDED",
 }
+_CONFIG = "generationConfig."
+_FIELDS = {
+    "messages": "contents",
+    "tool_choice": "toolConfig.functionCallingConfig.mode",
+    "response_format": f"{_CONFIG}responseSchema",
+    "grammar": f"{_CONFIG}responseSchema",
+    "stop": f"{_CONFIG}stopSequences",
+    "top_p": f"{_CONFIG}topP",
+    "top_k": f"{_CONFIG}topK",
+    "penalty_present": f"{_CONFIG}presencePenalty",
+    "penalty_freq": f"{_CONFIG}frequencyPenalty",
+    **{name: f"{_CONFIG}{name}" for name in ("temperature", "seed", "logprobs")},
+}
+"""The fields of this API whose values a backend refuses under its own names."""
+
 _TYPES = "type.googleapis.com/google.rpc."
 _DOMAIN = "shepherd"
 
@@ -69,7 +84,8 @@ def _details(error: ApiError) -> list[JsonObject]:
         info = {"reason": error.code.upper(), "domain": _DOMAIN}
         details.append({"@type": f"{_TYPES}ErrorInfo", **info})
     if error.param:
-        violation = {"field": error.param, "description": error.message}
+        field = _FIELDS.get(error.param, error.param)
+        violation = {"field": field, "description": error.message}
         details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
     if (seconds := error.headers.get("Retry-After", "")).isdigit():
         details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{seconds}s"})

@@ -55,7 +55,8 @@ def wants_thinking(config: GenerationConfig) -> bool | None:
         return None
     if thinking.thinking_budget is not None:
         return thinking.thinking_budget != 0
-    return True if thinking.thinking_level or thinking.include_thoughts else None
+    has_level = thinking.thinking_level not in (None, "", "THINKING_LEVEL_UNSPECIFIED")
+    return True if has_level or thinking.include_thoughts else None
 
 
 def _check_supported(request: PromptFields) -> None:

@@ -113,3 +113,12 @@ def test_it_is_the_regular_expression_that_it_looks_like(expression: str, texts:
 def test_what_is_no_grammar_is_refused_with_its_place(grammar: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         taken(grammar)
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_a_literal_may_have_any_character(recursive: bool) -> None:  # noqa: FBT001 - a parameter
+    characters = [chr(number) for number in range(0xA2)] + ["\u2028", "\ufeff", "\ufffd", "😀"]
+    for character in characters:
+        rest = ' | "(" root ")"' if recursive else ""
+        grammar = f'root ::= "a\\U{ord(character):08X}"{rest}'
+        assert taken(grammar, f"a{character}", "a") == [True, False]

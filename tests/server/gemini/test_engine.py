@@ -100,11 +100,20 @@ def test_formats_are_enforced(server: Engine) -> None:
     )
     with google(server) as client:
         answer = ask(client, response_mime_type="application/json", response_schema=schema)
-        choice = types.Schema.model_validate({"type": "STRING", "enum": ["left", 'r"ight']})
+        words = ["left\x7f\u2028", 'r"ight\n']
+        choice = types.Schema.model_validate({"type": "STRING", "enum": words})
         word = ask(client, response_mime_type="text/x.enum", response_schema=choice)
     assert isinstance(answer.parsed, dict)
     assert isinstance(answer.parsed["n"], int)
-    assert word.text in ("left", 'r"ight')
+    assert word.text in words
+
+
+def test_what_the_backend_refuses_is_named_as_google_does(server: Engine) -> None:
+    with google(server) as client, pytest.raises(errors.ClientError) as caught:
+        ask(client, stop_sequences=["x" * 5000])
+    error: Any = caught.value
+    (violation,) = error.details["error"]["details"][1]["fieldViolations"]
+    assert violation["field"] == "generationConfig.stopSequences"
 
 
 def test_logprobs(server: Engine) -> None:

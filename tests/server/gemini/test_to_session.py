@@ -156,6 +156,7 @@ def test_sampling_is_honoured_by_both_names() -> None:
         ({"thinkingBudget": -1}, False, True),
         ({"thinkingBudget": 512}, False, True),
         ({"thinkingLevel": "high"}, False, True),
+        ({"thinkingLevel": "THINKING_LEVEL_UNSPECIFIED"}, False, False),
         ({"includeThoughts": True}, False, True),
         ({"includeThoughts": False}, True, True),
         ({"includeThoughts": True, "thinkingBudget": 0}, True, False),

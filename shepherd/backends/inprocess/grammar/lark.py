@@ -53,7 +53,7 @@ class Rules:
 
 def literal(text: str) -> str:
     """Exactly this text, as one lexeme: alternatives must not share its beginning."""
-    return json.dumps(_clean(text), ensure_ascii=False)
+    return json.dumps(_clean(text), ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
 def characters(text: str) -> str:
