@@ -19,8 +19,13 @@ logger = logging.getLogger(__name__)
 HUNG_UP = 499
 
 
+_UNPREFIXED = "/responses"
+
+
 class UniformRequests:
     """Middleware: a slash at the end of a path is ignored, HEAD is GET without a body.
+
+    `/responses` and the paths below it are those of `/v1`, as llama.cpp's server has them.
 
     It also notes in the scope which API the request belongs to, see `error_reply`.
     """
@@ -33,10 +38,13 @@ class UniformRequests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._errors.attach(scope)
-        path = scope["path"]
+        path: str = scope["path"]
         if len(path) > 1 and path.endswith("/"):
-            scope = {**scope, "path": path[:-1]}
+            path = path[:-1]
+        if path == _UNPREFIXED or path.startswith(f"{_UNPREFIXED}/"):
+            path = f"/v1{path}"
+        scope = {**scope, "path": path}
+        self._errors.attach(scope)
         if scope["method"] == "HEAD":
             head = _Head(receive, send)
             await self._app({**scope, "method": "GET"}, head.receive, head.send)

@@ -192,9 +192,13 @@ def test_the_paths_without_v1_are_the_same() -> None:
         answer = post(running, PREFIX).json()
         listed = httpx.get(f"{running.url}/models", timeout=PATIENCE).json()
         one = httpx.get(f"{running.url}/models/script", timeout=PATIENCE).json()
+        responses = httpx.post(
+            f"{running.url}/responses/", json={"input": "hi"}, timeout=PATIENCE
+        ).json()
         prefixed = httpx.get(f"{running.url}/v1/models", timeout=PATIENCE).json()
     assert answer["choices"][0]["message"]["content"] == "hi"
     assert listed == prefixed
+    assert responses["object"] == "response"
     assert listed["data"] == [one]
     assert [entry["model"] for entry in listed["models"]] == ["script"]
 
