@@ -1,6 +1,7 @@
 """What the answer must be: `tool_choice` and `text.format`."""
 
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, unsupported
@@ -13,6 +14,7 @@ _FORMAT = "text.format"
 _ANY_OBJECT: JsonObject = {"type": "object"}
 _KINDS = ("function", "custom")
 MAX_ALLOWED = 1000
+ToolsByName: TypeAlias = Mapping[str, Sequence[OfferedTool]]
 
 
 def choose(request: ResponsesRequest, offered: Toolset) -> tuple[Toolset, ToolChoice | None]:
@@ -31,7 +33,9 @@ def choose(request: ResponsesRequest, offered: Toolset) -> tuple[Toolset, ToolCh
     if kind == "allowed_tools":
         return _allowed(fields, offered, single=single)
     if kind in _KINDS:
-        return offered, ToolChoice(_named(fields, offered, _CHOICE).spec.name, single=single)
+        return offered, ToolChoice(
+            _named(fields, offered.by_name(), _CHOICE).spec.name, single=single
+        )
     raise unsupported(_CHOICE, f"tool_choice: tools of type {str(kind)[:40]!r} do not run here.")
 
 
@@ -53,33 +57,41 @@ def _allowed(
     if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_ALLOWED:
         raise _bad_choice("tools must be a list of tools", "tools")
     allowed: set[str] = set()
+    by_name = offered.by_name()
     for index, item in enumerate(cast(list[Any], names)):
-        allowed |= _allowed_names(item, offered, f"{_CHOICE}.tools.{index}")
+        param = f"{_CHOICE}.tools.{index}"
+        if _is_namespace(item):
+            continue
+        allowed |= _allowed_names(item, by_name, param)
+    groups = {item["name"] for item in cast(list[Any], names) if _is_namespace(item)}
+    allowed |= {tool.spec.name for tool in offered.tools if tool.namespace in groups}
     kept = offered.keep(lambda tool: tool.spec.name in allowed)
     return _required(kept, single=single) if mode == "required" else (kept, None)
 
 
-def _allowed_names(item: object, offered: Toolset, param: str) -> set[str]:
-    """The tools that one entry allows; none if it is of a type that is left out."""
+def _is_namespace(item: Any) -> bool:
+    fields = cast(JsonObject, item) if isinstance(item, dict) else {}
+    return fields.get("type") == "namespace" and isinstance(fields.get("name"), str)
+
+
+def _allowed_names(item: object, tools: ToolsByName, param: str) -> set[str]:
+    """The tool that one entry allows; none if it is of a type that is left out."""
     fields = cast(JsonObject, item) if isinstance(item, dict) else {}
     kind: Any = fields.get("type")
-    if kind == "namespace":
-        group: Any = fields.get("name")
-        return {tool.spec.name for tool in offered.tools if tool.namespace == group}
     if isinstance(kind, str) and kind not in _KINDS:
         return set()
-    return {_named(fields, offered, param).spec.name}
+    return {_named(fields, tools, param).spec.name}
 
 
-def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:
+def _named(fields: JsonObject, tools: ToolsByName, param: str) -> OfferedTool:
     """The tool that `{"type": …, "name": …}` names."""
     inner: Any = fields.get("function", fields)
     source = cast(JsonObject, inner) if isinstance(inner, dict) else {}
     name, namespace = source.get("name"), source.get("namespace")
     custom = fields.get("type") == "custom"
-    for tool in offered.tools:
-        same_group = namespace is None or tool.namespace == namespace
-        if (tool.name, tool.custom) == (name, custom) and same_group:
+    same: Sequence[OfferedTool] = tools.get(name, ()) if isinstance(name, str) else ()
+    for tool in same:
+        if tool.custom == custom and namespace in (None, tool.namespace):
             return tool
     message = f"{param}: there is no {fields.get('type')} tool {str(name)[:256]!r}"
     raise ApiError(400, message, "invalid_value", param)

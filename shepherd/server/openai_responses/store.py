@@ -15,6 +15,7 @@ from typing import TypeVar
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
+from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses import rows
 from shepherd.server.openai_responses.rows import Chain, StoredResponse
 
@@ -36,7 +37,7 @@ class ResponseStore:
 
     Responses that were not used for `days` can't be seen any more. Of those above `max_mib` the
     ones that were used least recently are deleted. One thread does the work in the order of the
-    calls. Every coroutine raises ResponseStoreError when the file can't be used.
+    calls. When the file can't be used, `save` raises ResponseStoreError, and the others ApiError.
     """
 
     def __init__(self, path: Path | None, days: int, max_mib: int) -> None:
@@ -60,27 +61,35 @@ class ResponseStore:
 
     async def load(self, owner: str, id: str) -> StoredResponse | None:
         """The response; None if there is none, or it is another key's."""
-        return await self._do(partial(rows.load, access=self._access(owner), id=id))
+        return await self._read(partial(rows.load, access=self._access(owner), id=id))
 
     async def load_chain(self, owner: str, id: str, max_bytes: int) -> Chain:
         """The conversation that ends with a response."""
         access, now = self._access(owner), _now()
         work = partial(rows.load_chain, access=access, id=id, max_bytes=max_bytes, now=now)
-        return await self._do(work)
+        return await self._read(work)
 
     async def find_items(self, owner: str, ids: Iterable[str]) -> dict[str, JsonObject]:
         """The items of these ids in the responses of the key."""
-        return await self._do(partial(rows.find_items, access=self._access(owner), ids=ids))
+        return await self._read(partial(rows.find_items, access=self._access(owner), ids=ids))
 
     async def delete(self, owner: str, id: str) -> bool:
         """Delete a response; False if there is none, or it is another key's."""
-        return await self._do(partial(rows.delete, access=self._access(owner), id=id))
+        return await self._read(partial(rows.delete, access=self._access(owner), id=id))
 
     def _access(self, owner: str) -> rows.Access:
         return rows.Access(owner, self._oldest())
 
     def _oldest(self) -> int:
         return _now() - self._days * DAY_SECONDS
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._do(work)
+        except ResponseStoreError as error:
+            logger.error("Stored responses can't be used: %s", error)  # noqa: TRY400 - it says it all
+            message = "Stored responses can't be used at the moment; the server's log says why."
+            raise ApiError(503, message, "store_unavailable") from error
 
     async def _do(self, work: Callable[[Connection], T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(self._run, work))

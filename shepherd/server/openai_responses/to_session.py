@@ -159,7 +159,7 @@ class _Messages:
     def __init__(self, seal: Seal, tools: Toolset) -> None:
         self.messages: list[Source] = []
         self._seal = seal
-        self._tools = tools
+        self._tools = tools.by_name()
         self._calls: dict[str, ToolCall] = {}
 
     def add(self, items: Sequence[Item]) -> None:
@@ -202,10 +202,16 @@ class _Messages:
         return replace(message, extra=reasoning.extra)
 
     def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
-        name = self._tools.offered_name(model.name, model.namespace)
+        name = self._offered_name(model.name, model.namespace or "")
         if isinstance(model, CustomCallItem):
             return ToolCall(model.call_id, name, custom_arguments(model.input))
         return ToolCall(model.call_id, name, model.arguments)
+
+    def _offered_name(self, name: str, namespace: str) -> str:
+        """The name by which the model knows a tool of an earlier call."""
+        same = self._tools.get(name, [])
+        exact = [tool for tool in same if tool.namespace == namespace]
+        return (exact or same)[0].spec.name if same else name
 
     def _reasoning(self, model: ReasoningItem, item: Item) -> JsonObject:
         """The content that was signed, else the text that can be read.

@@ -1,5 +1,6 @@
 """The tools of a request: which the model is offered, and how its calls are named."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid_body
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
+from shepherd.server.wire.limits import MAX_TOOLS
 
 _NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -73,16 +76,17 @@ class Toolset:
     def specs(self) -> list[ToolSpec]:
         return [tool.spec for tool in self.tools]
 
+    def by_name(self) -> dict[str, list[OfferedTool]]:
+        """The tools by their names in the API."""
+        tools: dict[str, list[OfferedTool]] = {}
+        for tool in self.tools:
+            tools.setdefault(tool.name, []).append(tool)
+        return tools
+
     def of_call(self, call: ToolCall) -> OfferedTool:
         """The tool that the model has called; one that is not offered is a function."""
         offered = (tool for tool in self.tools if tool.spec.name == call.name)
         return next(offered, OfferedTool(ToolSpec(call.name, ""), call.name))
-
-    def offered_name(self, name: str, namespace: str | None) -> str:
-        """The name by which the model knows a tool of an earlier call."""
-        same = [tool for tool in self.tools if tool.name == name]
-        exact = [tool for tool in same if tool.namespace == (namespace or "")]
-        return (exact or same)[0].spec.name if same else name
 
     def keep(self, is_kept: Callable[[OfferedTool], bool]) -> "Toolset":
         """The tools for which `is_kept` holds."""
@@ -96,11 +100,14 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     for index, value in enumerate(values):
         tool = _parsed(value, f"tools.{index}")
         if tool is None:
-            left_out.append(str(value["type"])[:64])
+            left_out.append(_shown(value["type"]))
         elif isinstance(tool, NamespaceTool):
             offered += _nested(tool, f"tools.{index}", model, left_out)
         else:
             offered.append(_offered(tool, f"tools.{index}", model))
+        if len(offered) > MAX_TOOLS:
+            message = f"tools: must be at most {MAX_TOOLS:,} tools, also in namespaces"
+            raise ApiError(400, message, "invalid_value", "tools")
     return Toolset(_unambiguous(offered), tuple(left_out))
 
 
@@ -110,7 +117,7 @@ def _nested(
     for index, value in enumerate(group.tools):
         tool = _parsed(value, f"{param}.tools.{index}")
         if tool is None or isinstance(tool, NamespaceTool):
-            left_out.append(str(value["type"])[:64])
+            left_out.append(_shown(value["type"]))
             continue
         offered = _offered(tool, f"{param}.tools.{index}", model)
         about = f"Part of {group.name}: {group.description}" if group.description else ""
@@ -133,6 +140,11 @@ def _parsed(value: JsonObject, param: str) -> FunctionTool | CustomTool | Namesp
         return model.model_validate({**fields, "type": kind})
     except ValidationError as error:
         raise at_param(invalid_body(error), param) from error
+
+
+def _shown(kind: str) -> str:
+    """A type for the log, which may be any text."""
+    return kind if _TYPE.fullmatch(kind) else ascii(kind[:64])
 
 
 def _is_chat_tool(value: JsonObject) -> bool:

@@ -7,7 +7,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai.types.responses import ResponseErrorEvent
+from pydantic import BaseModel
 
+from shepherd.server.errors import ApiError
+from shepherd.server.openai_responses.errors import ResponsesErrors
 from tests.patience import PATIENCE
 from tests.server.harness import Scripted, scripted
 from tests.server.openai_responses.harness import PATH, checked, created, post, rebuilt, streamed
@@ -220,6 +224,22 @@ def test_the_path_without_its_version(server: Scripted) -> None:
     url = f"{server.url}/responses"
     assert httpx.post(url, json={"input": "hi"}, timeout=PATIENCE).json()["object"] == "response"
     assert httpx.post(url, json={}, timeout=PATIENCE).json()["error"]["param"] == "input"
+
+
+def test_an_answer_is_parsed_by_the_official_client() -> None:
+    class Weather(BaseModel):
+        sunny: bool
+
+    with scripted('text: "{\\"sunny\\": true}"') as server, server.client() as client:
+        parsed = client.responses.parse(model="m", input="hi", text_format=Weather)
+    assert parsed.output_parsed == Weather(sunny=True)
+
+
+def test_the_event_of_an_error_fits_its_type() -> None:
+    error = ApiError(400, "Too long.", "context_length_exceeded", "messages")
+    data = json.loads(ResponsesErrors().event(error).split("data: ")[1])
+    event = ResponseErrorEvent.model_validate(data, strict=True)
+    assert (event.message, event.param) == ("Too long.", "input")
 
 
 def test_response_checker_is_strict() -> None:

@@ -182,6 +182,19 @@ def test_a_store_that_fails_fails_no_answer(tmp_path: Path) -> None:
     with serving(tmp_path / "file" / "responses.db") as server:
         assert created(server)["store"] is False
         assert streamed(server)[-1]["response"]["store"] is False
+        refused = post(server, {"previous_response_id": "resp_1"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_unavailable")
+    assert str(tmp_path) not in refused.text
+
+
+@pytest.mark.parametrize("path", ["%ff", "%00", "a%2Fb", "%F0%9D%84%9E", "x" * 5000])
+def test_odd_ids_are_not_found(server: Scripted, path: str) -> None:
+    created(server)
+    for place in (path, f"{path}/input_items", f"{path}?stream=true"):
+        answer = httpx.get(f"{server.url}{PATH}/{place}", timeout=PATIENCE)
+        assert answer.status_code == 404, answer.text
+    for query in ("after=%ff", "limit=99999999999999999999", "stream=perhaps"):
+        assert httpx.get(f"{server.url}{PATH}/x/input_items?{query}").status_code in (400, 404)
 
 
 def test_a_damaged_file_is_renamed(tmp_path: Path) -> None:

@@ -186,6 +186,17 @@ def test_tools_that_only_openai_runs_are_left_out(caplog: pytest.LogCaptureFixtu
     ]
 
 
+def test_there_are_not_too_many_tools_in_namespaces() -> None:
+    nested = [{"type": "function", "name": f"f{n}"} for n in range(501)]
+    groups = [{"type": "namespace", "name": name, "tools": nested} for name in "ab"]
+    assert refused(tools=groups).param == "tools"
+
+
+def test_the_log_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    conversation(tools=[{"type": "a\nb \x1b[31m"}])
+    assert caplog.records[0].message.endswith(r"'a\nb \x1b[31m'")
+
+
 def test_a_call_of_a_namespace_is_known_by_both_names() -> None:
     found = session(
         {
