@@ -65,12 +65,17 @@ def shortened(vector: Sequence[float], dimensions: int) -> Sequence[float]:
 
     Raises InvalidRequestError if the vector is shorter.
     """
-    if dimensions > len(vector):
+    check_dimensions(dimensions, len(vector))
+    return normalised(vector[:dimensions] if dimensions else vector)
+
+
+def check_dimensions(dimensions: int, width: int) -> None:
+    """Raise InvalidRequestError if vectors of `width` numbers can't have `dimensions`."""
+    if dimensions > width:
         raise InvalidRequestError(
-            f"dimensions is {dimensions}, but the model's vectors have {len(vector)} numbers",
+            f"dimensions is {dimensions}, but the model's vectors have {width} numbers",
             "dimensions",
         )
-    return normalised(vector[:dimensions] if dimensions else vector)
 
 
 def normalised(vector: Sequence[float]) -> Sequence[float]:

@@ -12,6 +12,7 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp import LlamaCppBackend
+    from shepherd.backends.llamacpp.native.pooled import Pooling
 
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
@@ -31,6 +32,9 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     else:
         path = await asyncio.to_thread(_locate, name, config.llamacpp.models_dir)
         name = path.stem
+        pooling = await asyncio.to_thread(_pooling_of, path)
+        if pooling is not None:
+            return await _open_embedding_model(path, config, pooling)
     return await engine.load(
         path,
         config.llamacpp,
@@ -45,6 +49,18 @@ def _import_llamacpp() -> "type[LlamaCppBackend]":
     from shepherd.backends.llamacpp import LlamaCppBackend
 
     return LlamaCppBackend
+
+
+def _pooling_of(path: Path) -> "Pooling | None":
+    from shepherd.backends.llamacpp.embedding.kind import pooling_of
+
+    return pooling_of(path)
+
+
+async def _open_embedding_model(path: Path, config: Config, pooling: "Pooling") -> Backend:
+    from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
+
+    return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
 
 
 def _open_script(name: str) -> Backend:

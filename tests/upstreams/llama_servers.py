@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from shepherd.models import builtin_model
 
@@ -14,7 +15,7 @@ CONTEXT = 1024
 
 _SCRIPT = """
 import json, os, sys, xllamacpp
-def server(context, key, pure, endless):
+def server(context, key, pure, endless, pooling):
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.port = sys.argv[1], context, 1, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
@@ -23,6 +24,9 @@ def server(context, key, pure, endless):
     params.api_keys = [key] if key else []
     params.force_pure_content_parser = pure
     params.ctx_shift = params.sampling.ignore_eos = endless
+    if pooling:
+        params.embedding, params.pooling_type = True, pooling
+        params.n_batch = params.n_ubatch = context
     return xllamacpp.Server(params)
 running = {name: server(**given) for name, given in json.loads(sys.argv[2]).items()}
 print(json.dumps({name: s.listening_address for name, s in running.items()}), flush=True)
@@ -50,6 +54,7 @@ class _Given:
     key: str = ""
     pure: bool = False
     endless: bool = False
+    pooling: int = 0
 
 
 _SERVERS = {
@@ -62,8 +67,21 @@ _SERVERS = {
 @contextmanager
 def llama_servers() -> Generator[LlamaServers]:
     """The servers, healthy, for as long as the context is entered."""
-    given = json.dumps({name: asdict(server) for name, server in _SERVERS.items()})
-    command = [sys.executable, "-c", _SCRIPT, str(builtin_model()), given]
+    with _running(builtin_model(), _SERVERS) as addresses:
+        yield LlamaServers(**addresses)
+
+
+@contextmanager
+def embedding_server(model: Path, pooling: int, context: int) -> Generator[str]:
+    """The address of a server with a model that makes vectors or scores."""
+    with _running(model, {"only": _Given(context=context, pooling=pooling)}) as addresses:
+        yield addresses["only"]
+
+
+@contextmanager
+def _running(model: Path, servers: Mapping[str, _Given]) -> Generator[dict[str, str]]:
+    given = json.dumps({name: asdict(server) for name, server in servers.items()})
+    command = [sys.executable, "-c", _SCRIPT, str(model), given]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -74,6 +92,6 @@ def llama_servers() -> Generator[LlamaServers]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield LlamaServers(**json.loads(process.stdout.readline()))
+            yield json.loads(process.stdout.readline())
         finally:
             process.kill()

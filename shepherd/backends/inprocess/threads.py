@@ -63,9 +63,9 @@ class Heartbeat:
 class TextThread:
     """Renders and tokenizes off the event loop. Calls run one at a time, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "llama.cpp text") -> None:
         self._idents: set[int] = set()
-        self._executor = ThreadPoolExecutor(1, "llama.cpp text", self._note_ident)
+        self._executor = ThreadPoolExecutor(1, name, self._note_ident)
         self._gate = threading.Lock()
         self._heart = Heartbeat()
         self._closed = False

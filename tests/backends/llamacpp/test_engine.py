@@ -17,7 +17,7 @@ LATER_STEPS = [
     "engine.NativeAdapters",
     "engine.context_params",
     "engine.NativeContext",
-    "native.context._Batch",
+    "native.context.Batch",
     "engine.NativeAdapters.apply",
     "engine.open_disk_cache",
     "engine.cache_capacity",

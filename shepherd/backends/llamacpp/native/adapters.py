@@ -11,6 +11,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
+from shepherd.backends.llamacpp.native.pooled import PooledContext
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ConfigError, ModelLoadError
 
@@ -53,7 +54,7 @@ class NativeAdapters:
         self._scales = [adapter.scale for adapter in adapters]
         self._handles = [self._load(model, adapter.path) for adapter in adapters]
 
-    def apply(self, context: NativeContext) -> None:
+    def apply(self, context: NativeContext | PooledContext) -> None:
         """Use the adapters in a context."""
         count = len(self._handles)
         if count:

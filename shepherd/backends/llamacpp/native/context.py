@@ -46,7 +46,7 @@ class NativeContext:
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""
         try:
-            self._batch = _Batch(self.batch_size)
+            self._batch = Batch(self.batch_size)
         except BaseException:
             self.close()
             raise
@@ -157,7 +157,7 @@ class NativeContext:
             self._handle = None
 
 
-class _Batch:
+class Batch:
     """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
 
     def __init__(self, size: int) -> None:

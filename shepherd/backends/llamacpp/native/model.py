@@ -11,6 +11,14 @@ from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.catalog.model_files import parts_of
 from shepherd.errors import ModelLoadError
 
+ENCODERS = frozenset(
+    {
+        "bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed",
+        "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "t5encoder",
+    }
+)  # fmt: skip
+"""llama.cpp's architectures that can't write text."""
+
 
 class MappedFiles:
     """The files of a model, open since before it was loaded.
@@ -107,7 +115,8 @@ class NativeModel:
     def can_generate(self) -> bool:
         """False for encoders and for files without a vocabulary."""
         decodes: bool = self._lib.llama_model_has_decoder(self.handle)
-        return decodes and self.vocab.size > 0
+        encodes = self.metadata("general.architecture") in ENCODERS
+        return decodes and not encodes and self.vocab.size > 0
 
     @property
     def keeps_state(self) -> bool:

@@ -28,6 +28,9 @@ class Vocab:
         self.bos: int = self._lib.llama_vocab_bos(handle)
         self.eos: int = self._lib.llama_vocab_eos(handle)
         self.adds_bos: bool = self._lib.llama_vocab_get_add_bos(handle) and self.bos != _NO_TOKEN
+        self.sep: int = self._lib.llama_vocab_sep(handle)
+        self.adds_eos: bool = self._lib.llama_vocab_get_add_eos(handle)
+        self.adds_sep: bool = self._lib.llama_vocab_get_add_sep(handle)
         self.is_sentencepiece: bool = self._lib.llama_vocab_type(handle) == _VOCAB_SPM
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}

@@ -1,0 +1,1 @@
+"""Models that make vectors of texts or compare texts, in-process through llama.cpp."""

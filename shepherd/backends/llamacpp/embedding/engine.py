@@ -1,0 +1,45 @@
+"""The native objects of a model that makes vectors, created and freed together."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.backends.llamacpp.embedding.texts import TextReader
+from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import model_params
+from shepherd.backends.llamacpp.native.pooled import PooledContext, Pooling
+from shepherd.config.sections import LlamaCppSection
+from shepherd.errors import ModelLoadError
+
+
+@dataclass(frozen=True, slots=True)
+class PooledEngine:
+    """A model, its context and its reader; the context belongs to one thread."""
+
+    model: NativeModel
+    context: PooledContext
+    reader: TextReader
+
+    @classmethod
+    def load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":
+        """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
+        adapters = configured_adapters(settings)
+        with ExitStack() as resources:
+            model = NativeModel(path, model_params(settings, os.environ))
+            resources.callback(model.close)
+            if not model.vocab.size:
+                raise ModelLoadError(f"{path} has no vocabulary.")
+            loaded = NativeAdapters(model, adapters)
+            context = PooledContext(model, settings, pooling)
+            resources.callback(context.close)
+            loaded.apply(context)
+            engine = cls(model, context, TextReader(model, context.size))
+            resources.pop_all()  # the engine frees them from here on
+            return engine
+
+    def close(self) -> None:
+        """Free the context, then the model."""
+        self.context.close()
+        self.model.close()
