@@ -1,6 +1,6 @@
 """Requests of the chat completions API: lenient, unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -8,6 +8,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
+    model_validator,
 )
 
 from shepherd.server.body import RequestModel
@@ -15,6 +16,7 @@ from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.unsupported import refuse_unsupported
 
 
 def _token_limit(value: int | None) -> int | None:
@@ -52,6 +54,13 @@ class TemplateOptions(RequestModel):
     """Options for the chat template."""
 
     enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
+
+
+_OF_OTHER_SERVERS = {
+    "chat_template": "The model's own template is used.",
+    "documents": "Put the documents into a message.",
+    "echo": "The answer never repeats the last message.",
+}
 
 
 class ChatRequest(SamplingFields):
@@ -155,3 +164,11 @@ class ChatRequest(SamplingFields):
     modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None
     audio: Annotated[Any, Field(description="Not served.")] = None
     web_search_options: Annotated[Any, Field(description="Not served; use `tools`.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served_in_chat(cls, value: Any) -> object:
+        """Refuse fields of other servers that would change the prompt or the answer."""
+        if isinstance(value, dict):
+            refuse_unsupported(cast(dict[str, Any], value), _OF_OTHER_SERVERS)
+        return cast(object, value)

@@ -55,6 +55,9 @@ def test_what_changes_nothing_is_accepted(server: Scripted) -> None:
         ("lora", [{"id": 0, "scale": 1.0}]),
         ("t_max_predict_ms", 100),
         ("n_indent", 4),
+        ("chat_template", "{{ messages }}"),
+        ("documents", [{"text": "a"}]),
+        ("echo", True),
     ],
 )
 def test_what_would_change_the_answer_is_refused_by_name(
