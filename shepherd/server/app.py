@@ -15,6 +15,8 @@ from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.access.models import AllowedModels
+from shepherd.server.access.paths import PathScopes
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.anthropic.routes import ANTHROPIC
@@ -107,22 +109,26 @@ def create_conversation_app(
 
 def _context(current_backend: Callable[[], Backend], settings: ServerSettings) -> ServerContext:
     bodies = BodyReader(settings.max_body_bytes)
-    models, seal = OneModel(current_backend), Seal(settings.signing_key)
+    models = AllowedModels(OneModel(current_backend))
+    seal = Seal(settings.signing_key)
     return ServerContext(current_backend, models, settings, bodies, int(time.time()), seal)
 
 
 def _include_plugins(app: FastAPI, context: ServerContext) -> None:
     """Add the routes of plugins after all others, so that they can't replace existing paths."""
+    paths: list[str] = app.state.plugin_paths
 
     def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
-        app.include_router(make_router(context))
+        router = make_router(context)
+        app.include_router(router)
+        paths.extend(getattr(route, "path", "") for route in router.routes)
 
     if context.settings.plugins is not None:
         context.settings.plugins.use(Group.ROUTES, include, logger.warning)
 
 
 def _bare_app() -> FastAPI:
-    return FastAPI(
+    app = FastAPI(
         title="Shepherd",
         version=__version__,
         docs_url=None,
@@ -130,6 +136,8 @@ def _bare_app() -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.state.plugin_paths = []
+    return app
 
 
 def _finish(
@@ -142,7 +150,8 @@ def _finish(
     """Add the parts that all APIs share: errors, the guard, CORS."""
     app.state.errors = errors
     _handle_errors(app, backend)
-    app.add_middleware(Guard, settings=settings, keys=keys)
+    scopes = PathScopes(app.state.plugin_paths)
+    app.add_middleware(Guard, settings=settings, keys=keys, scopes=scopes)
     if settings.cors_origins:
         app.add_middleware(
             JsonCors,

@@ -13,6 +13,8 @@ from shepherd.backends.base import Backend, Generation, ModelInfo
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
+from shepherd.server.access.current import key_has
+from shepherd.server.access.key import KeyScope
 from shepherd.server.agent.options import RequestOptions, options_of
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.generation import (
@@ -180,7 +182,8 @@ class Exchanges:
             exchange = call.build(backend.info)
         exchange = _with_truncation(exchange, call.options)
         agent = self._context.agent
-        if agent is None or not (exchange.is_turn and call.options.uses_tools):
+        uses_tools = call.options.uses_tools and key_has(KeyScope.TOOLS)
+        if agent is None or not (exchange.is_turn and uses_tools):
             return _Prepared(backend, backend, exchange)
         if exchange.count > 1:
             message = "With --use-tools the server gives one answer to a request."

@@ -13,6 +13,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
+from shepherd.server.access.current import serving
+from shepherd.server.access.key import ApiKey
+from shepherd.server.access.paths import OPEN_PATHS, PathScopes
 from shepherd.server.api import error_event, is_stream
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
@@ -25,45 +28,68 @@ _NAME_AND_PORT = r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 _HOST = re.compile(_NAME_AND_PORT, re.ASCII)
 _ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
-OPEN_PATHS = frozenset({"/health"})
 
 
 class Guard:
     """Middleware that admits a request or answers it with an error.
 
-    With keys, every path except the health check needs one, and a request ends when its key is
-    removed. Without keys, the server listens on loopback, unless `insecure` overrides this. The
-    Host and Origin headers must then name this machine. This refuses web pages that resolve their
-    name to 127.0.0.1 (DNS rebinding) or that post across sites.
+    With keys, every path except the health check needs one with the scopes of the path, and a
+    request ends when its key is removed or expires. Without keys, the server listens on loopback,
+    unless `insecure` overrides this. The Host and Origin headers must then name this machine. This
+    refuses web pages that resolve their name to 127.0.0.1 (DNS rebinding) or that post across
+    sites.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, keys: KeyStore | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        keys: KeyStore | None,
+        scopes: PathScopes | None = None,
+    ) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
+        self._scopes = scopes or PathScopes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        headers, path = Headers(scope=scope), scope["path"]
-        key = _sent_key(headers, scope["query_string"])
-        refusal = self._refusal(headers, path, key)
-        if refusal is not None:
+        elif self._keys is not None and scope["path"] not in OPEN_PATHS:
+            await self._serve_with_key(self._keys, scope, receive, send)
+        elif self._keys is None and (refusal := self._origin_refusal(scope)) is not None:
             await ErrorResponse(refusal)(scope, receive, send)
-        elif self._keys is None or path in OPEN_PATHS:
-            await self._app(scope, receive, send)
         else:
-            state = scope.setdefault("state", {})
-            state["key_name"] = self._keys.verify(key) or ""
-            state["key_is_valid"] = partial(_is_valid, self._keys, key)
-            request = RevocableRequest(scope, receive, send)
-            await request.serve(self._app, self._keys, key)
+            await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers, path: str, key: str) -> ApiError | None:
-        if self._keys is not None:
-            return None if path in OPEN_PATHS else _key_refusal(key, self._keys)
-        return None if self._settings.insecure else _origin_refusal(headers, self._settings)
+    async def _serve_with_key(
+        self, keys: KeyStore, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        secret = _sent_key(Headers(scope=scope), scope["query_string"])
+        try:
+            key = _checked_key(secret, keys)
+            self._check_scopes(key, scope)
+        except ApiError as refusal:
+            await ErrorResponse(refusal)(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["key_name"] = key.name
+        state["key_is_valid"] = partial(_is_valid, keys, secret)
+        with serving(key):
+            request = RevocableRequest(scope, receive, send)
+            await request.serve(self._app, keys, secret)
+
+    def _check_scopes(self, key: ApiKey, scope: Scope) -> None:
+        missing = self._scopes.of(scope["method"], scope["path"]) - key.scopes
+        if missing:
+            names = " and ".join(sorted(missing))
+            message = f"The API key {key.name} does not have the scope that this path needs: "
+            raise ApiError(403, message + names, "insufficient_scope")
+
+    def _origin_refusal(self, scope: Scope) -> ApiError | None:
+        if self._settings.insecure:
+            return None
+        return _origin_refusal(Headers(scope=scope), self._settings)
 
 
 def names_this_machine(host: str) -> bool:
@@ -74,17 +100,22 @@ def names_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _key_refusal(key: str, keys: KeyStore) -> ApiError | None:
-    if not key:
+def _checked_key(secret: str, keys: KeyStore) -> ApiKey:
+    """The entry of a valid key; raises ApiError."""
+    if not secret:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."
-        return _unauthorized(message)
+        raise _unauthorized(message)
     try:
-        name = keys.verify(key)
+        key = keys.find(secret)
     except ConfigError as error:
         logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message is sufficient
         message = "API keys can't be checked at the moment; the server's log says why."
-        return ApiError(503, message, "keys_unavailable")
-    return None if name is not None else _unauthorized("The API key is not valid.")
+        raise ApiError(503, message, "keys_unavailable") from error
+    if key is None:
+        raise _unauthorized("The API key is not valid.")
+    if keys.is_expired(key):
+        raise _unauthorized("The API key has expired.")
+    return key
 
 
 def _sent_key(headers: Headers, query: bytes) -> str:

@@ -2,99 +2,129 @@
 
 import hashlib
 import hmac
-import json
 import os
 import re
 import secrets
 import stat
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
+from shepherd.server.access.key import NAME, ApiKey, OldSecret
+from shepherd.server.access.key_file import UnknownVersionError, format_keys, parse_keys
 
 KEY_PREFIX = "sk-shep-"
 KEY_BYTES = 32
 PREFIX_CHARACTERS = len(KEY_PREFIX) + 4
-VERSION = 1
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class KeyStoreError(ConfigError):
     """The key file can't be trusted or read, or a name is wrong; no key may then be accepted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
-    """The stored data of a key.
-
-    The hash is a plain SHA-256: slow hashes protect secrets that can be guessed, which 256 random
-    bits can't be. `prefix` helps the owner to recognise the key.
-    """
-
-    name: str
-    prefix: str
-    sha256: str
-    created: str
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class KeyStore:
-    """The keys in the file at `path`; without the file, no key is valid."""
+    """The keys in the file at `path`; without the file, no key is valid.
 
-    def __init__(self, path: Path) -> None:
+    A clock that goes backwards does not make an expired key valid again.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
         self.path = path
+        self._clock = clock
+        self._latest = clock()
         self._seen: tuple[int, ...] | None = None
         self._keys: list[ApiKey] = []
 
     def verify(self, key: str) -> str | None:
-        """The name of `key`, None if it is not valid.
+        """The name of `key`, None if it is not valid; otherwise as `find`."""
+        entry = self.find(key)
+        return None if entry is None or self.is_expired(entry) else entry.name
+
+    def find(self, key: str) -> ApiKey | None:
+        """The entry of `key`, be it expired; None if there is none.
 
         Sees changes of the file at once. Raises KeyStoreError if the file is unreadable, damaged,
         another user's or open to others. Takes the same time for every key.
         """
-        digest = _digest(key)
-        name = None
+        digest, now = _digest(key), self._now()
+        match = None
         for entry in self._current():
-            if hmac.compare_digest(entry.sha256, digest):
-                name = entry.name
-        return name
+            for stored in entry.hashes(now):
+                if hmac.compare_digest(stored, digest):
+                    match = entry
+        return match
+
+    def is_expired(self, key: ApiKey) -> bool:
+        """Whether the time of `key` is over."""
+        return key.is_expired(self._now())
 
     def keys(self) -> list[ApiKey]:
         """All keys, oldest first; raises KeyStoreError."""
         return list(self._current())
 
-    def add(self, name: str) -> str:
-        """Make a key called `name`; it is returned only once. Raises KeyStoreError."""
-        if not _NAME.fullmatch(name):
+    def get(self, name: str) -> ApiKey:
+        """The key called `name`; raises KeyStoreError if there is none."""
+        return _named(self.keys(), name)
+
+    def add(self, name: str, change: Callable[[ApiKey], ApiKey] = lambda key: key) -> str:
+        """Make a key called `name`; the secret is returned only once. Raises KeyStoreError.
+
+        `change` receives the new entry and returns it with its restrictions.
+        """
+        if not re.fullmatch(NAME, name):
             raise KeyStoreError(
                 f"{name!r} can't be a key's name: use up to 64 letters, digits, '.', '_' or '-', "
                 "a letter or digit first."
             )
-        key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = ApiKey(name, key[:PREFIX_CHARACTERS], _digest(key), created)
+        secret = _new_secret()
+        created = self._now().replace(microsecond=0)
+        entry = change(ApiKey(name, secret[:PREFIX_CHARACTERS], _digest(secret), created))
         with exclusive(self.path):
             keys = self.keys()
             if any(k.name == name for k in keys):
                 raise KeyStoreError(f"There is a key called {name} already; remove it first.")
             self._save([*keys, entry])
-        return key
+        return secret
+
+    def rotate(self, name: str, grace: timedelta = timedelta()) -> str:
+        """Give the key called `name` a new secret; the old one stays valid for `grace`.
+
+        A secret from before the old one becomes invalid. Raises KeyStoreError.
+        """
+        secret = _new_secret()
+        with exclusive(self.path):
+            keys = self.keys()
+            key = _named(keys, name)
+            until = self._now().replace(microsecond=0) + grace
+            new = replace(
+                key,
+                prefix=secret[:PREFIX_CHARACTERS],
+                sha256=_digest(secret),
+                old_secret=OldSecret(key.sha256, until) if grace else None,
+            )
+            self._save([new if k is key else k for k in keys])
+        return secret
 
     def remove(self, name: str) -> None:
         """Make the key called `name` invalid at once; raises KeyStoreError if there is none."""
         with exclusive(self.path):
             keys = self.keys()
-            kept = [k for k in keys if k.name != name]
-            if len(kept) == len(keys):
-                raise KeyStoreError(f"No key is called {name}; `shepherd apikey list` shows all.")
-            self._save(kept)
+            removed = _named(keys, name)
+            self._save([k for k in keys if k is not removed])
+
+    def _now(self) -> datetime:
+        self._latest = max(self._latest, self._clock())
+        return self._latest
 
     def _save(self, keys: list[ApiKey]) -> None:
-        data = {"version": VERSION, "keys": [asdict(key) for key in keys]}
-        write_private(self.path, json.dumps(data, indent=2) + "\n")
+        write_private(self.path, format_keys(keys))
 
     def _current(self) -> list[ApiKey]:
         try:
@@ -122,22 +152,25 @@ class KeyStore:
 
     def _parse(self, content: bytes) -> list[ApiKey]:
         try:
-            data = cast(dict[str, Any], json.loads(content))
-            if data["version"] != VERSION:
-                raise self._broken(f"of unknown version {data['version']}")
-            return [_entry(item) for item in data["keys"]]
-        except (ValueError, TypeError, KeyError) as error:
+            return parse_keys(content)
+        except UnknownVersionError as error:
+            raise self._broken(f"of unknown version {error}") from error
+        except (ValueError, RecursionError) as error:
             raise self._broken("damaged; repair it, or delete it and make new keys") from error
 
     def _broken(self, problem: str) -> KeyStoreError:
         return KeyStoreError(f"The key file {self.path} is {problem}")
 
 
-def _entry(item: dict[str, object]) -> ApiKey:
-    fields = {name: item[name] for name in ("name", "prefix", "sha256", "created")}
-    if not all(isinstance(value, str) for value in fields.values()):
-        raise TypeError("all fields of a key are texts")
-    return ApiKey(**cast(dict[str, str], fields))
+def _named(keys: list[ApiKey], name: str) -> ApiKey:
+    for key in keys:
+        if key.name == name:
+            return key
+    raise KeyStoreError(f"No key is called {name}; `shepherd apikey list` shows all.")
+
+
+def _new_secret() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
 def _digest(key: str) -> str:

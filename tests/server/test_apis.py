@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from shepherd.events import CallbackEvent
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message
+from shepherd.server.access.key import KeyScope
 from shepherd.server.api import Api, ErrorReply, ErrorShapes
 from shepherd.server.app import APIS
 from shepherd.server.body import BodyReader, RequestModel
@@ -171,7 +173,7 @@ def test_a_missing_key_is_reported_in_its_shape(keys: KeyStore) -> None:
 
 
 def test_a_removed_key_ends_an_answer_in_its_shape(keys: KeyStore) -> None:
-    key = keys.add("laptop")
+    key = keys.add("laptop", lambda key: replace(key, scopes=frozenset(KeyScope)))
     backend = HeldBackend(hold_prefill=True)
     with serving(backend, keys) as server, ThreadPoolExecutor() as pool:
         answer = pool.submit(post, server, {"text": "hi"}, **{"x-api-key": key})
@@ -181,7 +183,7 @@ def test_a_removed_key_ends_an_answer_in_its_shape(keys: KeyStore) -> None:
 
 
 def test_a_removed_key_ends_a_stream_in_its_shape(keys: KeyStore) -> None:
-    key = keys.add("laptop")
+    key = keys.add("laptop", lambda key: replace(key, scopes=frozenset(KeyScope)))
     request: dict[str, Any] = {
         "json": {"text": "hi", "stream": True},
         "headers": {"x-api-key": key},

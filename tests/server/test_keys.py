@@ -93,7 +93,11 @@ def test_a_file_open_to_others_closes_the_door(store: KeyStore, mode: int) -> No
         b'{"version": 1, "keys": [{"name": "k"}]}',
         b'{"version": 1, "keys": [1]}',
         b'{"version": 1, "keys": {"name": 1}}',
-        b'{"version": 2, "keys": []}',
+        b'{"version": 3, "keys": []}',
+        b'{"version": "2", "keys": []}',
+        b'{"version": true, "keys": []}',
+        b'{"version": 1, "keys": [], "more": 1}',
+        b'{"version": 2, "keys": [{"name": "k"}]}',
         b'{"version": 1, "keys": [{"name": 1, "prefix": "", "sha256": "", "created": ""}]}',
     ],
 )
@@ -155,4 +159,4 @@ def test_no_key_is_lost_when_several_are_made_at_once(store: KeyStore) -> None:
     for maker in makers:
         maker.join()
     assert len(store.keys()) == 20
-    assert json.loads(store.path.read_text())["version"] == 1
+    assert json.loads(store.path.read_text())["version"] == 2

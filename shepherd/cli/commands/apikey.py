@@ -1,37 +1,120 @@
 """`shepherd apikey`: the keys that open the server."""
 
 import os
+import re
 import sys
-from typing import Annotated
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shepherd.cli.commands import apikey_view
+from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.moments import parse_duration, parse_expiry
+from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.paths import Paths
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.key import (
+    MAX_LIMIT,
+    MAX_NOTE,
+    MODEL_PATTERN,
+    USER_SCOPES,
+    ApiKey,
+    KeyLimits,
+    KeyScope,
+)
+
+if TYPE_CHECKING:
+    from shepherd.server.keys import KeyStore
 
 apikey = typer.Typer(
     name="apikey", help="API keys for `shepherd --server --auth-mode json`.", no_args_is_help=True
 )
 Name = Annotated[str, typer.Argument(help="Name of the key.")]
+Limit = Annotated[int | None, typer.Option(min=1, max=MAX_LIMIT, help="Without it: no limit.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyOptions:
+    """What a new key may do."""
+
+    note: Annotated[str, typer.Option(help="A remark for yourself.")] = ""
+    expires: Annotated[
+        str | None,
+        typer.Option(help="When it ends: 12h, 30d, or a date (to the end of that day, UTC)."),
+    ] = None
+    scope: Annotated[
+        list[KeyScope] | None,
+        typer.Option(help="What it opens; repeatable. Without any: all but admin."),
+    ] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model that it may use, with `*`; repeatable. Without any: all."),
+    ] = None
+    requests_per_minute: Limit = None
+    tokens_per_minute: Limit = None
+    requests_per_day: Limit = None
+    tokens_per_day: Limit = None
+
+    def restrict(self, key: ApiKey) -> ApiKey:
+        """The key with these restrictions; raises UsageError."""
+        expires = None if self.expires is None else parse_expiry(self.expires, datetime.now(UTC))
+        return replace(
+            key,
+            note=_checked_note(self.note),
+            expires=expires,
+            scopes=frozenset(self.scope) if self.scope else USER_SCOPES,
+            models=tuple(_checked_model(pattern) for pattern in self.model or ()),
+            limits=KeyLimits(
+                self.requests_per_minute,
+                self.tokens_per_minute,
+                self.requests_per_day,
+                self.tokens_per_day,
+            ),
+        )
 
 
 @apikey.command("add")
-def add_key(name: Name) -> None:
+@with_option_groups
+def add_key(name: Name, options: KeyOptions) -> None:
     """Make a key and show it once; only its hash is stored."""
-    key = _store().add(name)
+    secret = _store().add(name, options.restrict)
     sys.stderr.write(f"Key {name}: keep it now, it can't be shown again.\n")
-    typer.echo(key)
+    typer.echo(secret)
 
 
 @apikey.command("list")
 def list_keys() -> None:
-    """Name, beginning and age of all keys."""
+    """Name, beginning, age, scopes and end of all keys."""
+    now = datetime.now(UTC)
     keys = _store().keys()
-    width = max((len(key.name) for key in keys), default=0)
-    for key in keys:
-        typer.echo(f"{key.name:<{width}}  {key.prefix}…  {key.created}")
+    for line in apikey_view.table(keys, now):
+        typer.echo(line)
     if not keys:
         sys.stderr.write("No keys yet; make one with `shepherd apikey add NAME`.\n")
+
+
+@apikey.command("show")
+def show_key(name: Name) -> None:
+    """What a key may do, its limits, and when it was made and last used."""
+    for line in apikey_view.details(_store().get(name), datetime.now(UTC)):
+        typer.echo(line)
+
+
+@apikey.command("rotate")
+def rotate_key(
+    name: Name,
+    grace: Annotated[
+        str | None,
+        typer.Option(help="How long the old secret stays valid: 10m, 12h, 7d. Without it: not."),
+    ] = None,
+) -> None:
+    """Give a key a new secret and show it once; the rest of the key stays."""
+    period = timedelta() if grace is None else parse_duration(grace)
+    secret = _store().rotate(name, period)
+    old = f"for {grace} more" if period else "no longer"
+    sys.stderr.write(f"Key {name}: keep it now. The old secret is {old} valid.\n")
+    typer.echo(secret)
 
 
 @apikey.command("remove")
@@ -41,5 +124,19 @@ def remove_key(name: Name) -> None:
     sys.stderr.write(f"Key {name} is no longer valid.\n")
 
 
-def _store() -> KeyStore:
+def _checked_model(pattern: str) -> str:
+    if not re.fullmatch(MODEL_PATTERN, pattern):
+        raise UsageError(f"--model {pattern!r}: a name or pattern without spaces is needed.")
+    return pattern
+
+
+def _checked_note(note: str) -> str:
+    if len(note) > MAX_NOTE or not note.isprintable():
+        raise UsageError(f"--note: use at most {MAX_NOTE} printable characters on one line.")
+    return note
+
+
+def _store() -> "KeyStore":
+    from shepherd.server.keys import KeyStore  # not needed for other commands
+
     return KeyStore(Paths.from_env(os.environ).keys_file)

@@ -1,0 +1,1 @@
+"""What each API key may do, its limits, and what was used with it."""

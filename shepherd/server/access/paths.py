@@ -1,0 +1,106 @@
+"""Which scopes a path needs; a path that is not in the tables needs `admin`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from shepherd.server.access.key import KeyScope
+
+OPEN_PATHS = frozenset({"/health"})
+"""These need no key."""
+
+_ANY_KEY = frozenset[KeyScope]()
+_CHAT = frozenset({KeyScope.CHAT})
+_EMBED = frozenset({KeyScope.EMBED})
+_TOOLS = frozenset({KeyScope.TOOLS})
+_ADMIN = frozenset({KeyScope.ADMIN})
+_AGENT = frozenset({KeyScope.CHAT, KeyScope.TOOLS})
+"""A shared session runs tools for the client."""
+
+_READ_PATHS = (
+    "/v1/models",
+    "/models",
+    "/v1beta/models",
+    "/api/tags",
+    "/api/ps",
+    "/api/version",
+    "/stats",
+    "/props",
+    "/slots",
+    "/v1/usage",
+)
+"""Lists and states: any key may `GET` them, and all paths below them."""
+
+_PATHS: Mapping[str, frozenset[KeyScope]] = {
+    "/v1/chat": _CHAT,
+    "/chat": _CHAT,
+    "/v1/responses": _CHAT,
+    "/v1/messages": _CHAT,
+    "/v1/completions": _CHAT,
+    "/completions": _CHAT,
+    "/completion": _CHAT,
+    "/infill": _CHAT,
+    "/tokenize": _ANY_KEY,
+    "/detokenize": _ANY_KEY,
+    "/apply-template": _CHAT,
+    "/api/chat": _CHAT,
+    "/api/generate": _CHAT,
+    "/api/show": _ANY_KEY,
+    "/v1/embeddings": _EMBED,
+    "/embeddings": _EMBED,
+    "/embedding": _EMBED,
+    "/v1/rerank": _EMBED,
+    "/v1/reranking": _EMBED,
+    "/rerank": _EMBED,
+    "/reranking": _EMBED,
+    "/api/embed": _EMBED,
+    "/api/embeddings": _EMBED,
+    "/v1/tools": _TOOLS,
+    "/request": _AGENT,
+    "/updates": _AGENT,
+    "/session": _AGENT,
+    "/clear": _AGENT,
+    "/approvals": frozenset({KeyScope.APPROVE}),
+}
+"""For all methods, with all paths below them."""
+
+_MODEL_PATHS = ("/v1/models/", "/v1beta/models/")
+_MODEL_METHODS: Mapping[str, frozenset[KeyScope]] = {
+    "generateContent": _CHAT,
+    "streamGenerateContent": _CHAT,
+    "countTokens": _CHAT,
+    "embedContent": _EMBED,
+    "batchEmbedContents": _EMBED,
+}
+"""Google's: the method stands behind the name of the model."""
+
+
+class PathScopes:
+    """The scopes that each path needs.
+
+    `plugin_paths` are the templates of plugins' routes, which need `tools`. Those above paths of
+    the server need `admin`, because they could match others too.
+    """
+
+    def __init__(self, plugin_paths: Iterable[str] = ()) -> None:
+        fixed = {template.partition("{")[0].rstrip("/") for template in plugin_paths}
+        own = {above for path in (*_PATHS, *_READ_PATHS) for above in _and_above(path)}
+        new = {path for path in fixed - own if _PATHS.keys().isdisjoint(_and_above(path))}
+        self._paths = dict.fromkeys(new, _TOOLS) | dict(_PATHS)
+
+    def of(self, method: str, path: str) -> frozenset[KeyScope]:
+        """All of these are needed; an unknown path needs `admin`."""
+        if method == "GET":
+            if path == "/":
+                return _ANY_KEY
+            if any(above in _READ_PATHS for above in _and_above(path)):
+                return _ANY_KEY
+        elif path.startswith(_MODEL_PATHS):
+            return _MODEL_METHODS.get(path.rpartition(":")[2], _ADMIN)
+        entries = (self._paths[above] for above in _and_above(path) if above in self._paths)
+        return next(entries, _ADMIN)
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """The path and those above it, the longest first."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
