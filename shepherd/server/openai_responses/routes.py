@@ -23,8 +23,6 @@ from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
 TOKENS_PATH = f"{PATH}/input_tokens"
-UNPREFIXED = "/responses"
-"""The path without `/v1`, which llama.cpp has too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,6 @@ def create_router(creator: Creator) -> APIRouter:
     router = APIRouter()
 
     @router.post(PATH)
-    @router.post(UNPREFIXED, include_in_schema=False)
     async def create_response(request: Request) -> Response:
         """Continue a conversation: whole, streaming, or in the background.
 
@@ -115,7 +112,7 @@ def create_router(creator: Creator) -> APIRouter:
 
 
 OPENAI_RESPONSES = Api(
-    paths=(PATH, UNPREFIXED),
+    paths=(PATH,),
     errors=ResponsesErrors(),
     routers=_routers,
     bodies={PATH: ResponsesRequest},
