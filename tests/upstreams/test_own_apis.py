@@ -1,4 +1,4 @@
-"""Shepherd's server as the provider of another Shepherd, by the APIs of Google and Ollama."""
+"""Shepherd as the provider of another Shepherd, by the APIs of Google, Ollama and OpenAI."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -25,10 +25,10 @@ chunk: 3
 text: "Two:\n```sh\nls\n```\nThat is all."
 """
 
-MODELS = {"gemini": "gemini-2.5-flash", "ollama": "script"}
-"""Google's models are known by their names; the server takes any."""
+MODELS = {"gemini": "gemini-2.5-flash", "ollama": "script", "openai-responses": "gpt-5-mini"}
+"""Google's and OpenAI's models are known by their names; the server takes any."""
 
-each_kind = pytest.mark.parametrize("kind", ["gemini", "ollama"])
+each_kind = pytest.mark.parametrize("kind", sorted(MODELS))
 
 
 @asynccontextmanager
