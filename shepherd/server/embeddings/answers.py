@@ -9,19 +9,20 @@ from shepherd.backends.embedding import Embeddings, Ranking
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.embeddings.requests import EmbeddingBody, RerankBody
+from shepherd.server.wire.embedding import json_array
 
 
 def embeddings_json(result: Embeddings, body: EmbeddingBody, model: str) -> str:
     """OpenAI's list of vectors; slow for many of them."""
     usage = to_json(_usage(result.tokens))
     head = f'{{"object":"list","model":{to_json(model)},"usage":{usage},"data":'
-    return f"{head}{_array(_items(result.vectors, body))}}}"
+    return f"{head}{json_array(_items(result.vectors, body))}}}"
 
 
 def plain_json(result: Embeddings) -> str:
     """llama.cpp's list: vectors, each in a list of its own."""
     items = enumerate(result.vectors)
-    return _array({"index": index, "embedding": [list(vector)]} for index, vector in items)
+    return json_array({"index": index, "embedding": [list(vector)]} for index, vector in items)
 
 
 def rerank_json(
@@ -51,11 +52,6 @@ def _items(vectors: Sequence[Sequence[float]], body: EmbeddingBody) -> Iterable[
     for index, vector in enumerate(vectors):
         numbers = _base64(vector) if body.encoding_format == "base64" else list(vector)
         yield {"object": "embedding", "index": index, "embedding": numbers}
-
-
-def _array(items: Iterable[JsonObject]) -> str:
-    """One item after the other, so that other threads can run in between."""
-    return f"[{','.join(map(to_json, items))}]"
 
 
 def _base64(vector: Sequence[float]) -> str:

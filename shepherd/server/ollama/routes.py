@@ -13,6 +13,7 @@ from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer
+from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router
 from shepherd.server.ollama.errors import OllamaErrors
 from shepherd.server.ollama.models import (
     VERSION,
@@ -169,8 +170,15 @@ OLLAMA = Api(
     errors=OllamaErrors(),
     routers=lambda context: (
         chat_router(context),
+        embed_router(context),
         models_router(context),
         refusal_router(),
     ),
-    bodies={"/api/chat": ChatRequest, "/api/generate": GenerateRequest, "/api/show": ShowRequest},
+    bodies={
+        "/api/chat": ChatRequest,
+        "/api/embed": EmbedBody,
+        "/api/embeddings": EmbeddingsBody,
+        "/api/generate": GenerateRequest,
+        "/api/show": ShowRequest,
+    },
 )

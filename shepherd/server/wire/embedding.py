@@ -1,6 +1,6 @@
 """Requests for vectors and rankings to a model, for any API."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.embedding import Embedder
 from shepherd.errors import ContextFullError
+from shepherd.json_text import to_json
 from shepherd.server.errors import CONTEXT_FULL, ApiError
 from shepherd.server.responses import while_connected
 from shepherd.server.settings import ServerContext
@@ -43,6 +44,11 @@ async def _work(
         if embedder is None:
             raise no_embedder(backend.info)
         return await work(embedder), backend.info
+
+
+def json_array(items: Iterable[object]) -> str:
+    """A list as JSON, one item after the other, so that other threads can run in between."""
+    return f"[{','.join(map(to_json, items))}]"
 
 
 def no_embedder(info: ModelInfo) -> ApiError:

@@ -31,7 +31,7 @@ LATER_STEPS = [
     "scheduling.speculator.check_same_vocabulary",
     "scheduling.speculator.context_params",
     "scheduling.speculator.NativeContext",
-    "scheduling.speculator.DraftModel",
+    "scheduling.speculator.DraftModel.open",
     "scheduling.speculator.DraftModel.__init__",
     "scheduling.speculator.Speculator",
     "engine.Scheduler",
