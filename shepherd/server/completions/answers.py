@@ -174,7 +174,7 @@ def old_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
         own = None if math.isnan(token.logprob) else max(token.logprob, _IMPOSSIBLE)
         told["tokens"].append(token.text)
         told["token_logprobs"].append(own)
-        told["top_logprobs"].append(likeliest | {token.text: own} if likeliest else None)
+        told["top_logprobs"].append(None if own is None else likeliest | {token.text: own})
         told["text_offset"].append(offset)
         offset += len(token.text)
     return told
