@@ -1,18 +1,32 @@
-"""`GET /v1/tools` and `POST /v1/tools/execute`: the server's own tools, when switched on."""
+"""`/v1/tools`: the server's own tools for clients that run them, when switched on."""
 
 import secrets
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, RootModel
 from starlette.requests import Request
 
 from shepherd.backends.output.calls.repair import loads
-from shepherd.messages import JsonObject, ToolCall
+from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import BodyReader, RequestModel
+from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.runner import ToolRunner
+from shepherd.version import __version__
+
+PREFIX = "/v1/tools"
+_EXECUTE = "execute"
+_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "success": {"type": "boolean", "description": "False if the call failed or was denied."},
+        "content": {"type": "string", "description": "The result, or the reason of the failure."},
+    },
+    "required": ["success", "content"],
+}
 
 
 def _object(value: object) -> object:
@@ -36,10 +50,18 @@ class ExecuteRequest(RequestModel):
     ] = Field(default_factory=dict[str, Any])
 
 
+class ToolArguments(RootModel[JsonObject]):
+    """The body of `POST /v1/tools/{name}`: the tool's arguments."""
+
+
 def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
     """The routes that list and run tools."""
-    router = APIRouter(prefix="/v1/tools")
+    router = APIRouter(prefix=PREFIX)
     bodies = BodyReader(settings.max_body_bytes)
+
+    async def run(request: Request, call: ToolCall) -> JsonObject:
+        result = await while_connected(request.receive, tools.run(call))
+        return {"success": result.ok, "content": result.content}
 
     @router.get("")
     async def list_tools() -> JsonResponse:
@@ -50,7 +72,7 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
         ]
         return JsonResponse({"tools": specs})
 
-    @router.post("/execute")
+    @router.post(f"/{_EXECUTE}")
     async def execute_tool(request: Request) -> JsonResponse:
         """Run a tool under the permission rules; calls that need approval are denied.
 
@@ -58,10 +80,68 @@ def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
         `--server-tools`.
         """
         body = await bodies.read(request, ExecuteRequest)
-        call_id = body.tool_call_id or f"call_{secrets.token_hex(8)}"
+        call_id = body.tool_call_id or _new_id()
         call = ToolCall(call_id, body.name, body.arguments)
-        result = await while_connected(request.receive, tools.run(call))
-        data = {"tool_call_id": call.id, "success": result.ok, "content": result.content}
-        return JsonResponse(data)
+        return JsonResponse({"tool_call_id": call.id, **await run(request, call)})
+
+    @router.get("/openapi.json")
+    async def describe_tools() -> JsonResponse:
+        """The tools as an OpenAPI document, for clients such as Open WebUI.
+
+        Its paths are below `/v1/tools`. Only with `--server-tools`.
+        """
+        return JsonResponse(openapi_document(tools.registry.specs()))
+
+    @router.post("/{name}")
+    async def execute_named_tool(request: Request, name: str) -> JsonResponse:
+        """Run the tool of that name with the body as its arguments, under the permission rules.
+
+        As with `execute`, a failed or refused call is an answer. Only with `--server-tools`.
+        """
+        body = await bodies.read(request, ToolArguments)
+        if tools.registry.get(name) is None:
+            raise ApiError(404, f"There is no tool {name!r}.", "not_found", "name")
+        call = ToolCall(_new_id(), name, body.root)
+        return JsonResponse(await run(request, call))
 
     return router
+
+
+def openapi_document(tools: Iterable[ToolSpec]) -> JsonObject:
+    """The OpenAPI document with one operation for each tool.
+
+    Clients put its paths after the server's address in it, or after the one in their settings.
+    """
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Shepherd's tools", "version": __version__},
+        "servers": [{"url": PREFIX}],
+        "paths": {
+            f"/{tool.name}": {"post": _operation(tool)} for tool in tools if tool.name != _EXECUTE
+        },
+        "components": {
+            "schemas": {"Result": _RESULT},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _operation(tool: ToolSpec) -> JsonObject:
+    result = {"schema": {"$ref": "#/components/schemas/Result"}}
+    return {
+        "operationId": tool.name,
+        "summary": tool.name.replace("_", " ").capitalize(),
+        "description": tool.description,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": tool.parameters}},
+        },
+        "responses": {
+            "200": {"description": "The result.", "content": {"application/json": result}}
+        },
+    }
+
+
+def _new_id() -> str:
+    return f"call_{secrets.token_hex(8)}"

@@ -133,3 +133,35 @@ def test_a_web_page_can_t_post_without_asking(server: Scripted) -> None:
             f"{server.url}/v1/tools/execute", content=body, headers=headers, timeout=PATIENCE
         )
         assert response.status_code == 415
+
+
+def test_each_tool_is_an_operation_of_an_openapi_document(server: Scripted) -> None:
+    document = httpx.get(f"{server.url}/v1/tools/openapi.json", timeout=PATIENCE).json()
+    listed = httpx.get(f"{server.url}/v1/tools", timeout=PATIENCE).json()["tools"]
+    assert document["openapi"].startswith("3.1")
+    for tool in listed:
+        operation = document["paths"].pop(f"/{tool['name']}")["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        assert operation["operationId"] == tool["name"]
+        assert (operation["description"], schema) == (tool["description"], tool["parameters"])
+    assert not document["paths"]
+
+
+def test_an_operation_runs_under_the_rules(server: Scripted) -> None:
+    document = httpx.get(f"{server.url}/v1/tools/openapi.json", timeout=PATIENCE).json()
+    base = server.url + document["servers"][0]["url"]
+    (path,) = (path for path in document["paths"] if path == "/read_file")
+
+    def post(body: Any, path: str = path) -> httpx.Response:
+        return httpx.post(base + path, json=body, timeout=PATIENCE)
+
+    read = post({"path": "notes.txt"})
+    assert (read.status_code, read.json()) == (
+        200,
+        {"success": True, "content": "remember the milk"},
+    )
+    denied = post({"path": "new.txt", "content": "x"}, "/write_file").json()
+    assert not denied["success"]
+    assert denied["content"].startswith("Error: denied")
+    assert [post(body).status_code for body in (None, [], "x", 3)] == [400] * 4
+    assert post({}, "/fly").status_code == 404
