@@ -163,5 +163,6 @@ def test_an_operation_runs_under_the_rules(server: Scripted) -> None:
     denied = post({"path": "new.txt", "content": "x"}, "/write_file").json()
     assert not denied["success"]
     assert denied["content"].startswith("Error: denied")
-    assert [post(body).status_code for body in (None, [], "x", 3)] == [400] * 4
+    wrong: list[Any] = [None, [], "x", 3]
+    assert [post(body).status_code for body in wrong] == [400] * 4
     assert post({}, "/fly").status_code == 404

@@ -1,5 +1,6 @@
 """The agent behind the APIs: tools that the server runs, and those of the client."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from shepherd.config.choices import ApproveMode, ShowToolCalls
 from shepherd.messages import Role
 from shepherd.server.agent.rounds import HiddenRounds
+from shepherd.server.keys import KeyStore
 from shepherd.tools.permissions.rules import Decision, Rule
 from tests.patience import PATIENCE
 from tests.server.agent.support import (
@@ -95,6 +97,17 @@ def test_hidden_rounds_are_those_of_one_key_and_one_history(server: Recorded) ->
         ask(client, messages=[*other, answer, more])
         ask(client, messages=[*HI, answer, more])
     assert [prompt.roles for prompt in server.backend.prompts[2::2]] == ["uau", "uatau"]
+
+
+def test_hidden_rounds_belong_to_the_key(work: Path, tmp_path: Path) -> None:
+    keys = KeyStore(tmp_path / "keys.json")
+    mine, other = keys.add("mine"), keys.add("other")
+    history: list[Any] = [*HI, {"role": "assistant", "content": "I look.\n\nThe milk."}, *HI]
+    with serve(TWO_ROUNDS, agent_of(runner(work)), keys) as server:
+        for key, messages in ((mine, HI), (other, history), (mine, history)):
+            with server.client(key) as client:
+                ask(client, messages=messages)
+        assert [prompt.roles for prompt in server.backend.prompts[2::2]] == ["uau", "uatau"]
 
 
 def test_rounds_that_are_forgotten_are_the_visible_answers(work: Path) -> None:
@@ -264,16 +277,27 @@ def test_calls_in_the_history_are_not_run(work: Path) -> None:
     assert not (work / "new.txt").exists()
 
 
-def test_hanging_up_stops_the_tool(work: Path) -> None:
-    script = 'call: execute_command {"command": "echo > begun; sleep 1000; echo > ended"}'
+@pytest.mark.parametrize("streaming", [False, True])
+def test_hanging_up_stops_the_tool(work: Path, *, streaming: bool) -> None:
+    begun = work / "begun"
+    script = 'call: execute_command {"command": "echo $$ > pid && mv pid begun && exec sleep 1000"}'
     tools = runner(work, mode=ApproveMode.ALL)
     with serve(script, agent_of(tools)) as server:
-        connection = server.connect_and_post({"messages": HI, "stream": True})
-        server.until((work / "begun").exists)
-        assert server.backend.active == 0  # the model is free while the tool runs
-        connection.close()
+        with server.connect_and_post({"messages": HI, "stream": streaming}):
+            server.until(begun.exists)
+            assert server.backend.active == 0  # the model is free while the tool runs
+            process = int(begun.read_text())
+            os.kill(process, 0)
         server.until(lambda: server.tasks == 0)
-    assert not (work / "ended").exists()
+        server.until(lambda: _ended(process))
+
+
+def _ended(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_a_client_may_have_old_messages_leave(work: Path) -> None:

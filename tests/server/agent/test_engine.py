@@ -1,0 +1,80 @@
+"""The agent with the built-in model: the prompt stays in the cache over rounds and requests."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.backends.base import Prefilled
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.sections import LlamaCppSection
+from shepherd.events import EventCallback
+from shepherd.messages import ToolSpec
+from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
+from shepherd.sampling import Sampling
+from shepherd.server.agent.agent import Agent
+from shepherd.session import Session
+from tests.server.agent.support import agent_of, directory, runner
+from tests.server.harness import RunningServer, ask
+
+Engine = RunningServer[LlamaCppBackend]
+
+
+def _agent(work: Path) -> Agent:
+    tools = runner(work)
+    offered: list[ToolSpec] = [
+        tool for tool in tools.registry.specs() if tool.name in BUILTIN_TOOLS
+    ]
+    agent = agent_of(tools)
+    return Agent(agent.tools, lambda _: offered, agent.system_message, agent.limits, agent.show)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Engine]:
+    async def load() -> LlamaCppBackend:
+        section, greedy = LlamaCppSection(threads=1), Sampling(temperature=0.0)
+        return await LlamaCppBackend.load(
+            builtin_model(), section, greedy, parallel=1, name=BUILTIN_NAME
+        )
+
+    work = directory(tmp_path)
+    loop = asyncio.new_event_loop()
+    backend = loop.run_until_complete(load())
+    with RunningServer(backend, loop=loop, agent=_agent(work)) as running:
+        yield running
+
+
+def test_each_prompt_continues_the_last_one_in_the_cache(
+    server: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[tuple[int, int]] = []
+    prefill_session = server.backend.prefill_session
+
+    async def prefill(session: Session, callback: EventCallback) -> Prefilled:
+        prefilled = await prefill_session(session, callback)
+        prompts.append((prefilled.prompt_tokens, prefilled.cached_tokens))
+        return prefilled
+
+    monkeypatch.setattr(server.backend, "prefill_session", prefill)
+    history: list[Any] = [{"role": "user", "content": "Read notes.txt"}]
+    with server.client() as client:
+        first = ask(client, messages=history)
+        message = first.choices[0].message
+        rounds = len(prompts)
+        history += [
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": "Thanks. And what day is it?"},
+        ]
+        ask(client, messages=history)
+    assert "remember the milk" in (message.content or "")
+    assert (rounds, message.tool_calls) == (2, None)
+    assert len(prompts) > rounds
+    for (tokens, _), (_, cached) in pairwise(prompts):
+        assert cached >= tokens - 1
+    assert first.usage is not None
+    assert first.usage.prompt_tokens_details is not None
+    totals = first.usage.prompt_tokens, first.usage.prompt_tokens_details.cached_tokens
+    assert totals == tuple(map(sum, zip(*prompts[:rounds], strict=True)))
