@@ -157,7 +157,7 @@ def _finish(
             JsonCors,
             allow_origins=[origin for origin in settings.cors_origins if origin != ANY_ORIGIN],
             allow_origin_regex=".*" if ANY_ORIGIN in settings.cors_origins else None,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
             expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER],
         )
