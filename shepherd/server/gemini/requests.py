@@ -29,40 +29,53 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-Number: TypeAlias = Annotated[float | None, BeforeValidator(_no_boolean)]
-Count: TypeAlias = Annotated[int | None, BeforeValidator(_no_boolean)]
+NUMBER = BeforeValidator(_no_boolean)
+"""Comes behind a range, which would not take null behind it."""
+
 Word: TypeAlias = Annotated[str | None, BeforeValidator(_upper)]
 
 
 def _ranged(name: str, description: str) -> Any:
     low, high = RANGES[name]
-    return Field(default=None, ge=low, le=high, description=description)
+    return Field(ge=low, le=high, description=description)
 
 
 class ThinkingConfig(GeminiModel):
     """Whether the model reasons, and whether the answer shows it."""
 
     include_thoughts: bool | None = None
-    thinking_budget: Annotated[Count, Field(ge=-1)] = None
+    thinking_budget: Annotated[int | None, Field(ge=-1), NUMBER] = None
     thinking_level: Word = None
 
 
 class GenerationConfig(GeminiModel):
     """`generationConfig`: how the answer is generated; the settings hold for missing fields."""
 
-    temperature: Number = _ranged("temperature", "Randomness; 0: the likeliest token.")
-    top_p: Number = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
-    top_k: Count = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
-    presence_penalty: Number = _ranged("penalty_present", "Presence penalty; 0: off.")
-    frequency_penalty: Number = _ranged("penalty_freq", "Frequency penalty; 0: off.")
-    seed: Count = None
-    max_output_tokens: Annotated[Count, Field(ge=1)] = None
+    temperature: Annotated[
+        float | None, _ranged("temperature", "Randomness; 0: the likeliest token."), NUMBER
+    ] = None
+    top_p: Annotated[
+        float | None, _ranged("top_p", "Keep the likeliest tokens up to this probability."), NUMBER
+    ] = None
+    top_k: Annotated[
+        int | None, _ranged("top_k", "Keep the K likeliest tokens; 0: all."), NUMBER
+    ] = None
+    presence_penalty: Annotated[
+        float | None, _ranged("penalty_present", "Presence penalty; 0: off."), NUMBER
+    ] = None
+    frequency_penalty: Annotated[
+        float | None, _ranged("penalty_freq", "Frequency penalty; 0: off."), NUMBER
+    ] = None
+    seed: Annotated[int | None, NUMBER] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1), NUMBER] = None
     stop_sequences: Annotated[
         list[str], Field(max_length=MAX_STOP_STRINGS), BeforeValidator(_filled)
     ] = Field(default_factory=list[str])
-    candidate_count: Annotated[Count, Field(ge=1)] = None
+    candidate_count: Annotated[int | None, Field(ge=1), NUMBER] = None
     response_logprobs: bool | None = None
-    logprobs: Count = _ranged("logprobs", "Tell so many of the likeliest tokens too.")
+    logprobs: Annotated[
+        int | None, _ranged("logprobs", "Tell so many of the likeliest tokens too."), NUMBER
+    ] = None
     response_mime_type: str | None = None
     response_schema: JsonObject | None = None
     response_json_schema: Annotated[

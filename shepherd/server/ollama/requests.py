@@ -156,12 +156,13 @@ class OllamaRequest(RequestModel):
         bool | None, Field(description="Tell the log probability of each token of the content.")
     ] = None
     top_logprobs: Annotated[
-        Annotated[int | None, BeforeValidator(_no_boolean)],
+        int | None,
         Field(
             ge=_LOW_LOGPROBS,
             le=_HIGH_LOGPROBS,
             description="Tell so many of the likeliest tokens too; `logprobs` must be true.",
         ),
+        BeforeValidator(_no_boolean),
     ] = None
 
     @property

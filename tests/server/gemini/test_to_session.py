@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
-from shepherd.server.gemini.requests import GenerateRequest
+from shepherd.server.gemini.contents import GeminiModel, Part
+from shepherd.server.gemini.requests import (
+    FunctionCallingConfig,
+    GenerateRequest,
+    GenerationConfig,
+    ThinkingConfig,
+)
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.gemini.signatures import signature
 from shepherd.server.gemini.to_session import session_from_request
@@ -298,6 +304,17 @@ def test_what_would_change_the_answer_is_refused_by_name(fields: Any, param: str
         session(**fields)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "model", [GenerateRequest, GenerationConfig, ThinkingConfig, Part, FunctionCallingConfig]
+)
+def test_null_is_as_good_as_nothing(model: type[GeminiModel]) -> None:
+    needed = {"contents"}
+    names = [f.alias or name for name, f in model.model_fields.items() if name not in needed]
+    body = {"contents": HI}
+    for name in names:
+        assert model.model_validate(body | {name: None}) == model.model_validate(body)
 
 
 def test_metadata_is_accepted() -> None:

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError
-from shepherd.server.ollama.requests import ChatRequest, GenerateRequest
+from shepherd.server.ollama.requests import ChatRequest, GenerateRequest, Options
 from shepherd.server.ollama.to_session import chat_session, generate_session, token_limit
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
@@ -39,6 +40,14 @@ def test_options_are_honoured() -> None:
         penalty_freq=1.0, mirostat_tau=0.8, mirostat_eta=0.6, stop=("a",),
     )  # fmt: skip
     assert chat(options=options).sampling == generate(options=options).sampling == expected
+
+
+@pytest.mark.parametrize("model", [ChatRequest, GenerateRequest, Options])
+def test_null_is_as_good_as_nothing(model: type[BaseModel]) -> None:
+    body = {"model": "m"}
+    for name in model.model_fields:
+        if name != "model":
+            assert model.model_validate(body | {name: None}) == model.model_validate(body)
 
 
 def test_options_that_load_a_model_have_no_effect() -> None:
