@@ -6,11 +6,12 @@ beside this one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from shepherd.backends.embedding import EmbeddingInput
 from shepherd.events import FinishReason
 from shepherd.images import MEDIA_TYPES
 from shepherd.logprobs import TokenLogprob
@@ -170,6 +171,31 @@ class ModelTraits:
     """Fields of requests that the provider has refused for this model."""
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingAnswer:
+    """The vectors in a provider's answer, and the tokens that it counted, None if it did not."""
+
+    vectors: Sequence[Sequence[float]]
+    tokens: int | None
+
+
+class EmbeddingApi(ABC):
+    """The requests for vectors of one API, and its answers."""
+
+    @abstractmethod
+    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+        """The request for the vectors; raises InvalidRequestError for tokens it can't take."""
+
+    @abstractmethod
+    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+        """The answer's vectors in the order of the inputs; lists of a wrong type are left out."""
+
+    def rank_request(self, model: str, query: str, documents: Sequence[str]) -> ApiRequest | None:
+        """The request for scores; None if the API has none."""
+        del model, query, documents
+        return None
+
+
 class Adapter(ABC):
     """The requests and answers of one API."""
 
@@ -222,6 +248,11 @@ class Adapter(ABC):
     @abstractmethod
     def parse_models(self, body: JsonObject) -> list[ModelEntry]:
         """The models in the answer to `models`, with their properties."""
+
+    @property
+    def embeddings(self) -> EmbeddingApi | None:
+        """The API's embeddings; None if it has none."""
+        return None
 
     def probes(self, model: str) -> list[ApiRequest]:
         """Further requests that may reveal the context size, the most reliable one first."""

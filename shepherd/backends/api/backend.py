@@ -8,6 +8,7 @@ import httpx
 
 from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
+from shepherd.backends.api.embedding import ApiEmbedder
 from shepherd.backends.api.estimate import TokenEstimator, prior_for
 from shepherd.backends.api.history.prompted_tools import (
     NOTICE,
@@ -27,6 +28,7 @@ from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import refuse_raw
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
@@ -107,6 +109,12 @@ class ApiBackend(Backend):
         return ModelInfo(
             traits.id, self.adapter.name, size, self.endpoint.label, vision=traits.vision
         )
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The provider's embeddings with this model's name."""
+        api = self.adapter.embeddings
+        return None if api is None else ApiEmbedder(self.client, api, self._traits.id)
 
     @property
     def traits(self) -> ModelTraits:

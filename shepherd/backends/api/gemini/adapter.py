@@ -8,12 +8,14 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    EmbeddingApi,
     Framing,
     ModelEntry,
     ModelTraits,
 )
 from shepherd.backends.api.coerce import as_objects, as_text, as_texts
 from shepherd.backends.api.gemini.decoder import GeminiDecoder
+from shepherd.backends.api.gemini.embedding import GeminiEmbeddings
 from shepherd.backends.api.gemini.request import chat_body
 from shepherd.backends.api.gemini.traits import model_path
 from shepherd.backends.api.model_list import listed_model
@@ -41,6 +43,10 @@ class GeminiAdapter(Adapter):
 
     def decoder(self) -> AnswerDecoder:
         return GeminiDecoder()
+
+    @property
+    def embeddings(self) -> EmbeddingApi:
+        return GeminiEmbeddings()
 
     def models(self) -> ApiRequest:
         return ApiRequest(f"{_VERSION}/models?pageSize=1000", method="GET", stream=False)

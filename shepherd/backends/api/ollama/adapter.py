@@ -8,6 +8,7 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    EmbeddingApi,
     Framing,
     ModelEntry,
     ModelTraits,
@@ -16,6 +17,7 @@ from shepherd.backends.api.coerce import as_texts
 from shepherd.backends.api.history.schemas import PerToolList
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
+from shepherd.backends.api.ollama.embedding import OllamaEmbeddings
 from shepherd.backends.api.ollama.request import chat_body, tools_json
 from shepherd.backends.api.ollama.window import entries, loaded_window, stored_window
 from shepherd.messages import JsonObject
@@ -47,6 +49,10 @@ class OllamaAdapter(Adapter):
 
     def decoder(self) -> AnswerDecoder:
         return OllamaDecoder()
+
+    @property
+    def embeddings(self) -> EmbeddingApi:
+        return OllamaEmbeddings()
 
     def models(self) -> ApiRequest:
         return ApiRequest("/api/tags", method="GET", stream=False)

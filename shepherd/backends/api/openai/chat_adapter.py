@@ -8,12 +8,14 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    EmbeddingApi,
     ModelEntry,
     ModelTraits,
 )
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
 from shepherd.backends.api.openai.chat_request import chat_body
 from shepherd.backends.api.openai.dialects import PLAIN, Dialect
+from shepherd.backends.api.openai.embedding import OpenAIEmbeddings
 from shepherd.backends.api.openai.models import parse_models, parse_props
 from shepherd.messages import JsonObject
 from shepherd.session import Session
@@ -52,6 +54,10 @@ class OpenAIChatAdapter(Adapter):
 
     def decoder(self) -> AnswerDecoder:
         return ChatDecoder()
+
+    @property
+    def embeddings(self) -> EmbeddingApi:
+        return OpenAIEmbeddings(version_query(self.api_version))
 
     def models(self) -> ApiRequest:
         return models_request(self.api_version)

@@ -7,11 +7,13 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    EmbeddingApi,
     ModelEntry,
     ModelTraits,
 )
 from shepherd.backends.api.openai.chat_adapter import auth_header, models_request, version_query
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect
+from shepherd.backends.api.openai.embedding import OpenAIEmbeddings
 from shepherd.backends.api.openai.models import parse_models
 from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
 from shepherd.backends.api.openai.responses_request import API_NAME, responses_body
@@ -39,6 +41,10 @@ class OpenAIResponsesAdapter(Adapter):
 
     def decoder(self) -> AnswerDecoder:
         return ResponsesDecoder()
+
+    @property
+    def embeddings(self) -> EmbeddingApi:
+        return OpenAIEmbeddings(version_query(self.api_version))
 
     def models(self) -> ApiRequest:
         return models_request(self.api_version)

@@ -1,0 +1,99 @@
+"""Embeddings and reranking through a provider's API."""
+
+import math
+from collections.abc import Sequence
+
+from shepherd.backends.api.adapter import EmbeddingApi
+from shepherd.backends.api.coerce import as_count, as_list, as_object, as_objects
+from shepherd.backends.api.http.client import ApiClient
+from shepherd.backends.embedding import (
+    Embedder,
+    EmbeddingInput,
+    Embeddings,
+    Ranking,
+    plain_texts,
+)
+from shepherd.errors import BackendError, InvalidRequestError
+
+MAX_INPUTS = 128
+"""The inputs of one request to a provider; more are divided among several."""
+
+_MAX_FLOAT = 3.4e38
+_BYTES_PER_TOKEN = 4
+"""For an estimate where the provider does not count."""
+
+
+class ApiEmbedder(Embedder):
+    """One model of a provider."""
+
+    def __init__(self, client: ApiClient, api: EmbeddingApi, model: str) -> None:
+        self._client = client
+        self._api = api
+        self._model = model
+
+    async def embed(self, request: EmbeddingInput) -> Embeddings:
+        vectors: list[Sequence[float]] = []
+        tokens = 0
+        for start in range(0, len(request.inputs), MAX_INPUTS):
+            inputs = request.inputs[start : start + MAX_INPUTS]
+            part = EmbeddingInput(inputs, request.dimensions, request.truncate)
+            answer = self._api.parse(await self._client.fetch(self._api.request(self._model, part)))
+            if len(answer.vectors) != len(inputs):
+                raise BackendError(
+                    f"The provider of {self._model} has sent {len(answer.vectors)} vectors for "
+                    f"{len(inputs)} inputs."
+                )
+            vectors += answer.vectors
+            tokens += _estimate(inputs) if answer.tokens is None else answer.tokens
+        return Embeddings(vectors, tokens)
+
+    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+        request = self._api.rank_request(self._model, query, documents)
+        if request is None:
+            raise InvalidRequestError(f"The provider of {self._model} can't rerank.", "model")
+        body = await self._client.fetch(request)
+        scores = {
+            item.get("index"): numbers[0]
+            for item in as_objects(body.get("results"))
+            if (numbers := as_vector([item.get("relevance_score")]))
+        }
+        if any(index not in scores for index in range(len(documents))):
+            message = f"The provider of {self._model} has not sent a score for each document."
+            raise BackendError(message)
+        counted = as_count(as_object(body.get("usage")).get("total_tokens"))
+        tokens = _estimate([(query, text) for text in documents]) if counted is None else counted
+        return Ranking([scores[index] for index in range(len(documents))], tokens)
+
+
+def as_vector(value: object) -> list[float]:
+    """The numbers of a vector, [] if the value is not one."""
+    numbers = as_list(value)
+    return [float(number) for number in numbers] if all(map(_is_number, numbers)) else []
+
+
+def as_vectors(values: Sequence[object]) -> list[list[float]]:
+    """The vectors in a list."""
+    return [vector for value in values if (vector := as_vector(value))]
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and abs(value) < _MAX_FLOAT
+
+
+def _estimate(inputs: Sequence[Sequence[str | int]]) -> int:
+    """About how many tokens there are, by the length of texts."""
+    texts = sum(len(p.encode("utf-8", "replace")) for i in inputs for p in i if isinstance(p, str))
+    numbers = sum(isinstance(part, int) for parts in inputs for part in parts)
+    return numbers + math.ceil(texts / _BYTES_PER_TOKEN)
+
+
+def texts_or_tokens(request: EmbeddingInput) -> list[object]:
+    """Each input as one text, or as numbers of tokens if it has nothing else."""
+    return [
+        list(parts)
+        if all(isinstance(part, int) for part in parts) and parts
+        else plain_texts([parts])[0]
+        for parts in request.inputs
+    ]
