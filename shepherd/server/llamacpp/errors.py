@@ -40,4 +40,8 @@ def _body(error: ApiError) -> JsonObject:
         body["type"] = "not_supported_error"
     if error.prompt_tokens:
         body |= context_numbers(error) | {"type": EXCEEDS_CONTEXT}
+        body["message"] = (  # clients look for these words
+            f"request ({error.prompt_tokens} tokens) exceeds the available context size "
+            f"({error.context_size} tokens), try increasing it"
+        )
     return {"error": body}

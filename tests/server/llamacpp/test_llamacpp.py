@@ -205,6 +205,7 @@ def test_too_long_a_prompt_has_its_numbers(server: Engine) -> None:
         error = send(server, "/completion", prompt="word " * 9000, **fields).json()["error"]
         assert error["type"] == "exceed_context_size_error"
         assert error["n_prompt_tokens"] > error["n_ctx"] == 2048
+        assert "exceeds the available context size" in error["message"]
 
 
 def test_a_provider_has_neither_prompts_nor_tokens() -> None:
