@@ -50,9 +50,10 @@ async def test_vectors(pooling: Pooling, tmp_path: Path) -> None:
         assert math.hypot(*item["embedding"]) == pytest.approx(1)
 
 
-async def test_scores(tmp_path: Path) -> None:
-    documents = ["the cat sleeps", "", "there [SEP] is", "the dog " * 30]
-    model = write_bert(tmp_path / "bert.gguf", gguf.PoolingType.RANK)
+@pytest.mark.parametrize("template", ["", "[CLS]{query}? the: {document}[SEP]"])
+async def test_scores(template: str, tmp_path: Path) -> None:
+    documents = ["the cat sleeps", "", "there is {query}", "the dog " * 30]
+    model = write_bert(tmp_path / "bert.gguf", gguf.PoolingType.RANK, template=template)
     with embedding_server(model, Pooling.RANK, CONTEXT) as url:
         theirs = post(url, "/v1/rerank", {"query": "the dog", "documents": documents})
     backend = await LlamaEmbeddingBackend.load(model, settings(), Pooling.RANK)

@@ -15,9 +15,16 @@ CLS, SEP = 1, 2
 
 
 def write_bert(
-    path: Path, pooling: gguf.PoolingType | None = gguf.PoolingType.MEAN, *, seed: int = 0
+    path: Path,
+    pooling: gguf.PoolingType | None = gguf.PoolingType.MEAN,
+    *,
+    template: str = "",
+    seed: int = 0,
 ) -> Path:
-    """A BERT with WordPiece; one that pools by RANK gives a score. None names no pooling."""
+    """A BERT with WordPiece; one that pools by RANK gives a score. None names no pooling.
+
+    `template` is the one for a query and a document.
+    """
     writer = gguf.GGUFWriter(path, "bert")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
@@ -28,6 +35,8 @@ def write_bert(
     writer.add_causal_attention(value=False)
     if pooling is not None:
         writer.add_pooling_type(pooling)
+    if template:
+        writer.add_chat_template([{"name": "rerank", "template": template}])
     ranks = pooling is gguf.PoolingType.RANK
     if ranks:
         writer.add_classifier_output_labels(["score"])
