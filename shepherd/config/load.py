@@ -90,6 +90,9 @@ def show_value(value: object) -> str:
     if isinstance(value, BaseModel):
         inner = value.model_dump(exclude_defaults=True)
         return "{ " + ", ".join(f"{k} = {show_value(v)}" for k, v in inner.items()) + " }"
+    if isinstance(value, dict):
+        items = cast(dict[str, object], value).items()
+        return "{ " + ", ".join(f"{json.dumps(k)} = {show_value(v)}" for k, v in items) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(show_value(item) for item in cast(list[object], value)) + "]"
     return json.dumps(value, ensure_ascii=False)

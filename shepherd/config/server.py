@@ -1,11 +1,20 @@
 """The `[server]` section."""
 
-from typing import Annotated
+import json
+import math
+from typing import Annotated, TypeAlias, cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shepherd.config.choices import AuthMode, ShowToolCalls
+from shepherd.config.durations import parse_duration
 from shepherd.config.sections import Section
+
+AliasTargets: TypeAlias = str | list[str] | dict[str, float]
+"""One model, models in the order in which they are tried, or models with weights."""
+
+MAX_TARGETS = 20
+_MAX_NAME = 200
 
 
 class ServerSection(Section):
@@ -96,3 +105,75 @@ class ServerSection(Section):
     cors_origins: Annotated[
         list[str], Field(description="Origins of web pages that may call the server.")
     ] = Field(default=[])
+    aliases: Annotated[
+        dict[str, AliasTargets],
+        Field(
+            description="Other names for models: a model, a list of models of which the next one "
+            "answers if one fails, or a table of models with weights."
+        ),
+    ] = Field(default={})
+    any_model: Annotated[
+        bool,
+        Field(description="Answer requests for an unknown model with the default one; else 404."),
+    ] = False
+    keep_alive: Annotated[
+        str,
+        Field(
+            description="How long a model that was loaded for a request stays without requests: "
+            "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed."
+        ),
+    ] = "5m"
+    max_models: Annotated[
+        int,
+        Field(ge=0, le=1000, description="Maximum models in memory; 0 = as many as fit."),
+    ] = 0
+    models_mib: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=16_777_216,
+            description="MiB of memory for models; 0 = all that is free when the server starts.",
+        ),
+    ] = 0
+
+    @field_validator("aliases", mode="before")
+    @classmethod
+    def _aliases_name_models(cls, aliases: object) -> object:
+        if not isinstance(aliases, dict):
+            return aliases
+        table = cast(dict[object, object], aliases)
+        for name, targets in table.items():
+            if not (_is_name(name) and _are_targets(targets)):
+                raise ValueError(
+                    f"{json.dumps(name, default=str)} must be a model, a list of up to "
+                    f"{MAX_TARGETS} models, or a table of models with weights above 0"
+                )
+        return table
+
+    @field_validator("keep_alive")
+    @classmethod
+    def _is_duration(cls, text: str) -> str:
+        parse_duration(text)
+        return text
+
+
+def _are_targets(value: object) -> bool:
+    """Whether a value names models as `AliasTargets` does."""
+    if isinstance(value, dict):
+        weights = cast(dict[object, object], value)
+        return _are_names([*weights]) and all(map(_is_weight, weights.values()))
+    return _are_names(cast(list[object], value) if isinstance(value, list) else [value])
+
+
+def _are_names(values: list[object]) -> bool:
+    return 1 <= len(values) <= MAX_TARGETS and all(map(_is_name, values))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= _MAX_NAME
+
+
+def _is_weight(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < math.inf

@@ -30,7 +30,7 @@ from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.llamacpp.routes import LLAMACPP
-from shepherd.server.models import OneModel
+from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
@@ -64,22 +64,23 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(
-    backend: Backend,
+    models: Backend | Models,
     settings: ServerSettings | None = None,
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
     apis: Sequence[Api] = APIS,
     agent: Agent | None = None,
 ) -> FastAPI:
-    """The HTTP API over `backend`, which the caller closes.
+    """The HTTP API over `models`, or one model for all names; the caller closes it.
 
     Without `keys`, anyone who can reach the server may use it. Without `tools` there are no tool
     endpoints; the approver of `tools` must never ask. With an `agent`, it answers.
     """
     settings = settings or ServerSettings()
-    context = replace(_context(lambda: backend, settings), agent=agent)
+    served = OneModel(lambda: models) if isinstance(models, Backend) else models
+    context = replace(_context(served, settings), agent=agent)
     app = _bare_app()
-    app.include_router(health_router(lambda: backend))
+    app.include_router(health_router(context.current_backend))
     for api in apis:
         for router in api.routers(context):
             app.include_router(router)
@@ -87,7 +88,7 @@ def create_app(
     if tools is not None:
         app.include_router(tools_router(tools, settings))
     _include_plugins(app, context)
-    _finish(app, lambda: backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
+    _finish(app, context.current_backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
     return app
 
 
@@ -101,17 +102,16 @@ def create_conversation_app(
     app = _bare_app()
     app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
-    _include_plugins(app, _context(lambda: conversation.backend, settings))
+    _include_plugins(app, _context(OneModel(lambda: conversation.backend), settings))
     errors = ErrorShapes(SharedSessionErrors())
     _finish(app, lambda: conversation.backend, errors, settings, keys)
     return app
 
 
-def _context(current_backend: Callable[[], Backend], settings: ServerSettings) -> ServerContext:
-    bodies = BodyReader(settings.max_body_bytes)
-    models = AllowedModels(OneModel(current_backend))
-    seal = Seal(settings.signing_key)
-    return ServerContext(current_backend, models, settings, bodies, int(time.time()), seal)
+def _context(models: Models, settings: ServerSettings) -> ServerContext:
+    bodies, seal = BodyReader(settings.max_body_bytes), Seal(settings.signing_key)
+    allowed = AllowedModels(models)
+    return ServerContext(lambda: models.default, allowed, settings, bodies, int(time.time()), seal)
 
 
 def _include_plugins(app: FastAPI, context: ServerContext) -> None:

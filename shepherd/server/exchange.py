@@ -89,7 +89,8 @@ class Call:
 
     `build` makes the exchange once the model is known; it raises ApiError for what the model or
     the server can't do. `slow`: building takes long, and runs in a thread. `stream_format` is that
-    of the frames of a stream. `options` are set by `Exchanges.respond`.
+    of the frames of a stream. `options` are set by `Exchanges.respond`. `keep_alive` is as in
+    `Models.lease`.
     """
 
     model: str | None
@@ -98,6 +99,7 @@ class Call:
     slow: bool = False
     stream_format: StreamFormat = SERVER_SENT_EVENTS
     options: RequestOptions = field(default_factory=RequestOptions)
+    keep_alive: float | None = None
 
 
 class Exchanges:
@@ -128,7 +130,7 @@ class Exchanges:
         return await while_connected(request.receive, self._count(call))
 
     async def _count(self, call: Call) -> int:
-        async with self._context.models.lease(call.model) as backend:
+        async with self._context.models.lease(call.model, call.keep_alive) as backend:
             exchange = (await self._prepare(call, backend)).exchange
             try:
                 return await backend.count_session_tokens(exchange.session)
@@ -136,7 +138,7 @@ class Exchanges:
                 raise to_api_error(error, backend.info.context_size) from error
 
     async def _whole(self, call: Call) -> JsonObject | list[JsonObject]:
-        async with self._context.models.lease(call.model) as backend:
+        async with self._context.models.lease(call.model, call.keep_alive) as backend:
             prepared = await self._prepare(call, backend)
             async with self._open(prepared) as choices:
                 generations = await choices.results()
@@ -147,7 +149,7 @@ class Exchanges:
     @asynccontextmanager
     async def open_frames(self, call: Call) -> AsyncGenerator[Frames]:
         """The frames of the answer; leaving the context stops the work."""
-        async with self._context.models.lease(call.model) as backend:
+        async with self._context.models.lease(call.model, call.keep_alive) as backend:
             info = backend.info
             prepared = await self._prepare(call, backend)
             exchange = prepared.exchange

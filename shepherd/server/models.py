@@ -1,25 +1,86 @@
 """The models that a server offers: a request leases one for as long as it runs."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from shepherd.backends.base import Backend, ModelInfo
+from shepherd.server.errors import ApiError
+
+MAX_NAMES = 10
+
+
+class ModelState(StrEnum):
+    """Whether a model can answer at once, in llama.cpp's words."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    UNLOADED = "unloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model on offer; of one that is not loaded, `info` has what is known of it.
+
+    `size` is that of its files in bytes, 0 if unknown. `expires` is the Unix time at which it is
+    unloaded unless it is used, None for no time. `aliases` are other names of the settings.
+    """
+
+    info: ModelInfo
+    state: ModelState = ModelState.LOADED
+    size: int = 0
+    expires: float | None = None
+    aliases: Sequence[str] = ()
 
 
 class Models(Protocol):
     """What requests choose from by name."""
 
-    def lease(self, name: str | None) -> AbstractAsyncContextManager[Backend]:
+    @property
+    def default(self) -> Backend:
+        """The default model; it may be unloaded, and is not for requests."""
+        ...
+
+    def lease(
+        self, name: str | None, keep_alive: float | None = None
+    ) -> AbstractAsyncContextManager[Backend]:
         """The backend of a model, which stays loaded until the context is left.
 
-        None is the default model. Entering raises ApiError for an unknown name.
+        None is the default model. `keep_alive` is how long it stays loaded afterwards, in seconds;
+        None as it was. Entering raises ApiError for an unknown name, and errors from loading it.
         """
         ...
 
-    def listed(self) -> Sequence[ModelInfo]:
-        """The models on offer, the default first."""
+    async def identify(self, name: str | None) -> str:
+        """The name under which the server lists a model; raises ApiError for an unknown name."""
         ...
+
+    async def refresh(self) -> None:
+        """Look for models that are new; never raises for one that can't be read."""
+        ...
+
+    def served(self) -> Sequence[ServedModel]:
+        """The models on offer, the default first, as of the last `refresh`."""
+        ...
+
+    def listed(self) -> Sequence[ModelInfo]:
+        """The models of `served`, without their states."""
+        ...
+
+    async def unload(self, name: str) -> None:
+        """Unload a model; raises ApiError for an unknown name, and for one that is busy."""
+        ...
+
+
+def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:
+    """The error for a model that the server does not have."""
+    names = [f"'{info.id}'" for info in known]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    listed = ", ".join(names[:MAX_NAMES])
+    message = f"The model '{name[:200]}' does not exist; this server has {listed}{more}."
+    return ApiError(404, message, "model_not_found", "model")
 
 
 class OneModel:
@@ -28,11 +89,34 @@ class OneModel:
     def __init__(self, current_backend: Callable[[], Backend]) -> None:
         self._current_backend = current_backend
 
+    @property
+    def default(self) -> Backend:
+        """The loaded model."""
+        return self._current_backend()
+
     @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncGenerator[Backend]:
+    async def lease(
+        self, name: str | None, keep_alive: float | None = None
+    ) -> AsyncGenerator[Backend]:
         """The loaded model."""
         yield self._current_backend()
+
+    async def identify(self, name: str | None) -> str:
+        """The loaded model's name."""
+        return self._current_backend().info.id
+
+    async def refresh(self) -> None:
+        """There is nothing to look for."""
+
+    def served(self) -> Sequence[ServedModel]:
+        """The loaded model."""
+        return [ServedModel(self._current_backend().info)]
 
     def listed(self) -> Sequence[ModelInfo]:
         """The loaded model."""
         return [self._current_backend().info]
+
+    async def unload(self, name: str) -> None:
+        """Refuse: it is the only model."""
+        message = f"{self._current_backend().info.id} is this server's only model; it stays loaded."
+        raise ApiError(409, message, "model_in_use", "model")

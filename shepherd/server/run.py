@@ -23,6 +23,7 @@ from shepherd.server.app import create_app
 from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, start_listening, url_of
+from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.protocol import HttpProtocol
 from shepherd.server.transport.table import ConnectionTable
@@ -63,26 +64,27 @@ class Service:
 
 
 async def serve(
-    open_backend: Callable[[], Awaitable[Backend]],
+    open_models: Callable[[], Awaitable[Backend | ModelPool]],
     settings: ServerSettings,
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
     agent: Agent | None = None,
 ) -> None:
-    """Bind, open the backend, serve until SIGINT or SIGTERM, close the backend.
+    """Bind, open the models, serve until SIGINT or SIGTERM, close the models.
 
     The first signal lets running requests finish, the second ends them. Raises ConfigError before
-    the backend is opened if the address is taken or not allowed, or if the key file can't be used.
+    the models are opened if the address is taken or not allowed, or if the key file can't be used.
     """
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service]:
-        backend = await open_backend()
+        models = await open_models()
+        backend = models if isinstance(models, Backend) else models.default
         try:
-            app = create_app(backend, settings, keys, tools, agent=agent)
+            app = create_app(models, settings, keys, tools, agent=agent)
             yield Service(app, backend.info.id)
         finally:
-            await backend.aclose()
+            await models.aclose()
 
     dangers = [TOOLS_ARE_OPEN] if tools is not None else []
     if agent is not None:

@@ -22,6 +22,7 @@ from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
+from shepherd.server.pool.pool import open_pool
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
 from shepherd.turn import TurnLimits
@@ -38,7 +39,7 @@ async def serve_config(
     for warning in (*config.warnings, *providers.warnings()):
         warn(warning)
 
-    open_backend = partial(backend_opener(providers, PARALLEL), config)
+    open_models = partial(open_pool, config, providers, backend_opener(providers, PARALLEL))
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     notices = Notices()
     notices.listen(warn)
@@ -55,7 +56,7 @@ async def serve_config(
         settings, signing_key=paths.signing_key_file, responses_file=paths.responses_file
     )
     with refusal_of_flags(config):
-        await serve(open_backend, settings, keys, tools, agent)
+        await serve(open_models, settings, keys, tools, agent)
     return 0
 
 

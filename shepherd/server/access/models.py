@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.server.access.current import current_key
 from shepherd.server.errors import ApiError
-from shepherd.server.models import Models
+from shepherd.server.models import Models, ServedModel
 
 
 class AllowedModels:
@@ -15,26 +15,46 @@ class AllowedModels:
     def __init__(self, models: Models) -> None:
         self._models = models
 
+    @property
+    def default(self) -> Backend:
+        """As `Models.default`."""
+        return self._models.default
+
     @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncGenerator[Backend]:
+    async def lease(
+        self, name: str | None, keep_alive: float | None = None
+    ) -> AsyncGenerator[Backend]:
         """As `Models.lease`; raises ApiError for a model that is not allowed.
 
-        A name counts if the server lists it. Any other one may stand for any model, so the model
-        that answers decides.
+        The name by which the server lists the model decides.
         """
         key = current_key()
-        listed = key is not None and name in {info.id for info in self._models.listed()}
-        if key is not None and listed and not key.allows_model(name or ""):
-            raise _refusal(key.name, name or "")
-        async with self._models.lease(name) as backend:
-            model = backend.info.id
-            if key is not None and not listed and not key.allows_model(model):
+        if key is not None:
+            model = await self._models.identify(name)
+            if not key.allows_model(model):
                 raise _refusal(key.name, model)
+        async with self._models.lease(name, keep_alive) as backend:
             yield backend
+
+    async def identify(self, name: str | None) -> str:
+        """As `Models.identify`."""
+        return await self._models.identify(name)
+
+    async def refresh(self) -> None:
+        """As `Models.refresh`."""
+        await self._models.refresh()
+
+    def served(self) -> Sequence[ServedModel]:
+        """All models, as `Models.served`."""
+        return self._models.served()
 
     def listed(self) -> Sequence[ModelInfo]:
         """All models, as `Models.listed`."""
         return self._models.listed()
+
+    async def unload(self, name: str) -> None:
+        """As `Models.unload`."""
+        await self._models.unload(name)
 
 
 def _refusal(key: str, model: str) -> ApiError:

@@ -36,12 +36,14 @@ def models_router(context: ServerContext) -> APIRouter:
     @router.get("")
     async def list_anthropic_models(request: Request) -> JsonResponse:
         """The models on offer, in pages."""
+        await context.models.refresh()
         models = [_model(info, context.started) for info in context.models.listed()]
         return JsonResponse(_page(models, request))
 
     @router.get("/{model_id:path}")
     async def get_anthropic_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 for any other."""
+        await context.models.refresh()
         for info in context.models.listed():
             if info.id == model_id:
                 return JsonResponse(_model(info, context.started))

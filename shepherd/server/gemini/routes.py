@@ -85,6 +85,7 @@ def models_router(
     @router.get("")
     async def list_models() -> JsonResponse:
         """The models on offer, all on one page."""
+        await context.models.refresh()
         models = [_model(info) for info in context.models.listed()]
         return JsonResponse({"models": models})
 
@@ -92,6 +93,7 @@ def models_router(
     async def get_model(model: str) -> JsonResponse:
         """The model of that name; 404 for any other."""
         name = model.removeprefix(_PREFIX)
+        await context.models.refresh()
         for info in context.models.listed():
             if info.id == name:
                 return JsonResponse(_model(info))

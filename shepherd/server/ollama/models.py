@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
-from shepherd.server.models import Models
+from shepherd.server.models import Models, ServedModel
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is; clients refuse to talk to old ones."""
 
 _LATEST = ":latest"
 _NEVER = "9999-12-31T23:59:59Z"
+_MAX_TIME = 253_402_300_799
 _FAMILY = "shepherd"
 
 
@@ -31,17 +32,17 @@ def find_model(name: str, models: Models) -> ModelInfo:
     raise ApiError(404, f"model '{name}' not found", "model_not_found", "model")
 
 
-def listed_model(info: ModelInfo, started: int) -> JsonObject:
+def listed_model(model: ServedModel, started: int) -> JsonObject:
     """The entry of `/api/tags`; `started` is the server's start as a Unix time."""
-    return _entry(info) | {"modified_at": _time(started)}
+    return _entry(model) | {"modified_at": _time(started)}
 
 
-def running_model(info: ModelInfo) -> JsonObject:
-    """The entry of `/api/ps`: the model stays loaded as long as the server runs."""
-    return _entry(info) | {
-        "expires_at": _NEVER,
+def running_model(model: ServedModel) -> JsonObject:
+    """The entry of `/api/ps`: a model without a time to expire stays loaded."""
+    return _entry(model) | {
+        "expires_at": _NEVER if model.expires is None else _time(min(model.expires, _MAX_TIME)),
         "size_vram": 0,
-        "context_length": info.context_size,
+        "context_length": model.info.context_size,
     }
 
 
@@ -64,11 +65,12 @@ def shown_model(info: ModelInfo, started: int) -> JsonObject:
     }
 
 
-def _entry(info: ModelInfo) -> JsonObject:
-    """The name twice, a digest of it, and no size, which the server does not know."""
-    digest = hashlib.sha256(info.id.encode("utf-8", "replace")).hexdigest()
-    details = _details(info)
-    return {"name": info.id, "model": info.id, "size": 0, "digest": digest, "details": details}
+def _entry(model: ServedModel) -> JsonObject:
+    """The name twice, a digest of it, and the size of its files."""
+    name, details = model.info.id, _details(model.info)
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    sizes = {"size": model.size, "digest": digest}
+    return {"name": name, "model": name, **sizes, "details": details}
 
 
 def _details(info: ModelInfo) -> JsonObject:
@@ -82,5 +84,5 @@ def _details(info: ModelInfo) -> JsonObject:
     }
 
 
-def _time(seconds: int) -> str:
+def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

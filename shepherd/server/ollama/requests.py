@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
 
+from shepherd.config.durations import parse_duration
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
@@ -15,6 +16,10 @@ from shepherd.server.wire.sampling import SamplingFields
 
 _LEVELS = ("low", "medium", "high", "max")
 _LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
+
+
+def _seconds(value: object) -> float | None:
+    return None if value is None else parse_duration(value)
 
 
 def _few(value: object) -> object:
@@ -150,7 +155,12 @@ class OllamaRequest(RequestModel):
         ),
     ] = None
     keep_alive: Annotated[
-        Any, Field(description="Accepted; 0 in a request without a prompt is reported as unload.")
+        float | None,
+        PlainValidator(_seconds, json_schema_input_type=float | str | None),
+        Field(
+            description="How long the model stays loaded afterwards: seconds, or a text such as "
+            "`5m`; 0 = it is unloaded, -1 = until its memory is needed."
+        ),
     ] = None
     logprobs: Annotated[
         bool | None, Field(description="Tell the log probability of each token of the content.")

@@ -12,6 +12,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.models import ModelState
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer
 from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router
 from shepherd.server.ollama.errors import OllamaErrors
@@ -74,19 +75,23 @@ def models_router(context: ServerContext) -> APIRouter:
 
     @router.get("/tags")
     async def list_models() -> JsonResponse:
-        """The models on offer. Sizes are unknown, and the digest is that of the name."""
-        models = [listed_model(info, context.started) for info in context.models.listed()]
+        """The models on offer. The digest is that of the name; unknown sizes are 0."""
+        await context.models.refresh()
+        models = [listed_model(model, context.started) for model in context.models.served()]
         return JsonResponse({"models": models})
 
     @router.get("/ps")
     async def list_running_models() -> JsonResponse:
-        """The model that is loaded."""
-        return JsonResponse({"models": [running_model(context.backend.info)]})
+        """The models that are loaded."""
+        served = context.models.served()
+        loaded = [running_model(m) for m in served if m.state is ModelState.LOADED]
+        return JsonResponse({"models": loaded})
 
     @router.post("/show")
     async def show_model(request: Request) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
         body = await context.bodies.read(request, ShowRequest, any_type=True)
+        await context.models.refresh()
         info = find_model(body.model, context.models)
         return JsonResponse(shown_model(info, context.started))
 
@@ -122,8 +127,8 @@ def refusal_router() -> APIRouter:
 
 async def _load(context: ServerContext, body: OllamaRequest, answer: OllamaAnswer) -> JsonResponse:
     """Load the model and generate nothing."""
-    async with context.models.lease(plain_name(body.model, context.models)):
-        return JsonResponse(answer.idle("unload" if body.keep_alive in (0, "0") else "load"))
+    async with context.models.lease(plain_name(body.model, context.models), body.keep_alive):
+        return JsonResponse(answer.idle("unload" if body.keep_alive == 0 else "load"))
 
 
 def _call(
@@ -139,6 +144,7 @@ def _call(
         stream=body.stream is not False,
         slow=slow,
         stream_format=JSON_LINES,
+        keep_alive=body.keep_alive,
     )
 
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Call, Exchanges
+from shepherd.server.models import ServedModel, unknown_model
 from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
@@ -53,11 +53,12 @@ def models_router(context: ServerContext) -> APIRouter:
     @router.get(MODELS_PATH)
     async def list_models() -> JsonResponse:
         """The models on offer; `models` has them as llama.cpp's clients read them."""
-        models = context.models.listed()
+        await context.models.refresh()
+        models = context.models.served()
         body: JsonObject = {
             "object": "list",
-            "data": [_model(info, context) for info in models],
-            "models": [_entry(info) for info in models],
+            "data": [_model(model, context) for model in models],
+            "models": [_entry(model.info) for model in models],
         }
         return JsonResponse(body)
 
@@ -65,18 +66,17 @@ def models_router(context: ServerContext) -> APIRouter:
     @router.get(MODELS_PATH + "/{model_id:path}")
     async def get_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 `model_not_found` for any other."""
-        models = context.models.listed()
-        for info in models:
-            if info.id == model_id:
-                return JsonResponse(_model(info, context))
-        names = ", ".join(f"'{info.id}'" for info in models)
-        message = f"The model '{model_id}' does not exist; this server has {names}."
-        raise ApiError(404, message, "model_not_found", "model")
+        await context.models.refresh()
+        for model in context.models.served():
+            if model.info.id == model_id:
+                return JsonResponse(_model(model, context))
+        raise unknown_model(model_id, context.models.listed())
 
     return router
 
 
-def _model(info: ModelInfo, context: ServerContext) -> JsonObject:
+def _model(model: ServedModel, context: ServerContext) -> JsonObject:
+    info = model.info
     seen = ["text", "image"] if info.vision else ["text"]
     return {
         "id": info.id,
@@ -85,6 +85,7 @@ def _model(info: ModelInfo, context: ServerContext) -> JsonObject:
         "owned_by": info.owned_by,
         "max_model_len": info.context_size or None,
         "meta": {"n_ctx": info.context_size or None},
+        "status": {"value": model.state},
         **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
     }
 

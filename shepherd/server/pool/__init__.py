@@ -1,0 +1,1 @@
+"""The models of a server: loaded on demand, unloaded when idle, by the names of requests."""

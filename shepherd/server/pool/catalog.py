@@ -1,0 +1,176 @@
+"""Finds the models that requests name: files of the models directory, and providers."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.catalog.model_files import SUFFIX
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers import Provider, missing_type
+from shepherd.config.settings import Config
+from shepherd.conversation.model_choice import with_provider
+from shepherd.conversation.model_slot import BackendOpener
+from shepherd.errors import ConfigError, ModelLoadError
+from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.server.pool.files import ModelFolder, ServedFile, memory_needs
+from shepherd.server.pool.slot import OpenableModel
+
+logger = logging.getLogger(__name__)
+
+SCAN_SECONDS = 2.0
+"""Directories and files of settings are not read again sooner."""
+
+_MODEL = re.compile(r"[A-Za-z0-9@][\w.:@+-]*(?:/[A-Za-z0-9@][\w.:@+-]*)*", re.ASCII)
+"""Names of a provider's models; others could change the address of a request."""
+
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model that can be opened, and what is known of it without loading it."""
+
+    info: ModelInfo
+    model: OpenableModel
+    size: int = 0
+
+
+class Catalog:
+    """The models that requests may name; `entries` has them by name, as of the last `refresh`.
+
+    `keep_alive` in seconds is that of all models but the default one.
+    """
+
+    def __init__(
+        self, config: Config, providers: ProviderBook, opener: BackendOpener, keep_alive: float
+    ) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._config = config
+        self._providers = providers
+        self._opener = opener
+        self._keep_alive = keep_alive
+        self._provided: dict[str, Entry] = {}
+        self._folder = ModelFolder(config.llamacpp)
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = float("-inf")
+
+    async def refresh(self) -> None:
+        """Look for models, unless that was done in the last seconds."""
+        if time.monotonic() - self._refreshed < SCAN_SECONDS:
+            return
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        await asyncio.shield(self._refreshing)
+
+    async def find(self, name: str) -> OpenableModel | None:
+        """The model of that name: `NAME`, `NAME/MODEL`, or a file with or without its suffix."""
+        model = self._find(name)
+        if model is None:
+            await self.refresh()
+            model = self._find(name)
+        return model
+
+    def default(self) -> OpenableModel:
+        """The model of the settings; blocks to read them. Raises ConfigError."""
+        config, model = self._config, self._config.model
+        opening = partial(self._open, config)
+        if not model.provider:
+            return OpenableModel(*_local_key(config), opening, essential=True)
+        provider = self._providers.pick(model.provider)
+        key = "" if model.fallback else provider.label
+        return OpenableModel(key, self._measure(provider), opening, essential=True)
+
+    async def _refresh(self) -> None:
+        files, self._provided = await asyncio.to_thread(self._look)
+        by_label = {entry.info.id: entry for entry in self._provided.values()}
+        self.entries = files | by_label
+        self._refreshed = time.monotonic()
+
+    def _find(self, name: str) -> OpenableModel | None:
+        entry = self.entries.get(name) or self.entries.get(name.removesuffix(SUFFIX))
+        if entry is not None:
+            return entry.model
+        provider, _, model = name.partition("/")
+        entry = self._provided.get(provider)
+        if entry is None or not model:
+            return entry and entry.model
+        is_local = entry.model.measure is not None  # only the settings choose its file
+        if is_local or not _MODEL.fullmatch(model) or len(model) > _MAX_NAME:
+            return None
+        return self._openable(name, None, with_provider(self._config, name))
+
+    def _look(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        """The models of files by name, and the providers by theirs."""
+        files = {name: self._file_entry(file) for name, file in self._folder.look().items()}
+        return files, self._provider_entries()
+
+    def _file_entry(self, file: ServedFile) -> Entry:
+        name = BUILTIN_NAME if file.info.id == BUILTIN_NAME else str(file.path)
+        config = with_provider(self._config, "", name)
+        measure = partial(memory_needs, file.path, config.llamacpp.context_size)
+        return Entry(
+            file.info, self._openable(str(file.path.resolve()), measure, config), file.size
+        )
+
+    def _provider_entries(self) -> dict[str, Entry]:
+        try:
+            providers = [p for p in self._providers.all() if not missing_type(p)]
+        except ConfigError as error:
+            logger.warning("The providers can't be read: %s", error)
+            return {}
+        return {provider.name: self._provider_entry(provider) for provider in providers}
+
+    def _provider_entry(self, provider: Provider) -> Entry:
+        try:
+            facts = self._providers.facts(provider)
+            context, vision = facts.context, facts.vision
+        except ConfigError:  # opening the provider reports it
+            context, vision = 0, None
+        info = ModelInfo(provider.label, provider.type, context, provider.name, vision=vision)
+        config = with_provider(self._config, provider.name)
+        return Entry(info, self._openable(provider.label, self._measure(provider), config))
+
+    def _measure(self, provider: Provider) -> Callable[[], int] | None:
+        if not provider.is_local:
+            return None
+        path = Path(provider.model).expanduser()
+        size = provider.context_size or self._config.llamacpp.context_size
+        return partial(memory_needs, path, size) if path.is_absolute() else _nothing
+
+    def _openable(
+        self, key: str, measure: Callable[[], int] | None, config: Config
+    ) -> OpenableModel:
+        """A model besides the default one: adapters and a draft model are not for it."""
+        model = config.model.model_copy(update={"fallback": False})
+        engine = config.llamacpp.model_copy(update={"lora": [], "draft_model": ""})
+        config = config.model_copy(update={"model": model, "llamacpp": engine})
+        return OpenableModel(key, measure, partial(self._open, config), self._keep_alive)
+
+    async def _open(self, config: Config) -> Backend:
+        try:
+            return await self._opener(config)
+        except ConfigError as error:
+            raise ModelLoadError(str(error)) from error
+
+
+def _local_key(config: Config) -> tuple[str, Callable[[], int]]:
+    """The key of the local model of the settings, and how much memory it takes."""
+    from shepherd.backends.llamacpp import locate_model
+
+    name, directory = config.model.name, Path(config.llamacpp.models_dir).expanduser()
+    try:
+        path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory, directory)
+    except ModelLoadError:  # a script, or opening it reports it
+        return name, _nothing
+    return str(path.resolve()), partial(memory_needs, path, config.llamacpp.context_size)
+
+
+def _nothing() -> int:
+    """Memory that is not known."""
+    return 0

@@ -1,0 +1,239 @@
+"""The models in memory: each loads once for all its requests, and idle ones make room."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from shepherd.backends.base import Backend
+from shepherd.errors import BusyError, ModelLoadError
+from shepherd.server.models import ModelState
+from shepherd.server.pool.slot import OpenableModel, Slot
+from shepherd.tasks import end_tasks
+
+logger = logging.getLogger(__name__)
+
+MAX_IDLE_CONNECTIONS = 32
+"""The maximum of connected providers that no request uses."""
+
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of the models in memory; 0 for no limit of `memory` in bytes and of `models`.
+
+    At most `waiting` requests wait for models. A model that has no room gets it within `patience`
+    seconds, or its requests are refused.
+    """
+
+    memory: int = 0
+    models: int = 0
+    waiting: int = 64
+    patience: float = 60.0
+
+
+class LoadedModels:
+    """Loads local models one after the other, and unloads the least recently used idle ones.
+
+    A model with a lease is never unloaded. Used from one event loop.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._slots: dict[str, Slot] = {}
+        self._held: set[Slot] = set()
+        """All slots with a backend that is not closed yet, also retired and closing ones."""
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._uses = count(1)
+        self._waiting = 0
+        self._closed = False
+
+    @asynccontextmanager
+    async def lease(
+        self, model: OpenableModel, keep_alive: float | None = None
+    ) -> AsyncGenerator[Backend]:
+        """The model's backend; loads it if needed.
+
+        `keep_alive` replaces that of the model, in seconds. Raises BusyError if too many requests
+        wait or no room was made in time, and the errors from loading the model.
+        """
+        slot = self._slot(model)
+        slot.leases += 1
+        slot.stop_timer()
+        if keep_alive is not None:
+            slot.keep_alive = keep_alive
+        try:
+            yield slot.backend or await self._loaded(slot)
+        finally:
+            slot.leases -= 1
+            self._settle(slot)
+
+    def slot(self, key: str) -> Slot | None:
+        """The model's slot; None if it is not in memory."""
+        return self._slots.get(key)
+
+    def state(self, key: str) -> ModelState:
+        """The state of a model."""
+        slot = self._slots.get(key)
+        return ModelState.UNLOADED if slot is None else slot.state
+
+    async def unload(self, key: str) -> None:
+        """Unload a model if it is loaded; raises BusyError while requests use it."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return
+        if not slot.is_idle:
+            raise BusyError("The model is in use; it can be unloaded once its requests have ended.")
+        await asyncio.shield(self._close(slot))
+
+    async def aclose(self) -> None:
+        """Close all models; no model can be leased any more."""
+        self._closed = True
+        loading = [slot.loading for slot in self._slots.values() if slot.loading is not None]
+        await end_tasks(*loading)
+        await asyncio.gather(*[slot.closing or self._close(slot) for slot in [*self._held]])
+
+    def _slot(self, model: OpenableModel) -> Slot:
+        """The slot of a model, which begins to load if it is new."""
+        if self._closed:
+            raise BusyError("The server is stopping.")
+        slot = self._slots.get(model.key)
+        if slot is not None and slot.backend is not None and not slot.backend.alive:
+            self._retire(slot)
+            slot = None
+        if slot is None or slot.backend is None:
+            self._check_queue()
+        if slot is None:
+            slot = self._slots[model.key] = Slot(model)
+            slot.loading = asyncio.create_task(self._load(slot))
+            slot.loading.add_done_callback(_retrieve)
+        return slot
+
+    def _check_queue(self) -> None:
+        if self._waiting >= self._limits.waiting:
+            raise BusyError("Too many requests wait for models that are not loaded yet.")
+
+    async def _loaded(self, slot: Slot) -> Backend:
+        """The backend, once it is loaded; a request that leaves does not stop the loading."""
+        task = slot.loading
+        assert task is not None  # every slot begins with it
+        self._waiting += 1
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._waiting -= 1
+        if task.cancelled():
+            raise BusyError("The server is stopping.")
+        return task.result()
+
+    async def _load(self, slot: Slot) -> Backend:
+        try:
+            backend = await self._open(slot)
+        except BaseException:
+            if self._slots.get(slot.model.key) is slot:
+                del self._slots[slot.model.key]
+            raise
+        slot.backend = backend
+        self._held.add(slot)
+        self._settle(slot)
+        return backend
+
+    async def _open(self, slot: Slot) -> Backend:
+        model = slot.model
+        if model.measure is None:
+            return await model.open()
+        async with self._turn:
+            slot.needs = await asyncio.to_thread(model.measure)
+            await self._make_room(slot)
+            return await model.open()
+
+    async def _make_room(self, slot: Slot) -> None:
+        """Unload idle models until `slot` fits; raises ModelLoadError if it never will."""
+        memory = self._limits.memory
+        if memory and slot.needs > memory and not slot.model.essential:
+            raise ModelLoadError(
+                f"The model takes about {slot.needs / _GIB:.1f} GiB, and there are "
+                f"{memory / _GIB:.1f} GiB for models (server.models_mib)."
+            )
+        try:
+            async with asyncio.timeout(self._limits.patience):
+                while not self._fits(slot, self._held):
+                    if not self._unload_for(slot):
+                        await self._changed.wait()
+        except TimeoutError:
+            raise BusyError(
+                "The models in memory are all in use, and there is no room for another one."
+            ) from None
+
+    def _unload_for(self, slot: Slot) -> bool:
+        """Begin to unload one more model if that is needed and possible."""
+        remaining = {other for other in self._held if other.closing is None}
+        self._changed.clear()
+        idle = [other for other in remaining if other.is_idle and other.is_local]
+        if not idle or self._fits(slot, remaining):
+            return False
+        self._close(min(idle, key=lambda other: other.used))
+        return True
+
+    def _fits(self, slot: Slot, held: set[Slot]) -> bool:
+        """Whether `slot` can be loaded beside those of `held`."""
+        others = [other for other in held if other.is_local and other is not slot]
+        if any(other.model.key == slot.model.key and other.closing for other in others):
+            return False
+        if self._limits.models and len(others) >= self._limits.models:
+            return False
+        taken = sum(other.needs for other in others)
+        return not (self._limits.memory and taken and taken + slot.needs > self._limits.memory)
+
+    def _settle(self, slot: Slot) -> None:
+        """Close or keep a model that may have become idle."""
+        self._changed.set()
+        if not slot.is_idle:
+            return
+        slot.used = next(self._uses)
+        if slot.retired or slot.keep_alive <= 0:
+            self._close(slot)
+            return
+        slot.start_timer(self._expire)
+        idle = [other for other in self._held if other.is_idle and not other.is_local]
+        if len(idle) > MAX_IDLE_CONNECTIONS:
+            self._close(min(idle, key=lambda other: other.used))
+
+    def _expire(self, slot: Slot) -> None:
+        if slot.is_idle:
+            self._close(slot)
+
+    def _retire(self, slot: Slot) -> None:
+        """Give the slot no new leases, and close it once it has none."""
+        slot.retired = True
+        del self._slots[slot.model.key]
+        if slot.is_idle:
+            self._close(slot)
+
+    def _close(self, slot: Slot) -> asyncio.Task[None]:
+        """Begin to close a model."""
+        slot.stop_timer()
+        if self._slots.get(slot.model.key) is slot:
+            del self._slots[slot.model.key]
+        slot.closing = asyncio.create_task(self._close_backend(slot))
+        return slot.closing
+
+    async def _close_backend(self, slot: Slot) -> None:
+        assert slot.backend is not None  # only loaded ones are closed
+        try:
+            await slot.backend.aclose()
+        except Exception:  # a defect: the other models go on
+            logger.exception("A model could not be closed")
+        finally:
+            self._held.discard(slot)
+            self._changed.set()
+
+
+def _retrieve(task: asyncio.Task[Backend]) -> None:
+    """Mark a failure as retrieved: every request that waits gets it."""
+    if not task.cancelled():
+        task.exception()

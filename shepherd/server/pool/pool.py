@@ -1,0 +1,193 @@
+"""The models of a server by their names: `ModelPool` leases them to requests."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeAlias
+
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.config.durations import parse_duration
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.server import AliasTargets
+from shepherd.config.settings import Config
+from shepherd.conversation.model_slot import BackendOpener
+from shepherd.errors import BusyError
+from shepherd.server.errors import ApiError
+from shepherd.server.models import ModelState, ServedModel, unknown_model
+from shepherd.server.pool.catalog import Catalog, Entry
+from shepherd.server.pool.loaded import Limits, LoadedModels
+from shepherd.server.pool.slot import OpenableModel
+from shepherd.server.pool.unloaded import UnloadedBackend
+
+logger = logging.getLogger(__name__)
+
+DEFAULT = "default"
+"""A name of the default model in requests."""
+
+MAX_LOGGED_NAMES = 1000
+_MIB = 1024 * 1024
+
+Aliases: TypeAlias = Mapping[str, Sequence[str]]
+"""The models of each alias, in the order in which they are tried."""
+
+
+class ModelPool:
+    """The models of a server; use `open`, which loads the default one.
+
+    With `any_model`, the default model answers requests for unknown ones.
+    """
+
+    def __init__(
+        self, catalog: Catalog, loaded: LoadedModels, aliases: Aliases, *, any_model: bool
+    ) -> None:
+        self._catalog = catalog
+        self._loaded = loaded
+        self._aliases = aliases
+        self._any_model = any_model
+        self._logged: set[str] = set()
+        self._model = OpenableModel("", None, _not_open)
+        self._info = ModelInfo("", "", 0)
+
+    @classmethod
+    async def open(
+        cls, catalog: Catalog, loaded: LoadedModels, aliases: Aliases, *, any_model: bool = False
+    ) -> "ModelPool":
+        """Load the default model; raises ConfigError and the errors from loading it."""
+        pool = cls(catalog, loaded, aliases, any_model=any_model)
+        try:
+            pool._model = await asyncio.to_thread(catalog.default)
+            async with loaded.lease(pool._model) as backend:
+                pool._info = backend.info
+            await catalog.refresh()
+        except BaseException:
+            await loaded.aclose()
+            raise
+        return pool
+
+    @property
+    def default(self) -> Backend:
+        """The default model; while it is not loaded, a backend that only describes it."""
+        slot = self._loaded.slot(self._model.key)
+        if slot is None or slot.backend is None:
+            return UnloadedBackend(self._info)
+        return slot.backend
+
+    @asynccontextmanager
+    async def lease(
+        self, name: str | None, keep_alive: float | None = None
+    ) -> AsyncGenerator[Backend]:
+        """The model of a name or alias, loaded."""
+        model = await self._find(name)
+        async with self._loaded.lease(model, keep_alive) as backend:
+            yield backend
+
+    async def identify(self, name: str | None) -> str:
+        """The alias, or the name of the model in `served`; a provider's other model as it is."""
+        if name and name in self._aliases:
+            return name
+        model = await self._find(name)
+        if model is self._model:
+            return self.default.info.id
+        entries = self._catalog.entries.values()
+        return next((e.info.id for e in entries if e.model.key == model.key), model.key)
+
+    async def refresh(self) -> None:
+        """Look for new files and providers."""
+        await self._catalog.refresh()
+
+    def served(self) -> Sequence[ServedModel]:
+        """The default model, those of the catalog, and the aliases."""
+        default = self.default.info
+        own = [e for e in self._catalog.entries.values() if e.model.key != self._model.key]
+        size = next((e.size for e in self._catalog.entries.values() if e not in own), 0)
+        entries = {default.id: Entry(default, self._model, size)}
+        for entry in own:
+            entries.setdefault(entry.info.id, entry)
+        for alias, names in self._aliases.items():
+            target = next((entries[name] for name in names if name in entries), None)
+            if target is not None:
+                entries[alias] = replace(target, info=replace(target.info, id=alias))
+        return [self._served(entry) for entry in entries.values()]
+
+    def listed(self) -> Sequence[ModelInfo]:
+        """The models of `served`."""
+        return [model.info for model in self.served()]
+
+    async def unload(self, name: str) -> None:
+        """Unload a model, also the default one; its next request loads it again."""
+        model = await self._find(name)
+        try:
+            await self._loaded.unload(model.key)
+        except BusyError as error:
+            raise ApiError(409, str(error), "model_in_use", "model") from error
+
+    async def aclose(self) -> None:
+        """Close all models."""
+        await self._loaded.aclose()
+
+    def _served(self, entry: Entry) -> ServedModel:
+        slot = self._loaded.slot(entry.model.key)
+        if slot is None:
+            return ServedModel(entry.info, ModelState.UNLOADED, entry.size)
+        info = entry.info
+        if slot.backend is not None:
+            info = replace(slot.backend.info, id=info.id, owned_by=info.owned_by)
+        expires = slot.expires
+        if expires is not None:
+            expires += time.time() - asyncio.get_running_loop().time()
+        return ServedModel(info, slot.state, entry.size, expires)
+
+    async def _find(self, name: str | None) -> OpenableModel:
+        """The model of a name; raises ApiError if there is none."""
+        if not name or (name not in self._aliases and self._is_default(name)):
+            return self._model
+        for target in self._aliases.get(name, (name,)):
+            if self._is_default(target):
+                return self._model
+            model = await self._catalog.find(target)
+            if model is not None:
+                return self._model if model.key == self._model.key else model
+        if not self._any_model:
+            raise unknown_model(name, self.listed())
+        self._log(name)
+        return self._model
+
+    def _is_default(self, name: str) -> bool:
+        return name in (DEFAULT, self._info.id, self.default.info.id)
+
+    def _log(self, name: str) -> None:
+        """Note once that a name is unknown."""
+        if name not in self._logged and len(self._logged) < MAX_LOGGED_NAMES:
+            self._logged.add(name)
+            logger.info("The default model answers requests for the model %r", name[:200])
+
+
+async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpener) -> ModelPool:
+    """The models of the settings; loads the default one, and raises the errors of that."""
+    section = config.server
+    free = await asyncio.to_thread(_free_memory)
+    limits = Limits(
+        memory=section.models_mib * _MIB or free,
+        models=section.max_models,
+        waiting=config.llamacpp.max_queue,
+    )
+    catalog = Catalog(config, providers, opener, parse_duration(section.keep_alive))
+    aliases = {name: _names(targets) for name, targets in section.aliases.items()}
+    return await ModelPool.open(catalog, LoadedModels(limits), aliases, any_model=section.any_model)
+
+
+def _names(targets: AliasTargets) -> Sequence[str]:
+    return [targets] if isinstance(targets, str) else [*targets]
+
+
+def _free_memory() -> int:
+    from shepherd.backends.llamacpp.cache.setup import available_memory
+
+    return available_memory()
+
+
+async def _not_open() -> Backend:
+    raise BusyError("The server is starting.")
