@@ -25,14 +25,13 @@ class ServedModel:
     """A model on offer; of one that is not loaded, `info` has what is known of it.
 
     `size` is that of its files in bytes, 0 if unknown. `expires` is the Unix time at which it is
-    unloaded unless it is used, None for no time. `aliases` are other names of the settings.
+    unloaded unless it is used, None for no time.
     """
 
     info: ModelInfo
     state: ModelState = ModelState.LOADED
     size: int = 0
     expires: float | None = None
-    aliases: Sequence[str] = ()
 
 
 class Models(Protocol):

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from shepherd.backends.base import Backend
+from shepherd.server.models import ModelState
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
@@ -56,11 +57,14 @@ def stats_router(context: ServerContext) -> APIRouter:
     async def stats() -> JsonResponse:
         """The caches of prompts: per tier entries, bytes, hits, tokens saved, evictions.
 
-        503 with the same body if `/health` is 503.
+        They are those of the default model. `loaded` names the models that are loaded. 503 with the
+        same body if `/health` is 503.
         """
         tiers = [asdict(tier) for tier in context.backend.cache_tiers]
         reachable = await context.backend.reachable()
-        body = {"model": context.backend.info.id, "cache": tiers}
+        served = context.models.served()
+        loaded = [model.info.id for model in served if model.state is ModelState.LOADED]
+        body = {"model": context.backend.info.id, "cache": tiers, "loaded": loaded}
         return JsonResponse(body, 200 if reachable else 503)
 
     return router

@@ -27,6 +27,8 @@ def other_value(field: FieldInfo) -> object:
 
 OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} | {
     "sampling.samplers": ["temperature", "top_k"],
+    "server.aliases": {"a b": "qwen", "list": ["x", "y"], "weights": {"x/y": 1.5, "z": 2.0}},
+    "server.keep_alive": "1h30m",
     "tools.sandbox_writable": ["~/.cache/pip"],
     "tools.sandbox_readable": ["/srv/data"],
 }

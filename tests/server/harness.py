@@ -22,6 +22,7 @@ from shepherd.server.api import Api
 from shepherd.server.app import APIS, create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
+from shepherd.server.pool.pool import ModelPool
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session
@@ -29,7 +30,7 @@ from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Backend)
+B = TypeVar("B", bound=Backend | ModelPool)
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"

@@ -22,7 +22,11 @@ def test_models_are_listed_and_found(server: RunningServer[HeldBackend]) -> None
     assert listed == [found]
     assert (found.id, found.object, found.owned_by) == ("held", "model", "shepherd")
     assert found.created > 0
-    assert found.model_extra == {"max_model_len": 2048, "meta": {"n_ctx": 2048}}
+    assert found.model_extra == {
+        "max_model_len": 2048,
+        "meta": {"n_ctx": 2048},
+        "status": {"value": "loaded"},
+    }
 
 
 def test_health_tells_a_dead_backend(server: RunningServer[HeldBackend]) -> None:

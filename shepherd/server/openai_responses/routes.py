@@ -44,7 +44,7 @@ class Creator:
         history = await self.reader.read(owner, body)
         store = self.reader.store
         stored = body.store is not False and store.enabled
-        model = body.model or self.context.models.listed()[0].id
+        model = body.model or self.context.backend.info.id
         record = ResponseRecord(body, model, stored)
         return Creation(body, record, history, self.translator, store, owner, settings.max_tokens)
 

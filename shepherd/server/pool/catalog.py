@@ -76,6 +76,11 @@ class Catalog:
             model = self._find(name)
         return model
 
+    def entry(self, name: str) -> Entry | None:
+        """The model of that name or provider, as of the last `refresh`."""
+        entry = self.entries.get(name) or self.entries.get(name.removesuffix(SUFFIX))
+        return entry or self._provided.get(name)
+
     def default(self) -> OpenableModel:
         """The model of the settings; blocks to read them. Raises ConfigError."""
         config, model = self._config, self._config.model
@@ -93,13 +98,13 @@ class Catalog:
         self._refreshed = time.monotonic()
 
     def _find(self, name: str) -> OpenableModel | None:
-        entry = self.entries.get(name) or self.entries.get(name.removesuffix(SUFFIX))
+        entry = self.entry(name)
         if entry is not None:
             return entry.model
         provider, _, model = name.partition("/")
         entry = self._provided.get(provider)
-        if entry is None or not model:
-            return entry and entry.model
+        if entry is None:
+            return None
         is_local = entry.model.measure is not None  # only the settings choose its file
         if is_local or not _MODEL.fullmatch(model) or len(model) > _MAX_NAME:
             return None
@@ -132,7 +137,8 @@ class Catalog:
             context, vision = facts.context, facts.vision
         except ConfigError:  # opening the provider reports it
             context, vision = 0, None
-        info = ModelInfo(provider.label, provider.type, context, provider.name, vision=vision)
+        name = provider.name if provider.is_local else provider.label
+        info = ModelInfo(name, provider.type, context, provider.name, vision=vision)
         config = with_provider(self._config, provider.name)
         return Entry(info, self._openable(provider.label, self._measure(provider), config))
 

@@ -103,11 +103,13 @@ class ModelPool:
         default = self.default.info
         own = [e for e in self._catalog.entries.values() if e.model.key != self._model.key]
         size = next((e.size for e in self._catalog.entries.values() if e not in own), 0)
-        entries = {default.id: Entry(default, self._model, size)}
+        first = Entry(default, self._model, size)
+        entries = {default.id: first}
         for entry in own:
             entries.setdefault(entry.info.id, entry)
         for alias, names in self._aliases.items():
-            target = next((entries[name] for name in names if name in entries), None)
+            targets = (first if self._is_default(n) else self._catalog.entry(n) for n in names)
+            target = next(filter(None, targets), None)
             if target is not None:
                 entries[alias] = replace(target, info=replace(target.info, id=alias))
         return [self._served(entry) for entry in entries.values()]

@@ -1,0 +1,90 @@
+"""Backends that tell how they are opened, used and closed."""
+
+import asyncio
+from collections.abc import Callable
+
+from shepherd.backends.base import Backend
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.durations import FOREVER
+from shepherd.errors import ModelLoadError
+from shepherd.server.pool.slot import OpenableModel
+
+
+class Closable(ScriptedBackend):
+    """A scripted backend that notes when it was closed, and can fail for good."""
+
+    def __init__(self, name: str, on_close: Callable[[], None]) -> None:
+        super().__init__(parse_script(f"text: I am {name}."), name)
+        self.closed = False
+        self.dead = False
+        self._on_close = on_close
+
+    @property
+    def alive(self) -> bool:
+        return not (self.closed or self.dead)
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0)
+        assert not self.closed
+        self.closed = True
+        self._on_close()
+
+
+class Machine:
+    """Opens models; `taken` is the memory of those that are open or opening, by their names."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+        self.opened: list[str] = []
+        self.backends: list[Closable] = []
+        self.opening = 0
+        self.most_taken = self.most_models = self.most_opening = 0
+        self.fails: set[str] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def model(
+        self,
+        name: str,
+        needs: int = 1,
+        keep_alive: float = FOREVER,
+        *,
+        is_local: bool = True,
+        essential: bool = False,
+    ) -> OpenableModel:
+        async def opening() -> Backend:
+            return await self._open(name, needs if is_local else 0)
+
+        measure = (lambda: needs) if is_local else None
+        return OpenableModel(name, measure, opening, keep_alive, essential)
+
+    async def _open(self, name: str, needs: int) -> Backend:
+        assert name not in self.taken, "two of one model at once"
+        self.opened.append(name)
+        self.taken[name] = needs
+        self.opening += bool(needs)
+        self._note()
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+            if name in self.fails:
+                raise ModelLoadError(f"{name} is damaged")
+        except BaseException:
+            del self.taken[name]
+            raise
+        finally:
+            self.opening -= bool(needs)
+        self.backends.append(Closable(name, lambda: self.taken.__delitem__(name)))
+        return self.backends[-1]
+
+    def _note(self) -> None:
+        local = [needs for needs in self.taken.values() if needs]
+        self.most_taken = max(self.most_taken, sum(local))
+        self.most_models = max(self.most_models, len(local))
+        self.most_opening = max(self.most_opening, self.opening)
+
+
+async def settle(turns: int = 50) -> None:
+    """Let all work that is ready go on, also in threads that are quick."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

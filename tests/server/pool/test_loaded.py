@@ -1,0 +1,224 @@
+"""Models in memory: loaded once, shared, kept while busy, and unloaded to make room."""
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.errors import BusyError, ModelLoadError
+from shepherd.server.models import ModelState
+from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels
+from shepherd.server.pool.slot import OpenableModel
+from tests.patience import PATIENCE
+from tests.server.pool.doubles import Closable, Machine
+
+
+async def use(models: LoadedModels, model: OpenableModel, keep_alive: float | None = None) -> None:
+    async with models.lease(model, keep_alive) as backend:
+        assert backend.info.id == model.key
+
+
+async def test_requests_that_wait_share_one_load() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    model = machine.model("a")
+    await asyncio.gather(*[use(models, model) for _ in range(5)])
+    await use(models, model)
+    assert machine.opened == ["a"]
+    await models.aclose()
+    assert machine.taken == {}
+
+
+async def test_the_least_recently_used_idle_model_makes_room() -> None:
+    machine, models = Machine(), LoadedModels(Limits(memory=3))
+    a, b, c, d = (machine.model(name) for name in "abcd")
+    for model in (a, b, c, a):
+        await use(models, model)
+    await use(models, d)
+    assert sorted(machine.taken) == ["a", "c", "d"]
+    async with models.lease(c):
+        await use(models, b)
+        assert sorted(machine.taken) == ["b", "c", "d"]
+    await models.aclose()
+
+
+async def test_a_busy_model_is_waited_for() -> None:
+    machine, models = Machine(), LoadedModels(Limits(models=1))
+    async with models.lease(machine.model("a")) as first:
+        waiting = asyncio.create_task(use(models, machine.model("b")))
+        await asyncio.sleep(0.05)
+        assert first.alive
+        assert models.state("b") is ModelState.LOADING
+    await waiting
+    assert machine.opened == ["a", "b"]
+    await models.aclose()
+
+
+async def test_a_model_without_room_is_refused_in_time() -> None:
+    machine, models = Machine(), LoadedModels(Limits(models=1, patience=0.02))
+    async with models.lease(machine.model("a")):
+        with pytest.raises(BusyError, match="no room for another"):
+            await use(models, machine.model("b"))
+    await use(models, machine.model("b"))
+    await models.aclose()
+
+
+async def test_a_model_that_never_fits_unloads_no_other() -> None:
+    machine, models = Machine(), LoadedModels(Limits(memory=4))
+    await use(models, machine.model("a"))
+    with pytest.raises(ModelLoadError, match=r"server\.models_mib"):
+        await use(models, machine.model("big", 5))
+    assert [*machine.taken] == ["a"]
+    await use(models, machine.model("essential", 5, essential=True))
+    assert [*machine.taken] == ["essential"]
+    await models.aclose()
+
+
+async def test_too_many_waiting_requests_are_refused() -> None:
+    machine, models = Machine(), LoadedModels(Limits(waiting=2))
+    machine.gate.clear()
+    waiting = [asyncio.create_task(use(models, machine.model("a"))) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="Too many requests"):
+        await use(models, machine.model("a"))
+    machine.gate.set()
+    await asyncio.gather(*waiting)
+    await models.aclose()
+
+
+async def test_a_failed_load_is_told_to_all_and_tried_again() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    machine.fails.add("a")
+    model = machine.model("a")
+    results = await asyncio.gather(*[use(models, model) for _ in range(3)], return_exceptions=True)
+    assert [str(result) for result in results] == ["a is damaged"] * 3
+    machine.fails.clear()
+    await use(models, model)
+    assert machine.opened == ["a", "a"]
+    await models.aclose()
+
+
+async def test_a_dead_model_is_loaded_again() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    model = machine.model("a")
+    async with models.lease(model) as backend:
+        assert isinstance(backend, Closable)
+    backend.dead = True
+    async with models.lease(model) as again:
+        assert again is not backend
+    assert backend.closed
+    await models.aclose()
+
+
+@pytest.mark.parametrize(("keep_alive", "stays"), [(0, False), (-1, True), (None, True)])
+async def test_keep_alive_of_a_request(keep_alive: float | None, *, stays: bool) -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    model = machine.model("a", keep_alive=100)
+    keep = float("inf") if keep_alive == -1 else keep_alive
+    await use(models, model, keep)
+    await asyncio.sleep(0.02)
+    slot = models.slot("a")
+    assert (slot is not None) == stays
+    if slot is not None:
+        assert (slot.expires is None) == (keep_alive == -1)
+    await models.aclose()
+
+
+async def test_an_idle_model_expires_and_a_busy_one_does_not() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    model = machine.model("a", keep_alive=0.01)
+    async with models.lease(model) as backend:
+        await asyncio.sleep(0.05)
+        assert backend.alive
+    async with asyncio.timeout(PATIENCE):
+        while machine.taken:
+            await asyncio.sleep(0.005)
+    assert models.state("a") is ModelState.UNLOADED
+
+
+async def test_unloading_by_hand() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    model = machine.model("a")
+    async with models.lease(model):
+        with pytest.raises(BusyError, match="in use"):
+            await models.unload("a")
+    await models.unload("a")
+    await models.unload("a")
+    assert machine.taken == {}
+
+
+async def test_connections_without_requests_are_bounded() -> None:
+    machine, models = Machine(), LoadedModels(Limits(memory=1))
+    for number in range(MAX_IDLE_CONNECTIONS + 20):
+        await use(models, machine.model(str(number), is_local=False))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(machine.taken) <= MAX_IDLE_CONNECTIONS + 1
+    assert str(MAX_IDLE_CONNECTIONS + 19) in machine.taken
+    await models.aclose()
+
+
+async def test_closing_ends_what_loads_and_what_waits() -> None:
+    machine, models = Machine(), LoadedModels(Limits())
+    machine.gate.clear()
+    waiting = asyncio.create_task(use(models, machine.model("a")))
+    await asyncio.sleep(0.02)
+    await models.aclose()
+    with pytest.raises(BusyError, match="stopping"):
+        await waiting
+    with pytest.raises(BusyError, match="stopping"):
+        await use(models, machine.model("a"))
+    assert machine.taken == {}
+
+
+NEEDS = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 2}
+
+
+async def _random_requests(seed: int, memory: int, limit: int) -> Machine:
+    """Leases, cancellations, failures and unloads in a random order; checks what must hold."""
+    rng, machine = random.Random(seed), Machine()
+    models = LoadedModels(Limits(memory=memory, models=limit, patience=PATIENCE))
+
+    async def request(name: str) -> None:
+        keep = rng.choice([None, None, 0.0, 0.002])
+        model = machine.model(name, NEEDS[name], is_local=name != "e")
+        async with models.lease(model, keep) as backend:
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(rng.choice([0, 0, 0.001]))
+                assert isinstance(backend, Closable)
+                assert not backend.closed, "a busy model was unloaded"
+
+    async def act() -> None:
+        name = rng.choice([*NEEDS])
+        if rng.random() < 0.2:
+            machine.fails.symmetric_difference_update({name})
+        task = asyncio.create_task(request(name))
+        await asyncio.sleep(rng.choice([0, 0, 0.001, 0.002]))
+        if rng.random() < 0.3:
+            task.cancel()
+        if rng.random() < 0.2:
+            with_unload = models.unload(rng.choice([*NEEDS]))
+            await asyncio.gather(with_unload, return_exceptions=True)
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+        expected = (type(None), ModelLoadError, asyncio.CancelledError)
+        assert isinstance(result, expected), result
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*[act() for _ in range(25)])
+    assert all(slot.leases == 0 for name in NEEDS if (slot := models.slot(name)) is not None), (
+        "a lease leaked"
+    )
+    await models.aclose()
+    return machine
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(4, 8), st.integers(0, 3))
+def test_any_requests_keep_the_bounds(seed: int, memory: int, limit: int) -> None:
+    machine = asyncio.run(_random_requests(seed, memory, limit))
+    assert machine.taken == {}, "a model leaked"
+    assert machine.most_taken <= memory
+    assert machine.most_models <= (limit or len(NEEDS))
+    assert machine.most_opening <= 1
+    assert all(backend.closed for backend in machine.backends)
