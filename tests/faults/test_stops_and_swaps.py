@@ -44,14 +44,14 @@ def serving(program: Program, *arguments: str) -> Generator[tuple[subprocess.Pop
 
 
 def chat(url: str, content: str, **fields: object) -> dict[str, object]:
-    body = {"model": "any", "messages": [{"role": "user", "content": content}], **fields}
+    body = {"model": "default", "messages": [{"role": "user", "content": content}], **fields}
     answer = httpx.post(f"{url}/chat/completions", json=body, timeout=PATIENCE)
     return {"status": answer.status_code, **answer.json()}
 
 
 def streamed(url: str) -> Generator[str]:
     """The pieces of an answer as they come."""
-    body = {"model": "any", "messages": [{"role": "user", "content": "go"}], "stream": True}
+    body = {"model": "default", "messages": [{"role": "user", "content": "go"}], "stream": True}
     with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=PATIENCE) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: {"):
