@@ -15,6 +15,7 @@ from shepherd.cli.commands.providers.options import do_in_shell
 from shepherd.cli.commands.providers.options import provider as provider_commands
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
 from shepherd.cli.commands.sessions import sessions
+from shepherd.cli.commands.usage import usage
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
 from shepherd.cli.request import Launch, SessionStart
 from shepherd.cli.terminal.errors import UsageError
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("doctor")(doctor)
+app.command("usage")(usage)
 for _command in (model_command, config, sessions, memory, apikey):
     app.add_typer(_command)
 

@@ -79,6 +79,11 @@ class Paths:
         return self.state / "responses.db"
 
     @property
+    def usage_file(self) -> Path:
+        """What was used with the keys of the server."""
+        return self.state / "usage.db"
+
+    @property
     def signing_key_file(self) -> Path:
         """The key with which the server signs what its clients send back."""
         return self.state / "signing.key"

@@ -85,6 +85,9 @@ class ServerSection(Section):
             "on another machine. Addresses of this machine are not limited.",
         ),
     ] = 64
+    usage_days: Annotated[
+        int, Field(ge=1, le=36_500, description="Days for which the usage of keys is kept.")
+    ] = 400
     store_responses_days: Annotated[
         int,
         Field(

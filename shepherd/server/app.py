@@ -15,8 +15,11 @@ from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
+from shepherd.server.access.routes import usage_router
+from shepherd.server.access.usage import UsageStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.anthropic.routes import ANTHROPIC
@@ -27,7 +30,7 @@ from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
-from shepherd.server.guard import Guard
+from shepherd.server.guard import Doors, Guard
 from shepherd.server.keys import KeyStore
 from shepherd.server.llamacpp.routes import LLAMACPP
 from shepherd.server.models import Models, OneModel
@@ -78,7 +81,8 @@ def create_app(
     """
     settings = settings or ServerSettings()
     served = OneModel(lambda: models) if isinstance(models, Backend) else models
-    context = replace(_context(served, settings), agent=agent)
+    meter = None if keys is None else _meter(settings)
+    context = replace(_context(served, settings), agent=agent, meter=meter)
     app = _bare_app()
     app.include_router(health_router(context.current_backend))
     for api in apis:
@@ -87,8 +91,11 @@ def create_app(
     app.include_router(stats_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
+    if meter is not None and meter.store is not None:
+        app.include_router(usage_router(meter.store))
     _include_plugins(app, context)
-    _finish(app, context.current_backend, ErrorShapes(OPENAI.errors, apis), settings, keys)
+    doors = Doors(settings, keys, meter)
+    _finish(app, context.current_backend, ErrorShapes(OPENAI.errors, apis), doors)
     return app
 
 
@@ -104,7 +111,7 @@ def create_conversation_app(
     app.include_router(cli_router(conversation, settings))
     _include_plugins(app, _context(OneModel(lambda: conversation.backend), settings))
     errors = ErrorShapes(SharedSessionErrors())
-    _finish(app, lambda: conversation.backend, errors, settings, keys)
+    _finish(app, lambda: conversation.backend, errors, Doors(settings, keys))
     return app
 
 
@@ -112,6 +119,12 @@ def _context(models: Models, settings: ServerSettings) -> ServerContext:
     bodies, seal = BodyReader(settings.max_body_bytes), Seal(settings.signing_key)
     allowed = AllowedModels(models)
     return ServerContext(lambda: models.default, allowed, settings, bodies, int(time.time()), seal)
+
+
+def _meter(settings: ServerSettings) -> Meter:
+    if settings.usage_file is None:
+        return Meter()
+    return Meter(UsageStore(settings.usage_file, settings.usage_days))
 
 
 def _include_plugins(app: FastAPI, context: ServerContext) -> None:
@@ -144,14 +157,14 @@ def _finish(
     app: FastAPI,
     backend: Callable[[], Backend],
     errors: ErrorShapes,
-    settings: ServerSettings,
-    keys: KeyStore | None,
+    doors: Doors,
 ) -> None:
     """Add the parts that all APIs share: errors, the guard, CORS."""
     app.state.errors = errors
     _handle_errors(app, backend)
     scopes = PathScopes(app.state.plugin_paths)
-    app.add_middleware(Guard, settings=settings, keys=keys, scopes=scopes)
+    app.add_middleware(Guard, doors=doors, scopes=scopes)
+    settings = doors.settings
     if settings.cors_origins:
         app.add_middleware(
             JsonCors,

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
+from shepherd.server.access.meter import Work
 from shepherd.server.agent.options import RequestOptions, options_of
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.generation import (
@@ -169,12 +170,34 @@ class Exchanges:
     ) -> AsyncGenerator[Choices]:
         opened = prepared.exchange.opened
         try:
-            async with _open_fitting(prepared, callback) as choices:
-                if opened is not None:
-                    opened(choices)
-                yield choices
+            async with self._measured(prepared) as work:
+                prepared = replace(
+                    prepared, exchange=replace(prepared.exchange, max_tokens=work.max_tokens)
+                )
+                async with _open_fitting(prepared, callback) as choices:
+                    if opened is not None:
+                        opened(choices)
+                    try:
+                        yield choices
+                    finally:
+                        work.stats = choices.stats()
         except ContextFullError as error:
             raise to_api_error(error, prepared.backend.info.context_size) from error
+
+    @asynccontextmanager
+    async def _measured(self, prepared: "_Prepared") -> AsyncGenerator[Work]:
+        """The work, which counts for the key of the request."""
+        exchange = prepared.exchange
+        work = Work(
+            [exchange.session, *exchange.later],
+            exchange.count,
+            exchange.max_tokens,
+            shortens=exchange.on_evicted is not None,
+        )
+        meter = self._context.meter
+        measuring = nullcontext() if meter is None else meter.measured(prepared.backend, work)
+        async with measuring:
+            yield work
 
     async def _prepare(self, call: Call, backend: Backend) -> "_Prepared":
         """The exchange, answered by the agent if there is one; raises ApiError."""

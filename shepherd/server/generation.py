@@ -5,6 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +26,9 @@ TextPiece: TypeAlias = tuple[CallbackEvent, str]
 
 MAX_PROMPTS_AT_ONCE = 4
 """Prompts of one request that are worked on beside its first."""
+
+CHARACTERS_PER_TOKEN = 4
+"""An estimate for the tokens of an answer that was interrupted."""
 
 NO_TOKENS = -1
 """The limit for a prompt that is only read."""
@@ -90,6 +94,7 @@ class Choices:
         self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._handles = dict(enumerate(handles))
         self._sent: defaultdict[int, int] = defaultdict(int)
+        self._characters: defaultdict[int, int] = defaultdict(int)
         self._begun = asyncio.Event()
         for index, handle in enumerate(handles):
             self._start(index, self._generate(index, handle))
@@ -134,6 +139,10 @@ class Choices:
         """The generation; raises the error of the backend."""
         return await self._tasks[index]
 
+    def stats(self) -> list[GenerationStats]:
+        """The measures of all choices so far; those of a running answer are an estimate."""
+        return [self._stats(index) for index in range(len(self._tasks))]
+
     async def results(self) -> list[Generation]:
         """The results of all choices; re-raises the first failure."""
         return await asyncio.gather(*self._tasks)
@@ -160,11 +169,22 @@ class Choices:
 
     def _listen(self, index: int, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event in TEXT_EVENTS and content:
+            self._characters[index] += len(content)
             logprobs = () if event is CallbackEvent.THINKING else self._fresh_logprobs(index)
             self._queue.put_nowait(ChoicePiece(index, event, content, logprobs))
         if event not in (CallbackEvent.SYSTEM, CallbackEvent.ERROR):
             self._begun.set()
         return log_warnings(event, content, name)
+
+    def _stats(self, index: int) -> GenerationStats:
+        task, handle = self._tasks[index], self._handles.get(index)
+        if task.done() and not task.cancelled() and task.exception() is None:
+            return task.result().stats
+        if handle is None:
+            return GenerationStats()
+        stats, estimate = handle.stats(), -(-self._characters[index] // CHARACTERS_PER_TOKEN)
+        written = max(stats.completion_tokens, len(handle.generated), estimate)
+        return replace(stats, completion_tokens=written)
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
         logprobs = self._handles[index].logprobs or []

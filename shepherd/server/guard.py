@@ -5,16 +5,18 @@ import ipaddress
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
 from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey
+from shepherd.server.access.meter import Meter
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes
 from shepherd.server.api import error_event, is_stream
 from shepherd.server.errors import ApiError
@@ -30,6 +32,18 @@ _ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Who may come in: without `keys` programs of this machine; `meter` keeps keys to limits.
+
+    Without a meter, keys whose tokens or models are limited are refused.
+    """
+
+    settings: ServerSettings
+    keys: KeyStore | None = None
+    meter: Meter | None = None
+
+
 class Guard:
     """Middleware that admits a request or answers it with an error.
 
@@ -40,16 +54,12 @@ class Guard:
     sites.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        keys: KeyStore | None,
-        scopes: PathScopes | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, doors: Doors, scopes: PathScopes | None = None) -> None:
         self._app = app
-        self._settings = settings
-        self._keys = keys
+        self._settings = doors.settings
+        self._keys = doors.keys
+        self._counts_tokens = doors.meter is not None
+        self._meter = doors.meter or Meter()
         self._scopes = scopes or PathScopes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +78,12 @@ class Guard:
         secret = _sent_key(Headers(scope=scope), scope["query_string"])
         try:
             key = _checked_key(secret, keys)
-            self._check_scopes(key, scope)
+        except ApiError as refusal:
+            await ErrorResponse(refusal)(scope, receive, send)
+            return
+        send = partial(_send_with_headers, self._meter, key, send)
+        try:
+            self._admit(key, scope)
         except ApiError as refusal:
             await ErrorResponse(refusal)(scope, receive, send)
             return
@@ -79,17 +94,33 @@ class Guard:
             request = RevocableRequest(scope, receive, send)
             await request.serve(self._app, keys, secret)
 
-    def _check_scopes(self, key: ApiKey, scope: Scope) -> None:
-        missing = self._scopes.of(scope["method"], scope["path"]) - key.scopes
+    def _admit(self, key: ApiKey, scope: Scope) -> None:
+        """Raise ApiError for what the key does not open; count the request otherwise."""
+        needed = self._scopes.of(scope["method"], scope["path"])
+        missing = needed - key.scopes
         if missing:
             names = " and ".join(sorted(missing))
             message = f"The API key {key.name} does not have the scope that this path needs: "
             raise ApiError(403, message + names, "insufficient_scope")
+        if needed and not self._counts_tokens and (key.limits.counts_tokens or key.models):
+            message = f"The API key {key.name} has limits that a shared session can't keep."
+            raise ApiError(403, message, "insufficient_scope")
+        if needed and scope["method"] not in ("GET", "OPTIONS"):
+            self._meter.count_request(key)
 
     def _origin_refusal(self, scope: Scope) -> ApiError | None:
         if self._settings.insecure:
             return None
         return _origin_refusal(Headers(scope=scope), self._settings)
+
+
+async def _send_with_headers(meter: Meter, key: ApiKey, send: Send, message: Message) -> None:
+    """Send a message; the start of a response says how much of the limits is left."""
+    if message["type"] == "http.response.start":
+        headers = MutableHeaders(scope=message)
+        for name, value in meter.headers(key).items():
+            headers.setdefault(name, value)
+    await send(message)
 
 
 def names_this_machine(host: str) -> bool:

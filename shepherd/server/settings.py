@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.plugins import Plugins
+from shepherd.server.access.meter import Meter
 from shepherd.server.agent.agent import Agent
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
@@ -25,6 +26,7 @@ class ServerSettings:
     Connections are limited in total and per address, 0 for no limit. `plugins` may add routes; None
     leaves them out.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
+    `usage_file` holds what keys used, for `usage_days`.
     `responses_file` holds the responses of the Responses API. They are kept for
     `store_responses_days` after their last use, 0 for not at all, and take at most
     `store_responses_mib`.
@@ -46,6 +48,8 @@ class ServerSettings:
     plugins: Plugins | None = None
     signing_key: Path | None = None
     responses_file: Path | None = None
+    usage_file: Path | None = None
+    usage_days: int = 400
     store_responses_days: int = 30
     store_responses_mib: int = 1024
 
@@ -55,7 +59,7 @@ class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
-    whole turns with the server's tools.
+    whole turns with the server's tools. `meter` counts what keys use, if keys are needed.
     """
 
     current_backend: Callable[[], Backend]
@@ -65,6 +69,7 @@ class ServerContext:
     started: int
     seal: Seal
     agent: Agent | None = None
+    meter: Meter | None = None
 
     @property
     def backend(self) -> Backend:

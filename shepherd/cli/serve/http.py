@@ -53,7 +53,10 @@ async def serve_config(
     agent = server_agent(workspace, config) if workspace and section.use_tools else None
     settings = server_settings(config, insecure=insecure)
     settings = replace(
-        settings, signing_key=paths.signing_key_file, responses_file=paths.responses_file
+        settings,
+        signing_key=paths.signing_key_file,
+        responses_file=paths.responses_file,
+        usage_file=paths.usage_file,
     )
     with refusal_of_flags(config):
         await serve(open_models, settings, keys, tools, agent)
@@ -88,6 +91,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         write_timeout=section.write_timeout,
         max_connections=section.max_connections,
         max_connections_per_address=section.max_connections_per_address,
+        usage_days=section.usage_days,
         store_responses_days=section.store_responses_days,
         store_responses_mib=section.store_responses_mib,
         plugins=Plugins(config.plugins.disabled),

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.embedding import Embedder
+from shepherd.backends.embedding import Embedder, Embeddings, Ranking
 from shepherd.errors import ContextFullError
 from shepherd.json_text import to_json
 from shepherd.server.errors import CONTEXT_FULL, ApiError
 from shepherd.server.responses import while_connected
 from shepherd.server.settings import ServerContext
 
-T = TypeVar("T")
+T = TypeVar("T", Embeddings, Ranking)
 MAX_INPUTS = 2048
 """The inputs of one request, as OpenAI limits them."""
 
@@ -43,7 +43,12 @@ async def _work(
         embedder = backend.embedder
         if embedder is None:
             raise no_embedder(backend.info)
-        return await work(embedder), backend.info
+        if context.meter is not None:
+            context.meter.check_tokens()
+        result = await work(embedder)
+        if context.meter is not None:
+            context.meter.count_tokens(backend.info.id, result.tokens)
+        return result, backend.info
 
 
 def json_array(items: Iterable[object]) -> str:

@@ -1,0 +1,164 @@
+"""Counts what the keys use, and refuses what is over their limits."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shepherd.backends.base import Backend, GenerationStats
+from shepherd.errors import ContextFullError
+from shepherd.server.access.current import current_key
+from shepherd.server.access.key import ApiKey
+from shepherd.server.access.limiter import Limiter, Resource
+from shepherd.server.access.usage import Charge, Usage, UsageError, UsageStore
+from shepherd.server.errors import ApiError
+from shepherd.server.generation import NO_TOKENS
+from shepherd.session import Session
+
+logger = logging.getLogger(__name__)
+
+_ALL = 2**62
+
+
+@dataclass(slots=True)
+class Work:
+    """The generations of one request: `answers` to the first prompt, one to each of the others.
+
+    Without a limit, `max_tokens` becomes the one that the key allows. `stats` are noted at the end.
+    """
+
+    prompts: Sequence[Session]
+    answers: int
+    max_tokens: int
+    shortens: bool = False
+    stats: Sequence[GenerationStats] | None = None
+
+    def used(self, model: str, key: str) -> Usage:
+        """The usage; the first prompt counts once."""
+        stats = self.stats or ()
+        prompts = (*stats[:1], *stats[self.answers :])
+        return Usage(
+            datetime.now(UTC).date().isoformat(),
+            key,
+            model,
+            prompt_tokens=sum(part.prompt_tokens for part in prompts),
+            cached_tokens=sum(part.cached_tokens for part in prompts),
+            completion_tokens=sum(part.completion_tokens for part in stats),
+        )
+
+
+class Meter:
+    """The use of all keys; without a store, it is forgotten at the end."""
+
+    def __init__(self, store: UsageStore | None = None, limiter: Limiter | None = None) -> None:
+        self.store = store
+        self._limiter = limiter or Limiter()
+        self._day_is_known = True
+        if store is not None:
+            self._restore(store)
+
+    def count_request(self, key: ApiKey) -> None:
+        """Count a request; raises ApiError if a limit is reached."""
+        limits = key.limits
+        if not self._day_is_known and (limits.requests_per_day or limits.tokens_per_day):
+            message = "The use of this key in the last day is unknown; the server's log says why."
+            raise ApiError(503, message, "limits_unavailable")
+        self._limiter.count_request(key)
+        self._charge(key, Resource.REQUESTS, 1)
+
+    def headers(self, key: ApiKey) -> dict[str, str]:
+        """The state of the key's limits for the headers of a response."""
+        return self._limiter.headers(key)
+
+    @asynccontextmanager
+    async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
+        """Hold the tokens that generating may take, and count those that it took.
+
+        Raises ApiError if the key of the request has not so many left. Does nothing without a key.
+        """
+        key = current_key()
+        if key is None:
+            yield
+            return
+        prompt = reserved = 0
+        if key.limits.counts_tokens:
+            prompt = await _count_prompts(backend, work)
+            reserved = self._reserve(key, backend.info.context_size, prompt, work)
+        cancelled = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        finally:
+            used = work.used(backend.info.id, key.name)
+            tokens = used.prompt_tokens + used.completion_tokens
+            if work.stats is None and cancelled:
+                tokens = prompt
+            self._settle(key, reserved, tokens)
+            if self.store is not None:
+                self.store.add(used)
+
+    def check_tokens(self) -> None:
+        """Raise ApiError if the key of the request has no tokens left."""
+        key = current_key()
+        if key is not None and key.limits.counts_tokens:
+            self._limiter.settle_tokens(key, self._limiter.reserve_tokens(key, 1, 1), 0)
+
+    def count_tokens(self, model: str, tokens: int) -> None:
+        """Count the tokens of inputs that were only read."""
+        key = current_key()
+        if key is None:
+            return
+        self._settle(key, 0, tokens)
+        if self.store is not None:
+            day = datetime.now(UTC).date().isoformat()
+            self.store.add(Usage(day, key.name, model, prompt_tokens=tokens))
+
+    def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
+        answers = work.answers + len(work.prompts) - 1
+        if work.max_tokens == NO_TOKENS:
+            return self._limiter.reserve_tokens(key, prompt, prompt)
+        room = max(1, context - prompt) if context else _ALL
+        if work.max_tokens:
+            needed = prompt + answers * min(work.max_tokens, room)
+            return self._limiter.reserve_tokens(key, needed, needed)
+        needed, wished = prompt + answers, prompt + answers * room
+        reserved = self._limiter.reserve_tokens(key, needed, wished)
+        work.max_tokens = (reserved - prompt) // answers
+        return reserved
+
+    def _settle(self, key: ApiKey, reserved: int, tokens: int) -> None:
+        self._limiter.settle_tokens(key, reserved, tokens)
+        self._charge(key, Resource.TOKENS, tokens)
+
+    def _charge(self, key: ApiKey, resource: Resource, amount: int) -> None:
+        if self.store is not None:
+            moment = int(self._limiter.clock())
+            self.store.charge(Charge(key.name, resource, moment, amount))
+
+    def _restore(self, store: UsageStore) -> None:
+        try:
+            charges = store.load_charges(self._limiter.clock())
+        except UsageError as error:
+            logger.error("Keys with limits per day are refused: %s", error)  # noqa: TRY400 - it says it all
+            self._day_is_known = False
+            return
+        for charge in charges:
+            resource = Resource(charge.resource)
+            self._limiter.restore(charge.key, resource, charge.amount, charge.moment)
+
+
+async def _count_prompts(backend: Backend, work: Work) -> int:
+    """The tokens of all prompts; one that will be shortened fills the context."""
+    total = 0
+    for session in work.prompts:
+        try:
+            total += await backend.count_session_tokens(session)
+        except ContextFullError:
+            if not work.shortens:
+                raise
+            total += backend.info.context_size
+    return total

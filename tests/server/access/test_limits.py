@@ -1,0 +1,178 @@
+"""Limits of keys: never more than allowed, in any period, at any parallelism."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
+from shepherd.server.access.limiter import Limiter, Resource
+from shepherd.server.access.usage import Charge, UsageStore
+from shepherd.server.access.windows import SlidingWindow
+from shepherd.server.errors import ApiError
+from shepherd.server.keys import KeyStore
+from shepherd.server.settings import ServerSettings
+from tests.patience import PATIENCE
+from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask
+
+STEPS = st.lists(st.tuples(st.floats(-30, 90), st.integers(0, 9)), max_size=60)
+
+
+@given(STEPS, st.integers(1, 20))
+def test_no_period_holds_more_than_the_limit(steps: list[tuple[float, int]], limit: int) -> None:
+    window, now, latest = SlidingWindow(60), 1000.0, 0.0
+    used: list[tuple[float, int]] = []
+    for step, amount in steps:
+        now += step
+        latest = max(latest, now)
+        if amount <= window.free(limit, now):
+            window.add(amount, now)
+            used.append((latest, amount))
+        else:
+            later = latest + window.wait(amount, limit, now)
+            assert amount > limit or window.free(limit, later) >= amount
+            latest = max(latest, later)
+    for start, _ in used:
+        assert sum(a for moment, a in used if start <= moment < start + 60) <= limit
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=30))
+def test_reservations_count_until_they_are_settled(work: list[tuple[int, int]]) -> None:
+    window, running = SlidingWindow(60), list[tuple[int, int]]()
+    settled = 0
+    for number, (reserved, used) in enumerate(work):
+        if reserved <= window.free(20, 1.0):
+            window.reserve(reserved)
+            running.append((reserved, min(used, reserved)))
+        if number % 2 and running:
+            amount, part = running.pop(0)
+            window.settle(amount, part, 1.0)
+            settled += part
+        assert settled + sum(amount for amount, _ in running) <= 20
+
+
+KEY = ApiKey("k", "", "a" * 64, datetime(2031, 1, 1, tzinfo=UTC))
+
+
+def limited(**limits: int) -> Callable[[ApiKey], ApiKey]:
+    return lambda key: replace(key, limits=KeyLimits(**limits))
+
+
+def test_the_day_survives_a_restart_and_a_clock_that_went_back(tmp_path: Path) -> None:
+    path = tmp_path / "usage.db"
+    store = UsageStore(path, 9)
+    store.charge(Charge("k", Resource.REQUESTS, 5_000_000, 3))
+    store.flush()
+    for now in (5_000_100.0, 4_000_000.0):
+        limiter = Limiter(lambda now=now: now)
+        for charge in UsageStore(path, 9).load_charges(now):
+            limiter.restore(charge.key, Resource(charge.resource), charge.amount, charge.moment)
+        key = limited(requests_per_day=4)(KEY)
+        limiter.count_request(key)
+        with pytest.raises(ApiError, match="requests per day"):
+            limiter.count_request(key)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "keys.json")
+
+
+@pytest.fixture
+def server(keys: KeyStore, tmp_path: Path) -> Iterator[Scripted]:
+    settings = ServerSettings(port=0, usage_file=tmp_path / "usage.db")
+    with RunningServer(ScriptedBackend(parse_script("text: come in")), settings, keys) as running:
+        yield running
+
+
+def post(server: Scripted, key: str, **body: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"}
+    data = {"messages": HI} | body
+    return httpx.post(server.url + CHAT, json=data, headers=headers, timeout=PATIENCE)
+
+
+def test_of_50_parallel_requests_only_the_allowed_ones_run(
+    server: Scripted, keys: KeyStore
+) -> None:
+    key = keys.add("k", limited(requests_per_minute=7))
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda _: post(server, key), range(50)))
+    assert sorted(a.status_code for a in answers) == [200] * 7 + [429] * 43
+    refused = next(a for a in answers if a.status_code == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.headers["x-ratelimit-limit-requests"] == "7"
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+
+
+@pytest.mark.parametrize("body", [{}, {"max_tokens": 3}, {"stream": True}])
+def test_tokens_never_exceed_their_limit(
+    server: Scripted, keys: KeyStore, body: dict[str, Any]
+) -> None:
+    key = keys.add("k", limited(tokens_per_minute=40))
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: post(server, key, **body), range(50)))
+    assert {a.status_code for a in answers} == {200, 429}
+    if "stream" not in body:
+        done = [a.json()["usage"]["total_tokens"] for a in answers if a.status_code == 200]
+        assert sum(done) <= 40
+
+
+def test_clients_see_their_own_error_and_headers(server: Scripted, keys: KeyStore) -> None:
+    key = keys.add("k", limited(requests_per_minute=1, requests_per_day=9))
+    with server.client(key) as client:
+        assert ask(client).choices[0].message.content == "come in"
+        with pytest.raises(openai.RateLimitError) as caught:
+            ask(client)
+    assert caught.value.code == "rate_limit_exceeded"
+    assert caught.value.response.headers["x-ratelimit-reset-requests"].endswith("s")
+    with (
+        anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0) as other,
+        pytest.raises(anthropic.RateLimitError) as refused,
+    ):
+        other.messages.create(model="any", max_tokens=5, messages=HI)
+    assert refused.value.response.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert int(refused.value.response.headers["retry-after"]) >= 1
+
+
+def usage(server: Scripted, key: str, query: str = "") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.get(f"{server.url}/v1/usage{query}", headers=headers, timeout=PATIENCE)
+
+
+def test_usage_is_counted_and_seen_by_its_key_and_admins(server: Scripted, keys: KeyStore) -> None:
+    first, second = keys.add("first"), keys.add("second")
+    admin = keys.add("admin", lambda key: replace(key, scopes=frozenset({KeyScope.ADMIN})))
+    total = sum(post(server, first).json()["usage"]["total_tokens"] for _ in range(2))
+    post(server, second, stream=True)
+
+    def own() -> list[dict[str, Any]]:
+        return usage(server, first).json()["data"]
+
+    (row,) = own()
+    assert (row["key"], row["requests"]) == ("first", 2)
+    assert row["prompt_tokens"] + row["completion_tokens"] == total
+    assert usage(server, first, "?key=second").status_code == 403
+    assert {row["key"] for row in usage(server, admin).json()["data"]} == {"first", "second"}
+    assert [r["key"] for r in usage(server, admin, "?key=second").json()["data"]] == ["second"]
+    for days in ("0", "-1", "x", "9999999999", "²"):
+        assert usage(server, first, f"?days={days}").status_code == 400
+
+
+def test_an_unwritable_file_fails_no_request(keys: KeyStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = ServerSettings(port=0, usage_file=tmp_path / "file" / "usage.db")
+    with RunningServer(ScriptedBackend(parse_script("text: hi")), settings, keys) as server:
+        assert post(server, keys.add("free")).status_code == 200
+        daily = keys.add("daily", limited(requests_per_day=5))
+        assert post(server, daily).status_code == 503
