@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
+from typing import TypeAlias
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import Embedder
@@ -16,6 +17,9 @@ from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
+
+MovesOn: TypeAlias = Callable[[ShepherdError], bool]
+"""Whether the next backend is tried after an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,19 @@ class FallbackBackend(Backend):
     later ones. A SYSTEM warning reports the change. Other errors are raised unchanged.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], backend: Backend, warning: str) -> None:
-        """`backend` is the opened first candidate; `warning` is sent for the next request."""
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        backend: Backend,
+        warning: str,
+        moves_on: MovesOn | None = None,
+    ) -> None:
+        """`backend` is the opened first candidate; `warning` is sent for the next request.
+
+        `moves_on` tells the errors for which the next backend is tried, by default
+        UnreachableError.
+        """
+        self._moves_on = moves_on or _is_unreachable
         self._waiting = list(candidates[1:])
         self._current = backend
         self._label = candidates[0].label
@@ -44,24 +59,30 @@ class FallbackBackend(Backend):
         self._moving = asyncio.Lock()
 
     @classmethod
-    async def open(cls, candidates: Sequence[Candidate]) -> "FallbackBackend":
+    async def open(
+        cls, candidates: Sequence[Candidate], moves_on: MovesOn | None = None
+    ) -> "FallbackBackend":
         """Open the first candidate that can be reached.
 
-        Raises the first one's UnreachableError if none can be reached, and any other error from
-        opening one.
+        Raises the first one's error if none can be reached, and errors that are not for
+        `moves_on`.
         """
+        moves_on = moves_on or _is_unreachable
         if not candidates:
             raise UnreachableError("There is no provider to ask.")
         waiting = list(candidates)
         chosen = waiting.pop(0)
         try:
-            return cls([chosen, *waiting], await chosen.open(), "")
-        except UnreachableError as error:
+            return cls([chosen, *waiting], await chosen.open(), "", moves_on)
+        except ShepherdError as error:
+            if not moves_on(error):
+                raise
             opened, skipped = await _open_next(waiting)
             if opened is None:
                 raise
             candidate, backend = opened
-            return cls([candidate, *waiting], backend, _warning(error, skipped, candidate))
+            warning = _warning(error, skipped, candidate)
+            return cls([candidate, *waiting], backend, warning, moves_on)
 
     @property
     def info(self) -> ModelInfo:
@@ -113,7 +134,9 @@ class FallbackBackend(Backend):
             backend = self._current
             try:
                 await held.hold(backend, callback)
-            except UnreachableError as error:
+            except ShepherdError as error:
+                if not self._moves_on(error):
+                    raise
                 await self._move_on(backend, error, callback)
             else:
                 return held
@@ -129,8 +152,8 @@ class FallbackBackend(Backend):
             try:
                 inner = await prefilled.hold(backend, callback)
                 return await backend.generate_from_prefilled(inner, watched, max_tokens)
-            except UnreachableError as error:
-                if watched.answered:
+            except ShepherdError as error:
+                if watched.answered or not self._moves_on(error):
                     raise
                 await self._move_on(backend, error, callback)
 
@@ -145,7 +168,7 @@ class FallbackBackend(Backend):
             await backend.aclose()
 
     async def _move_on(
-        self, failed: Backend, error: UnreachableError, callback: EventCallback
+        self, failed: Backend, error: ShepherdError, callback: EventCallback
     ) -> None:
         """Replace the current backend if it is still `failed`; raises `error` if none is left."""
         async with self._moving:
@@ -224,6 +247,10 @@ class _Watched:
         return self._callback(event, content, name, id)
 
 
+def _is_unreachable(error: ShepherdError) -> bool:
+    return isinstance(error, UnreachableError)
+
+
 async def _open_next(
     waiting: list[Candidate],
 ) -> tuple[tuple[Candidate, Backend] | None, list[str]]:
@@ -243,7 +270,7 @@ async def _open_next(
     return None, skipped
 
 
-def _warning(first: UnreachableError, skipped: Sequence[str], candidate: Candidate) -> str:
+def _warning(first: ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
     return " ".join([_sentence(first), *skipped, f"Going on with {candidate.label}."])
 
 

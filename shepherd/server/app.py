@@ -37,6 +37,7 @@ from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
+from shepherd.server.pool.routes import loading_router
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
@@ -89,6 +90,7 @@ def create_app(
         for router in api.routers(context):
             app.include_router(router)
     app.include_router(stats_router(context))
+    app.include_router(loading_router(context))
     if tools is not None:
         app.include_router(tools_router(tools, settings))
     if meter is not None and meter.store is not None:

@@ -206,6 +206,8 @@ class Adapter(ABC):
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
     tells_abilities: ClassVar[bool] = False
     """Whether its probes are useful even if the context size is set."""
+    lists_default_first: ClassVar[bool] = False
+    """Whether the first one of its models answers requests that name none."""
     image_types: ClassVar[frozenset[str]] = frozenset(MEDIA_TYPES)
     """The media types of images that the API accepts."""
 

@@ -95,7 +95,7 @@ def _anthropic(base_url: str, model: str) -> Adapter:
 
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     from shepherd.backends.api.openai import dialects
-    from shepherd.backends.api.openai.chat_adapter import chat_adapter
+    from shepherd.backends.api.openai.chat_adapter import ShepherdChatAdapter, chat_adapter
     from shepherd.backends.api.openai.models import needs_responses
 
     named = {
@@ -115,4 +115,6 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
 
         kind = OpenAIResponsesAdapter if chosen.official else OtherResponsesAdapter
         return kind(chosen, version)
+    if type == "shepherd":
+        return ShepherdChatAdapter(chosen, version)
     return chat_adapter(chosen, version)

@@ -57,7 +57,8 @@ async def ask_window(
         if not lacks_list(error):
             raise
         models = []
-    model = traits.id or _only(models, client)
+    first = models[0].id if models and adapter.lists_default_first else ""
+    model = traits.id or first or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
     needs_probe = not setting or adapter.tells_abilities
     details = await _probed(client, adapter, listed) if needs_probe else listed

@@ -3,20 +3,27 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TypeAlias
+from functools import partial
 
 from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.config.durations import parse_duration
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.server import AliasTargets
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
-from shepherd.errors import BusyError
+from shepherd.errors import (
+    BusyError,
+    ContextFullError,
+    InvalidRequestError,
+    ModelLoadError,
+    ShepherdError,
+)
 from shepherd.server.errors import ApiError
 from shepherd.server.models import ModelState, ServedModel, unknown_model
+from shepherd.server.pool.aliases import Aliases
 from shepherd.server.pool.catalog import Catalog, Entry
 from shepherd.server.pool.loaded import Limits, LoadedModels
 from shepherd.server.pool.slot import OpenableModel
@@ -30,8 +37,8 @@ DEFAULT = "default"
 MAX_LOGGED_NAMES = 1000
 _MIB = 1024 * 1024
 
-Aliases: TypeAlias = Mapping[str, Sequence[str]]
-"""The models of each alias, in the order in which they are tried."""
+RETRY_SECONDS = 30.0
+"""A model of an alias that has failed is tried last for this long."""
 
 
 class ModelPool:
@@ -48,6 +55,7 @@ class ModelPool:
         self._aliases = aliases
         self._any_model = any_model
         self._logged: set[str] = set()
+        self._failed: dict[str, float] = {}
         self._model = OpenableModel("", None, _not_open)
         self._info = ModelInfo("", "", 0)
 
@@ -80,9 +88,15 @@ class ModelPool:
         self, name: str | None, keep_alive: float | None = None
     ) -> AsyncGenerator[Backend]:
         """The model of a name or alias, loaded."""
-        model = await self._find(name)
-        async with self._loaded.lease(model, keep_alive) as backend:
-            yield backend
+        models = await self._find_all(name)
+        async with AsyncExitStack() as leases:
+            if len(models) == 1:
+                yield await leases.enter_async_context(self._loaded.lease(models[0], keep_alive))
+                return
+            models = sorted(models, key=lambda model: self._has_failed(model.key))
+            opening = partial(self._open_next, leases, models, keep_alive)
+            candidates = [Candidate(m.key, partial(opening, i)) for i, m in enumerate(models)]
+            yield await FallbackBackend.open(candidates, _is_failure)
 
     async def identify(self, name: str | None) -> str:
         """The alias, or the name of the model in `served`; a provider's other model as it is."""
@@ -107,7 +121,8 @@ class ModelPool:
         entries = {default.id: first}
         for entry in own:
             entries.setdefault(entry.info.id, entry)
-        for alias, names in self._aliases.items():
+        for alias in self._aliases:
+            names = self._aliases.targets(alias)
             targets = (first if self._is_default(n) else self._catalog.entry(n) for n in names)
             target = next(filter(None, targets), None)
             if target is not None:
@@ -142,20 +157,47 @@ class ModelPool:
             expires += time.time() - asyncio.get_running_loop().time()
         return ServedModel(info, slot.state, entry.size, expires)
 
+    async def _open_next(
+        self,
+        leases: AsyncExitStack,
+        models: Sequence[OpenableModel],
+        keep: float | None,
+        index: int,
+    ) -> Backend:
+        """Lease one of the models of an alias; those before it have failed."""
+        for failed in models[:index]:
+            self._failed[failed.key] = time.monotonic()
+        try:
+            return await leases.enter_async_context(self._loaded.lease(models[index], keep))
+        except InvalidRequestError as error:  # the provider lacks the model
+            raise ModelLoadError(str(error)) from error
+
+    def _has_failed(self, key: str) -> bool:
+        return time.monotonic() - self._failed.get(key, float("-inf")) < RETRY_SECONDS
+
     async def _find(self, name: str | None) -> OpenableModel:
         """The model of a name; raises ApiError if there is none."""
-        if not name or (name not in self._aliases and self._is_default(name)):
-            return self._model
-        for target in self._aliases.get(name, (name,)):
-            if self._is_default(target):
-                return self._model
-            model = await self._catalog.find(target)
-            if model is not None:
-                return self._model if model.key == self._model.key else model
+        return (await self._find_all(name))[0]
+
+    async def _find_all(self, name: str | None) -> Sequence[OpenableModel]:
+        """The models of a name in the order in which they are tried, at least one."""
+        if not name:
+            return [self._model]
+        targets = self._aliases.order(name) if name in self._aliases else [name]
+        models = [model for target in targets if (model := await self._find_one(target))]
+        if models:
+            return models
         if not self._any_model:
             raise unknown_model(name, self.listed())
         self._log(name)
-        return self._model
+        return [self._model]
+
+    async def _find_one(self, name: str) -> OpenableModel | None:
+        """The model of a name that is not an alias."""
+        if self._is_default(name):
+            return self._model
+        model = await self._catalog.find(name)
+        return self._model if model is not None and model.key == self._model.key else model
 
     def _is_default(self, name: str) -> bool:
         return name in (DEFAULT, self._info.id, self.default.info.id)
@@ -177,12 +219,13 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
         waiting=config.llamacpp.max_queue,
     )
     catalog = Catalog(config, providers, opener, parse_duration(section.keep_alive))
-    aliases = {name: _names(targets) for name, targets in section.aliases.items()}
+    aliases = Aliases(section.aliases)
     return await ModelPool.open(catalog, LoadedModels(limits), aliases, any_model=section.any_model)
 
 
-def _names(targets: AliasTargets) -> Sequence[str]:
-    return [targets] if isinstance(targets, str) else [*targets]
+def _is_failure(error: ShepherdError) -> bool:
+    """Whether another model may succeed: the error is not the request's own."""
+    return not isinstance(error, InvalidRequestError | ContextFullError)
 
 
 def _free_memory() -> int:

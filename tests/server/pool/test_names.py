@@ -15,6 +15,7 @@ from shepherd.server.pool.pool import ModelPool
 from tests.patience import PATIENCE
 from tests.server.harness import HI, RunningServer, ask
 from tests.server.pool.places import Home
+from tests.upstreams.asking import provider
 
 ALIASES = {"gpt-4o": "qwen", "smart": ["gone", "relay"], "pup2": "default"}
 
@@ -155,6 +156,15 @@ def test_the_list_has_all_models_and_loads_none(
         assert tags["qwen"] == (home.models / "qwen.gguf").stat().st_size
         assert set(tags) == set(models)
         assert [m["name"] for m in http.get("/api/ps").json()["models"]] == ["pup", "pup2"]
+
+
+def test_a_shepherd_in_front_uses_the_default_model(server: RunningServer[ModelPool]) -> None:
+    async def name() -> str:
+        backend = await provider("shepherd", f"{server.url}/v1")
+        await backend.aclose()
+        return backend.info.id
+
+    assert server.do(name()) == "pup"
 
 
 def test_a_model_that_can_not_be_opened_is_told(server: RunningServer[ModelPool]) -> None:

@@ -84,6 +84,12 @@ class OfficialChatAdapter(OpenAIChatAdapter):
     prints_calls: ClassVar[bool] = False
 
 
+class ShepherdChatAdapter(OpenAIChatAdapter):
+    """The adapter for Shepherd's own server."""
+
+    lists_default_first: ClassVar[bool] = True
+
+
 def chat_adapter(dialect: Dialect = PLAIN, api_version: str = "") -> OpenAIChatAdapter:
     """The adapter for a dialect."""
     kind = OfficialChatAdapter if dialect.official else OpenAIChatAdapter

@@ -1,0 +1,55 @@
+"""`POST /v1/models/load` and `/v1/models/unload`, for administrators."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field, PlainValidator
+from starlette.requests import Request
+
+from shepherd.config.durations import parse_duration
+from shepherd.server.body import RequestModel
+from shepherd.server.responses import JsonResponse, while_connected
+from shepherd.server.settings import ServerContext
+
+
+def _seconds(value: object) -> float | None:
+    return None if value is None else parse_duration(value)
+
+
+class LoadRequest(RequestModel):
+    """The model to load or unload."""
+
+    model: Annotated[str, Field(min_length=1, description="Its name, as in other requests.")]
+    keep_alive: Annotated[
+        float | None,
+        PlainValidator(_seconds, json_schema_input_type=float | str | None),
+        Field(description="How long it stays without requests, as in `server.keep_alive`."),
+    ] = None
+
+
+def loading_router(context: ServerContext) -> APIRouter:
+    """The routes that load and unload models, also at llama.cpp's paths."""
+    router = APIRouter()
+
+    @router.post("/models/load", include_in_schema=False)
+    @router.post("/v1/models/load")
+    async def load_model(request: Request) -> JsonResponse:
+        """Load a model, and answer once it is loaded. Needs a key with the scope `admin`."""
+        body = await context.bodies.read(request, LoadRequest)
+
+        async def load() -> None:
+            async with context.models.lease(body.model, body.keep_alive):
+                pass
+
+        await while_connected(request.receive, load())
+        return JsonResponse({"success": True})
+
+    @router.post("/models/unload", include_in_schema=False)
+    @router.post("/v1/models/unload")
+    async def unload_model(request: Request) -> JsonResponse:
+        """Unload a model; 409 `model_in_use` while requests use it. Needs the scope `admin`."""
+        body = await context.bodies.read(request, LoadRequest)
+        await context.models.unload(body.model)
+        return JsonResponse({"success": True})
+
+    return router

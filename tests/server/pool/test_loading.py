@@ -1,0 +1,80 @@
+"""Loading and unloading by hand, and two real models in one server."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shepherd.backends.base import Concurrency
+from shepherd.conversation.build import backend_opener
+from shepherd.server.keys import KeyStore
+from shepherd.server.pool.pool import ModelPool
+from tests.patience import PATIENCE
+from tests.server.harness import CHAT, HI, RunningServer
+from tests.server.pool.places import Home
+
+
+def states(http: httpx.Client) -> dict[str, str]:
+    return {m["id"]: m["status"]["value"] for m in http.get("/v1/models").json()["data"]}
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/models"])
+def test_models_are_loaded_and_unloaded_by_hand(tmp_path: Path, path: str) -> None:
+    home = Home(tmp_path / "home")
+    home.add_model("qwen")
+    loop = asyncio.new_event_loop()
+    pool = loop.run_until_complete(home.open(home.config()))
+    with (
+        RunningServer(pool, loop=loop) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as http,
+    ):
+        assert http.post(f"{path}/load", json={"model": "qwen"}).json() == {"success": True}
+        assert states(http)["qwen"] == "loaded"
+        assert http.post(f"{path}/unload", json={"model": "qwen"}).json() == {"success": True}
+        assert states(http)["qwen"] == "unloaded"
+        assert http.post(f"{path}/unload", json={"model": "pup"}).status_code == 200
+        assert states(http)["pup"] == "unloaded"
+        for action in ("load", "unload"):
+            reply = http.post(f"{path}/{action}", json={"model": "gone"})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
+            bad: list[Any] = [{}, {"model": ""}, {"model": 3}, {"model": "pup", "keep_alive": []}]
+            assert {http.post(f"{path}/{action}", json=body).status_code for body in bad} == {400}
+
+
+def test_only_administrators_load_models(tmp_path: Path) -> None:
+    home, keys = Home(tmp_path / "home"), KeyStore(tmp_path / "keys.json")
+    key = keys.add("laptop")
+    loop = asyncio.new_event_loop()
+    pool = loop.run_until_complete(home.open(home.config()))
+    with RunningServer(pool, keys=keys, loop=loop) as server:
+        for path in ("/v1/models/load", "/models/unload"):
+            reply = httpx.post(
+                server.url + path,
+                json={"model": "pup"},
+                headers={"Authorization": f"Bearer {key}"},
+                timeout=PATIENCE,
+            )
+            assert reply.status_code == 403
+
+
+def test_two_real_models_share_the_memory_for_one(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.add_model("twin")
+    loop = asyncio.new_event_loop()
+    config = home.config(max_models=1, aliases={"other": "twin"})
+    opener = backend_opener(home.book, Concurrency(2))
+    pool: ModelPool = loop.run_until_complete(home.open(config, opener))
+    with (
+        RunningServer(pool, loop=loop) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as http,
+    ):
+        for name, loaded in [("pup", "pup"), ("other", "twin"), ("default", "pup")]:
+            body = {"model": name, "messages": HI, "max_tokens": 4, "temperature": 0}
+            reply = http.post(CHAT, json=body).json()
+            assert reply["model"] == name
+            assert reply["usage"]["completion_tokens"] > 0
+            listed = states(http)
+            assert [n for n in ("pup", "twin") if listed[n] == "loaded"] == [loaded]
+            assert http.get("/health").json()["model"] == "pup"
