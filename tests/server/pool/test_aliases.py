@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Refusing(ScriptedBackend):
 @contextmanager
 def serving(
     home: Home, refusing: dict[str, Refusing], **settings: Any
-) -> Iterator[RunningServer[ModelPool]]:
+) -> Generator[RunningServer[ModelPool]]:
     async def opener(config: Config) -> Backend:
         backend = refusing.get(config.model.provider)
         return backend or await home.open_scripted(config)
