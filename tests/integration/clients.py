@@ -83,7 +83,7 @@ class WatchedBackend(LlamaCppBackend):
         generation = await super().generate_from_prefilled(prefilled, callback, max_tokens)
         assert isinstance(prefilled, LlamaPrefilled)
         if generation.finish_reason is not FinishReason.CANCELLED:
-            self.answers[tuple(prefilled.prompt.tokens)].add(prefilled.generated())
+            self.answers[tuple(prefilled.prompt.tokens)].add(tuple(prefilled.generated))
         return generation
 
     @classmethod

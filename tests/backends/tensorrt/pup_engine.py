@@ -10,6 +10,7 @@ from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
 from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.backends.llamacpp.prefilled import Request as LlamaRequest
 from shepherd.backends.llamacpp.scheduling.job import Job
@@ -69,9 +70,9 @@ class PupStream:
         self._limit = int(request.parameters["max_tokens"])
         prompt = Prompt(list(request.tokens), Tail("", ()), "")
         ask = LlamaRequest(prompt, _sampling(request.parameters), [])
-        self._handle = LlamaPrefilled.queue(
-            worker, jobs, ask, engine.context_size, engine.model.vocab
-        )
+        vocab = engine.model.vocab
+        assert isinstance(vocab, Vocab)
+        self._handle = LlamaPrefilled.queue(worker, jobs, ask, engine.context_size, vocab)
 
     async def steps(self) -> AsyncGenerator[Step]:
         sent = 0
