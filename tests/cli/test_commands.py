@@ -109,6 +109,23 @@ def test_a_key_is_shown_once(program: Program) -> None:
     assert program.run("apikey", "remove", "laptop").returncode == 1
 
 
+def test_a_key_s_restrictions_and_use_are_shown(program: Program) -> None:
+    wrong = (["--expires", "2020-01-01"], ["--model", "a b"], ["--note", "a\nb"])
+    for options in (*wrong, ["--tokens-per-day", "0"], ["--scope", "all"]):
+        assert program.run("apikey", "add", "x", *options).returncode == 2
+    options = ["--expires", "2999-01-01", "--scope", "chat", "--model", "qwen*"]
+    first = program.run("apikey", "add", "x", *options, "--requests-per-day", "5").stdout
+    shown = program.run("apikey", "show", "x").stdout
+    for part in ("2999-01-02T00:00:00", "chat", "qwen*", "5 requests per day", "last used  never"):
+        assert part in shown
+    assert program.run("apikey", "rotate", "x", "--grace", "soon").returncode == 2
+    second = program.run("apikey", "rotate", "x", "--grace", "1h").stdout
+    assert first != second
+    assert "the old secret is valid until" in program.run("apikey", "show", "x").stdout
+    usage = program.run("usage", "--json")
+    assert (usage.returncode, usage.stdout) == (0, "[]\n")
+
+
 def test_every_name_of_a_setting_will_do(program: Program) -> None:
     assert program.run("config", "set", "llamacpp.pp", "2").returncode == 0
     assert program.run("config", "get", "llamacpp.pipeline_parallel").stdout == "2\n"

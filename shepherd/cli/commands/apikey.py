@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +89,7 @@ def list_keys() -> None:
     """Name, beginning, age, scopes and end of all keys."""
     now = datetime.now(UTC)
     keys = _store().keys()
-    for line in apikey_view.table(keys, now):
+    for line in apikey_view.table(keys, now, _last_uses()):
         typer.echo(line)
     if not keys:
         sys.stderr.write("No keys yet; make one with `shepherd apikey add NAME`.\n")
@@ -97,7 +98,7 @@ def list_keys() -> None:
 @apikey.command("show")
 def show_key(name: Name) -> None:
     """What a key may do, its limits, and when it was made and last used."""
-    for line in apikey_view.details(_store().get(name), datetime.now(UTC)):
+    for line in apikey_view.details(_store().get(name), datetime.now(UTC), _last_uses()):
         typer.echo(line)
 
 
@@ -134,6 +135,18 @@ def _checked_note(note: str) -> str:
     if len(note) > MAX_NOTE or not note.isprintable():
         raise UsageError(f"--note: use at most {MAX_NOTE} printable characters on one line.")
     return note
+
+
+def _last_uses() -> Mapping[str, int]:
+    """When keys were last used; none if that can't be read."""
+    from shepherd.server.access.usage import UsageError, UsageStore
+
+    path = Paths.from_env(os.environ).usage_file
+    try:
+        return UsageStore(path, days=1).last_used() if path.exists() else {}
+    except UsageError as error:
+        sys.stderr.write(f"shepherd: the last uses are unknown: {error}\n")
+        return {}
 
 
 def _store() -> "KeyStore":

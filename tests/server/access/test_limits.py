@@ -151,7 +151,9 @@ def usage(server: Scripted, key: str, query: str = "") -> httpx.Response:
     return httpx.get(f"{server.url}/v1/usage{query}", headers=headers, timeout=PATIENCE)
 
 
-def test_usage_is_counted_and_seen_by_its_key_and_admins(server: Scripted, keys: KeyStore) -> None:
+def test_usage_is_counted_and_seen_by_its_key_and_admins(
+    server: Scripted, keys: KeyStore, tmp_path: Path
+) -> None:
     first, second = keys.add("first"), keys.add("second")
     admin = keys.add("admin", lambda key: replace(key, scopes=frozenset({KeyScope.ADMIN})))
     total = sum(post(server, first).json()["usage"]["total_tokens"] for _ in range(2))
@@ -166,6 +168,8 @@ def test_usage_is_counted_and_seen_by_its_key_and_admins(server: Scripted, keys:
     assert usage(server, first, "?key=second").status_code == 403
     assert {row["key"] for row in usage(server, admin).json()["data"]} == {"first", "second"}
     assert [r["key"] for r in usage(server, admin, "?key=second").json()["data"]] == ["second"]
+    store = UsageStore(tmp_path / "usage.db", 9)
+    assert set(store.last_used()) == {"first", "second"}
     for days in ("0", "-1", "x", "9999999999", "²"):
         assert usage(server, first, f"?days={days}").status_code == 400
 

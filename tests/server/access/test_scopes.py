@@ -151,6 +151,21 @@ def routes(app: FastAPI) -> Iterator[tuple[str, str]]:
 UNSERVED = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
 
 
+def test_the_log_names_the_key_of_a_tool_but_no_arguments(
+    server: Scripted, secrets: Mapping[KeyScope, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    url = f"{server.url}/v1/tools/execute"
+    headers = {"Authorization": f"Bearer {secrets[KeyScope.TOOLS]}"}
+    for name in ("get_time", "no\nsuch"):
+        body = {"name": name, "arguments": {"secret": "hunter2"}}
+        assert httpx.post(url, json=body, headers=headers, timeout=PATIENCE).status_code == 200
+    text = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("shepherd"))
+    assert "Tool get_time, key tools: " in text
+    assert "Tool (unknown), key tools: refused or failed" in text
+    assert "hunter2" not in text
+
+
 def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
     app = create_app(ScriptedBackend(parse_script("text: hi")), tools=tools)
     served = {(m, p) for m, p in routes(app) if p not in OPEN_PATHS and not p.startswith(UNSERVED)}
