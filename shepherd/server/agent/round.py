@@ -113,7 +113,7 @@ class TurnBackend(Backend):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTools:
+class ReportedTools:
     """Runs calls, adds a line about each, and tells the model if its next round is the last."""
 
     tools: ToolExecutor

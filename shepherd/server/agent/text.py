@@ -107,7 +107,7 @@ def _plain(name: str) -> str:
 
 def _code(text: str) -> str:
     """A code span that no run of backticks in the text can end."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    padding = " " if longest else ""
+    backticks = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (backticks + 1)
+    padding = " " if backticks else ""
     return f"{fence}{padding}{text}{padding}{fence}"

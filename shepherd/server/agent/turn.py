@@ -9,7 +9,7 @@ from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
-from shepherd.server.agent.round import ShownTools, TurnBackend, TurnPrompt, total
+from shepherd.server.agent.round import ReportedTools, TurnBackend, TurnPrompt, total
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.text import AnswerText
 from shepherd.session import Session
@@ -80,7 +80,7 @@ class AgentTurn:
 
         evicts = self.on_evicted is not None
         limits = replace(self.parts.limits, total_tokens=max_tokens, evicts=evicts)
-        tools = ShownTools(self.parts.tools, text, prompt, limits.max_rounds)
+        tools = ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
         backend = TurnBackend(self.backend, prompt, text)
         before = list(self.session.messages)
         outcome = await continue_turn(

@@ -131,9 +131,9 @@ def _document(fields: JsonObject) -> Content:
 
 
 def _search_result(fields: JsonObject) -> Content:
-    found = content_of(fields.get("content"))
-    lines = (_string(fields, "title"), _string(fields, "source"), found.text)
-    return Content("\n".join(line for line in lines if line), found.images)
+    content = content_of(fields.get("content"))
+    lines = (_string(fields, "title"), _string(fields, "source"), content.text)
+    return Content("\n".join(line for line in lines if line), content.images)
 
 
 def _tool_reference(fields: JsonObject) -> Content:

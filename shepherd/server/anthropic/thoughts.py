@@ -10,7 +10,7 @@ from dataclasses import replace
 from shepherd.messages import Message
 from shepherd.server.seal import Seal, SealError
 
-_SHOWN = "anthropic thinking"
+_VISIBLE = "anthropic thinking"
 _HIDDEN = "anthropic hidden thinking"
 _EXTRA = "anthropic extra"
 
@@ -23,11 +23,11 @@ class Thoughts:
 
     def signature(self, text: str, *, hidden: bool = False) -> str:
         """The signature of reasoning; `hidden`: it carries the text."""
-        return self._seal.wrap(_HIDDEN, text) if hidden else self._seal.sign(_SHOWN, text)
+        return self._seal.wrap(_HIDDEN, text) if hidden else self._seal.sign(_VISIBLE, text)
 
     def text(self, text: str, signature: str) -> str:
         """The reasoning of a `thinking` block; raises ValueError if it is not ours."""
-        if self._seal.verify(_SHOWN, text, signature):
+        if self._seal.verify(_VISIBLE, text, signature):
             return text
         hidden = self._seal.unwrap(_HIDDEN, signature)
         if text not in ("", hidden):

@@ -85,8 +85,8 @@ def _wants_thinking(request: PromptRequest, *, default: bool) -> bool:
 
 def _output_format(request: PromptRequest) -> OutputFormat | None:
     config = request.output_config
-    wanted = (config.format if config is not None else None) or request.output_format
-    return None if wanted is None else OutputFormat(wanted.schema_)
+    output_format = (config.format if config is not None else None) or request.output_format
+    return None if output_format is None else OutputFormat(output_format.schema_)
 
 
 def _sampling(request: PromptRequest) -> Sampling:

@@ -69,8 +69,8 @@ class CompletionAnswer:
                 echo = self._echo(index)
                 offsets[index] = len(echo)
                 if echo:
-                    told = self._echoed_logprobs(index, echo)
-                    prompt = old_logprobs(told, 0) if told else None
+                    pieces = self._echoed_logprobs(index, echo)
+                    prompt = old_logprobs(pieces, 0) if pieces else None
                     yield frame(self._chunk(index, echo, None, prompt))
             if ended is not None:
                 check_whole(ended)
@@ -78,8 +78,8 @@ class CompletionAnswer:
                 measured = not self.stream_usage
                 yield frame(last | {"timings": timings(ended.stats)} if measured else last)
                 continue
-            told = old_logprobs(logprobs, offsets[index]) if self.logprobs else None
-            yield frame(self._chunk(index, text, None, told))
+            pieces = old_logprobs(logprobs, offsets[index]) if self.logprobs else None
+            yield frame(self._chunk(index, text, None, pieces))
             offsets[index] += len(text)
         if self.stream_usage:
             yield frame(self._frame([]) | self._end(await choices.results()))
@@ -168,16 +168,16 @@ def finish_reason(generation: Generation) -> str:
 
 def old_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
     """The `logprobs` object; `offset` is where the first token stands in the text."""
-    told: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    body: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token in tokens:
         likeliest = {chance.text: max(chance.logprob, _IMPOSSIBLE) for chance in token.top}
         own = None if math.isnan(token.logprob) else max(token.logprob, _IMPOSSIBLE)
-        told["tokens"].append(token.text)
-        told["token_logprobs"].append(own)
-        told["top_logprobs"].append(None if own is None else likeliest | {token.text: own})
-        told["text_offset"].append(offset)
+        body["tokens"].append(token.text)
+        body["token_logprobs"].append(own)
+        body["top_logprobs"].append(None if own is None else likeliest | {token.text: own})
+        body["text_offset"].append(offset)
         offset += len(token.text)
-    return told
+    return body
 
 
 def _likelihood(generation: Generation) -> float:

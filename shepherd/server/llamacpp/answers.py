@@ -61,8 +61,8 @@ class CompletionAnswer:
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
-        told: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
-        return frame(told | {"prompt_progress": progress_fields(progress)})
+        body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
+        return frame(body | {"prompt_progress": progress_fields(progress)})
 
     def _piece(self, index: int, handle: Prefilled, text: str) -> JsonObject:
         stats = handle.stats()

@@ -42,8 +42,8 @@ def model_router(context: ServerContext) -> APIRouter:
             if not body.with_pieces:
                 return JsonResponse({"tokens": tokens})
             pieces = await text.pieces(tokens)
-        told = [{"id": t, "piece": _piece(p)} for t, p in zip(tokens, pieces, strict=True)]
-        return JsonResponse({"tokens": told})
+        pieces = [{"id": t, "piece": _piece(p)} for t, p in zip(tokens, pieces, strict=True)]
+        return JsonResponse({"tokens": pieces})
 
     @router.post(DETOKENIZE_PATH)
     async def detokenize(request: Request) -> Response:
@@ -67,11 +67,11 @@ def model_router(context: ServerContext) -> APIRouter:
             size, busy = text.file.context_size, [*text.slots]
         if "fail_on_no_slot" in request.query_params and all(busy):
             raise ApiError(503, "No slot is available.", "server_busy")
-        told = [
+        slots = [
             {"id": index, "n_ctx": size, "speculative": False, "is_processing": works}
             for index, works in enumerate(busy)
         ]
-        return JsonResponse(told)
+        return JsonResponse(slots)
 
     return router
 

@@ -46,7 +46,7 @@ def running_model(model: ServedModel) -> JsonObject:
     }
 
 
-def shown_model(info: ModelInfo, started: int) -> JsonObject:
+def model_details(info: ModelInfo, started: int) -> JsonObject:
     """The answer of `/api/show`; what the server does not know of a model is empty.
 
     Every model takes tools and `think`; one that can't reason answers without.

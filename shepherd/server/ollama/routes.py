@@ -20,9 +20,9 @@ from shepherd.server.ollama.models import (
     VERSION,
     find_model,
     listed_model,
+    model_details,
     plain_name,
     running_model,
-    shown_model,
 )
 from shepherd.server.ollama.requests import (
     ChatRequest,
@@ -93,7 +93,7 @@ def models_router(context: ServerContext) -> APIRouter:
         body = await context.bodies.read(request, ShowRequest, any_type=True)
         await context.models.refresh()
         info = find_model(body.model, context.models)
-        return JsonResponse(shown_model(info, context.started))
+        return JsonResponse(model_details(info, context.started))
 
     @router.get("/version")
     async def show_version() -> JsonResponse:

@@ -56,13 +56,13 @@ class HistoryReader:
         """The items of a stored response and of all before it; raises ApiError."""
         response = await self.store.load(owner, id)
         if response is None:
-            raise _not_found(id)
+            raise _missing_response(id)
         if not Status(response.body["status"]).is_final:
             message = f"The response {id!r} is not complete yet; wait for it, or cancel it."
             raise ApiError(400, message, "invalid_value", PREVIOUS)
         chain = await self.store.load_chain(owner, id, self.max_bytes)
         if chain.missing:
-            raise _not_found(chain.missing)
+            raise _missing_response(chain.missing)
         if chain.bytes > self.max_bytes:
             message = (
                 f"The conversation takes more than the {self.max_bytes:,} bytes that this server "
@@ -81,18 +81,18 @@ class HistoryReader:
     async def _resolved(self, owner: str, items: Sequence[Item]) -> list[Item]:
         """The items, with those in place of references that these name."""
         ids = {item.id for item in items if item.is_reference}
-        found = await self.store.find_items(owner, ids) if ids else {}
-        missing = next((i for i in items if i.is_reference and i.id not in found), None)
+        stored = await self.store.find_items(owner, ids) if ids else {}
+        missing = next((i for i in items if i.is_reference and i.id not in stored), None)
         if missing is not None:
             message = f"{missing.param}: there is no item with the id {missing.id!r}"
             raise ApiError(404, message, "not_found", missing.param)
-        return [to_item(found[i.id], i.param, stored=True) if i.is_reference else i for i in items]
+        return [to_item(stored[i.id], i.param, stored=True) if i.is_reference else i for i in items]
 
 
 def _stored_items(values: Sequence[JsonObject]) -> list[Item]:
     return [to_item(value, PREVIOUS, stored=True) for value in values]
 
 
-def _not_found(id: str) -> ApiError:
+def _missing_response(id: str) -> ApiError:
     message = f"The previous response {id[:256]!r} is not stored here."
     return ApiError(404, message, "previous_response_not_found", PREVIOUS)

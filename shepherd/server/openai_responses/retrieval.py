@@ -74,7 +74,7 @@ class StoredResponses:
         if job is not None:
             await self.jobs.remove(job)
         if not await self.reader.store.delete(owner, id) and job is None:
-            raise _not_found(id)
+            raise _missing_response(id)
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request, id: str) -> JsonResponse:
@@ -112,7 +112,7 @@ class StoredResponses:
     async def _stored(self, owner: str, id: str) -> StoredResponse:
         response = await self.reader.store.load(owner, id)
         if response is None:
-            raise _not_found(id)
+            raise _missing_response(id)
         return response
 
 
@@ -151,7 +151,7 @@ def follow(job: Job, first: int, keepalive: float) -> EventStreamResponse:
     return EventStreamResponse(lambda: job.follow(first), to_api_error, keepalive)
 
 
-def _not_found(response_id: str) -> ApiError:
+def _missing_response(response_id: str) -> ApiError:
     message = f"Response with id {response_id[:256]!r} not found."
     return ApiError(404, message, "not_found", "response_id")
 

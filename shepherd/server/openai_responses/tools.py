@@ -100,7 +100,7 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     for index, value in enumerate(values):
         tool = _parsed(value, f"tools.{index}")
         if tool is None:
-            left_out.append(_shown(value["type"]))
+            left_out.append(_type_name(value["type"]))
         elif isinstance(tool, NamespaceTool):
             offered += _nested(tool, f"tools.{index}", model, left_out)
         else:
@@ -117,7 +117,7 @@ def _nested(
     for index, value in enumerate(group.tools):
         tool = _parsed(value, f"{param}.tools.{index}")
         if tool is None or isinstance(tool, NamespaceTool):
-            left_out.append(_shown(value["type"]))
+            left_out.append(_type_name(value["type"]))
             continue
         offered = _offered(tool, f"{param}.tools.{index}", model)
         about = f"Part of {group.name}: {group.description}" if group.description else ""
@@ -142,7 +142,7 @@ def _parsed(value: JsonObject, param: str) -> FunctionTool | CustomTool | Namesp
         raise at_param(invalid_body(error), param) from error
 
 
-def _shown(kind: str) -> str:
+def _type_name(kind: str) -> str:
     """A type for the log, which may be any text."""
     return kind if _TYPE.fullmatch(kind) else ascii(kind[:64])
 

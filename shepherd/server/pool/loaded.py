@@ -186,8 +186,8 @@ class LoadedModels:
             return False
         if self._limits.models and len(others) >= self._limits.models:
             return False
-        taken = sum(other.needs for other in others)
-        return not (self._limits.memory and taken and taken + slot.needs > self._limits.memory)
+        used = sum(other.needs for other in others)
+        return not (self._limits.memory and used and used + slot.needs > self._limits.memory)
 
     def _settle(self, slot: Slot) -> None:
         """Close or keep a model that may have become idle."""

@@ -23,8 +23,8 @@ class _Request:
     next: int = 0
 
     @property
-    def is_taken(self) -> bool:
-        """Whether no text waits any more."""
+    def is_batched(self) -> bool:
+        """Whether each text is in a batch or done."""
         return self.next == len(self.texts)
 
     def add(self, vector: Vector) -> None:
@@ -112,7 +112,7 @@ class EmbeddingQueue:
             batch.append((request, tokens))
             request.next += 1
             self._waiting.popleft()
-            if not request.is_taken:
+            if not request.is_batched:
                 self._waiting.append(request)
         return batch
 
