@@ -263,7 +263,7 @@ def test_what_would_not_be_seen_is_spelled_out(
     for character in hidden:
         assert f"<U+{ord(character):04X}>" in shown
     assert shown.count("<U+0301>") == 17
-    assert "<300 blanks>; touch it" in shown
+    assert "<300 whitespace characters>; touch it" in shown
     said = "".join(terminal.text().split())
     assert "xn--pypal-4ve.com" in said
     assert "hiddencharacters" in said

@@ -174,7 +174,7 @@ async def test_a_seed_repeats_an_answer_alone_and_beside_others(
     [
         (Sampling(logit_bias=((10**7, 1.0),)), "there is no token 10000000"),
         (Sampling(logit_bias=((1, 101.0),)), "logit_bias of 1 must be between -100.0 and 100.0"),
-        (Sampling(samplers=("top_k", "magic")), "there is no 'magic'; there are dry, top_n_sigma"),
+        (Sampling(samplers=("top_k", "magic")), "'magic' does not exist; use dry, top_n_sigma"),
         (Sampling(samplers=("top_k", "top_k")), "at most once"),
         (Sampling(logprobs=21), "logprobs must be between 0 and 20, got 21"),
         (Sampling(mirostat=3), "mirostat must be between 0 and 2, got 3"),

@@ -35,6 +35,9 @@ SUBJECTS: list[Subject] = [
 
 ELSEWHERE = {
     "FallbackBackend": "hands requests on to the others; see tests/backends/test_providers.py",
+    "LlamaEmbeddingBackend": "makes no answers; see tests/backends/llamacpp/test_embedding.py",
+    "TurnBackend": "hands requests on to another; see tests/server/agent",
+    "UnloadedBackend": "stands for a model without memory; see tests/server/pool",
 }
 """Backends that are no subjects, and why."""
 
