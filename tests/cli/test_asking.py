@@ -138,7 +138,10 @@ def asking(session: Session) -> list[str]:
     return [tool.name for tool in session.tools if tool.name.startswith("ask_")]
 
 
-async def test_the_others_are_offered_and_a_switch_changes_them(tmp_path: Path) -> None:
+async def test_the_others_are_offered_and_a_switch_changes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shepherd.conversation.reachable.MAX_SECONDS", PATIENCE)
     conversation = build(tmp_path, model__provider="work")
     assert asking(conversation.session) == [], "nobody knows yet who answers"
     await conversation.backend()
