@@ -9,6 +9,7 @@ from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
+from shepherd.server.wire.model_name import ModelName
 
 
 def _without_empty(value: object) -> object:
@@ -79,9 +80,7 @@ class OutputConfig(RequestModel):
 class PromptRequest(RequestModel):
     """The body of `POST /v1/messages/count_tokens`: all that a prompt is made of."""
 
-    model: Annotated[
-        str | None, Field(description="Any name: the loaded model answers, under this name.")
-    ] = None
+    model: ModelName = None
     messages: Annotated[
         list[WireMessage],
         Field(

@@ -11,6 +11,7 @@ from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.wire.formats import plain_format
 from shepherd.server.wire.limits import MAX_TOKENS
+from shepherd.server.wire.model_name import ModelName
 from shepherd.server.wire.prompts import check_raw, prompts_of
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.server.wire.unsupported import refuse_unsupported
@@ -32,7 +33,7 @@ class StreamOptions(RequestModel):
 class CompletionRequest(DecodingFields):
     """The body of `POST /v1/completions`."""
 
-    model: Annotated[str | None, Field(description="The model's name.")] = None
+    model: ModelName = None
     prompt: Annotated[
         Any,
         Field(

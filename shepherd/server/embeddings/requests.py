@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.embedding import MAX_INPUTS
+from shepherd.server.wire.model_name import ModelName
 from shepherd.server.wire.unsupported import refuse_unsupported
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
@@ -47,7 +48,7 @@ def _document(value: object) -> object:
 class EmbeddingBody(RequestModel):
     """The body of `POST /v1/embeddings` and of the paths like it."""
 
-    model: Annotated[str | None, Field(description="The model; the default one without it.")] = None
+    model: ModelName = None
     input: Annotated[
         Any,
         Field(
@@ -89,7 +90,7 @@ class EmbeddingBody(RequestModel):
 class RerankBody(RequestModel):
     """The body of `POST /v1/rerank`."""
 
-    model: Annotated[str | None, Field(description="The model; the default one without it.")] = None
+    model: ModelName = None
     query: Annotated[str, Field(description="The text that documents are compared with.")]
     documents: Annotated[
         list[Annotated[str, BeforeValidator(_document)]] | None,

@@ -133,7 +133,7 @@ class OllamaRequest(RequestModel):
     """The fields that chat and generate share."""
 
     model: Annotated[
-        str, Field(min_length=1, description="Any name: the loaded model answers under it.")
+        str, Field(min_length=1, description="A model on offer, which answers under this name.")
     ]
     stream: Annotated[
         bool | None, Field(description="Answer in lines of JSON, unless it is false.")

@@ -15,6 +15,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
+from shepherd.server.wire.model_name import ModelName
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.unsupported import refuse_unsupported
 
@@ -66,9 +67,7 @@ _OF_OTHER_SERVERS = {
 class ChatRequest(SamplingFields):
     """The body of `POST /v1/chat/completions`."""
 
-    model: Annotated[
-        str | None, Field(description="Any name: the loaded model answers, under this name.")
-    ] = None
+    model: ModelName = None
     messages: Annotated[
         list[WireMessage],
         Field(

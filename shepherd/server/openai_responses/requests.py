@@ -9,6 +9,7 @@ from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
 from shepherd.server.wire.limits import MAX_TOOLS, list_or_empty
+from shepherd.server.wire.model_name import ModelName
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.unsupported import refuse_unsupported
 
@@ -93,7 +94,7 @@ class TextOptions(RequestModel):
 class ResponsesRequest(SamplingFields):
     """The body of `POST /v1/responses`."""
 
-    model: Annotated[str | None, Field(description="The model's name.")] = None
+    model: ModelName = None
     input: Annotated[
         Any, Field(description="A text, or a list of items: messages, calls, results, reasoning.")
     ] = None
