@@ -88,6 +88,8 @@ class Terminal:
     def choose(self, letter: str) -> None:
         """Mark a line of the question that is shown, and choose it, as somebody who reads does."""
         word = {"y": "once", "s": "session", "a": "always", "n": "no", "f": "tell"}[letter]
+        # a key before the entries are drawn belongs to the prompt, and would stand there as a message
+        self.wait_for(_MENU)
         self.send(letter)
         self.wait_for(rf"(?m)^. \d {word} |\[{word}\]")
         while True:
