@@ -139,7 +139,7 @@ def _checked_key(secret: str, keys: KeyStore) -> ApiKey:
     try:
         key = keys.find(secret)
     except ConfigError as error:
-        logger.error("Nobody is let in: %s", error)  # noqa: TRY400 - the message is sufficient
+        logger.error("Nobody is let in: %s", error)
         message = "API keys can't be checked at the moment; the server's log says why."
         raise ApiError(503, message, "keys_unavailable") from error
     if key is None:

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import os
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -323,7 +323,7 @@ def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Acc
     if not isinstance(error, PlaceError):
         return reads
     writes = [access for access in accesses if access.kind is AccessKind.WRITE]
-    parents = (os.path.dirname(access.target) for access in (*reads, *writes))  # noqa: PTH120 - text of a rule
+    parents = (str(PurePosixPath(access.target).parent) for access in (*reads, *writes))
     return [Access(AccessKind.READ, parent) for parent in parents]
 
 

@@ -88,7 +88,7 @@ class Terminal:
     def choose(self, letter: str) -> None:
         """Mark a line of the question that is shown, and choose it, as somebody who reads does."""
         word = {"y": "once", "s": "session", "a": "always", "n": "no", "f": "tell"}[letter]
-        # a key before the entries are drawn belongs to the prompt, and would stand there as a message
+        # a key before the entries are drawn belongs to the prompt
         self.wait_for(_MENU)
         self.send(letter)
         self.wait_for(rf"(?m)^. \d {word} |\[{word}\]")

@@ -143,7 +143,7 @@ class Meter:
         try:
             charges = store.load_charges(self._limiter.clock())
         except UsageError as error:
-            logger.error("Keys with limits per day are refused: %s", error)  # noqa: TRY400 - it says it all
+            logger.error("Keys with limits per day are refused: %s", error)
             self._day_is_known = False
             return
         for charge in charges:

@@ -124,7 +124,7 @@ class UsageStore:
             self._file.run(work)
         except UsageError as error:
             if not self._failed:
-                logger.error("Usage is not written: %s", error)  # noqa: TRY400 - it says it all
+                logger.error("Usage is not written: %s", error)
             self._failed = True
         else:
             self._failed = False

@@ -65,7 +65,7 @@ class Creation:
             await self.store.save(self.owner, StoredResponse(self.record.body(), sent))
         except ResponseStoreError as error:
             self.record.stored = False
-            logger.error("A response is not stored: %s", error)  # noqa: TRY400 - it says it all
+            logger.error("A response is not stored: %s", error)
 
     def fail(self, error: BaseException) -> str:
         """End the response as failed; the event that says so."""

@@ -87,7 +87,7 @@ class ResponseStore:
         try:
             return await self._do(work)
         except ResponseStoreError as error:
-            logger.error("Stored responses can't be used: %s", error)  # noqa: TRY400 - it says it all
+            logger.error("Stored responses can't be used: %s", error)
             message = "Stored responses can't be used at the moment; the server's log says why."
             raise ApiError(503, message, "store_unavailable") from error
 

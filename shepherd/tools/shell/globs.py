@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shepherd.tools.paths import has_magic
+from shepherd.tools.paths import expand_home, has_magic
 from shepherd.tools.shell.syntax import Word
 
 _MAX_ENTRIES = 20_000
@@ -35,7 +35,7 @@ def _names(word: Word) -> list[tuple[str, str]]:
     """The names between slashes, each with its outline."""
     text, outline = word.text, word.outline
     if word.tilde:
-        home = os.path.expanduser("~")  # noqa: PTH111 - a glob, not a path
+        home = expand_home("~")
         text, outline = home + text[1:], "\0" * len(home) + outline[1:]
     offset, names = 0, list[tuple[str, str]]()
     for name in text.split("/"):
@@ -64,7 +64,8 @@ class _Expansion:
 
     def _entries_of(self, head: str) -> Iterator[str]:
         try:
-            entries = os.listdir(self._place / head)  # noqa: PTH208 - names, not paths
+            with os.scandir(self._place / head) as listing:
+                entries = [entry.name for entry in listing]
         except OSError:
             return
         self._entries += len(entries)

@@ -86,7 +86,7 @@ def as_sent(session: Session, model: ModelTraits) -> Session:
     messages = tuple(map(_bare, conversation.messages))
     plain = with_plain_tools(Conversation(conversation.system, messages, tuple(session.tools)))
     turns = normalise(_with_choice(plain.system, session), plain.messages, _TAKING_TURNS)
-    return _toolless(session, turns.system, turns.messages)
+    return _without_tools(session, turns.system, turns.messages)
 
 
 def as_counted(session: Session, model: ModelTraits) -> Session:
@@ -95,7 +95,7 @@ def as_counted(session: Session, model: ModelTraits) -> Session:
         return session
     conversation = with_plain_tools(Conversation(session.system_message, (), tuple(session.tools)))
     messages = [message_as_counted(message, model) for message in session.messages]
-    return _toolless(session, _with_choice(conversation.system, session), messages)
+    return _without_tools(session, _with_choice(conversation.system, session), messages)
 
 
 def message_as_counted(message: Message, model: ModelTraits) -> Message:
@@ -121,7 +121,7 @@ def _bare(message: Message) -> Message:
     return replace(message, extra={}) if message.tool_calls and message.extra else message
 
 
-def _toolless(session: Session, system: str, messages: Sequence[Message]) -> Session:
+def _without_tools(session: Session, system: str, messages: Sequence[Message]) -> Session:
     return replace(
         session,
         system_message=system,
