@@ -13,6 +13,10 @@ from shepherd.version import __version__
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
 
 
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by position
     if value:
         typer.echo(f"shepherd {__version__}")
@@ -199,6 +203,22 @@ class ServerOptions:
     port: Annotated[
         int | None, typer.Option(help="Port; 0 = any free one.", rich_help_panel=SERVER)
     ] = None
+    socket: Annotated[
+        Path | None,
+        typer.Option(help="Unix socket to listen on.", rich_help_panel=SERVER),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="Certificate, for HTTPS.", rich_help_panel=SERVER),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(help="Its private key.", rich_help_panel=SERVER),
+    ] = None
+    tls_password_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the password of the key.", rich_help_panel=SERVER),
+    ] = None
     auth_mode: Annotated[
         AuthMode | None,
         typer.Option(help="none, or json: keys of `shepherd apikey`.", rich_help_panel=SERVER),
@@ -238,6 +258,10 @@ class ServerOptions:
         return {
             "server.host": self.host,
             "server.port": self.port,
+            "server.socket": _path(self.socket),
+            "server.tls_cert": _path(self.tls_cert),
+            "server.tls_key": _path(self.tls_key),
+            "server.tls_password_file": _path(self.tls_password_file),
             "server.auth_mode": self.auth_mode,
             "server.tools": self.server_tools,
             "server.use_tools": self.use_tools,

@@ -17,11 +17,82 @@ MAX_TARGETS = 20
 _MAX_NAME = 200
 
 
-class ServerSection(Section):
-    """The HTTP server."""
+class DoorSettings(Section):
+    """Where the server listens, and the limits of connections."""
 
     host: Annotated[str, Field(min_length=1, description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535, description="Port; 0 = any free one.")] = 8000
+    socket: Annotated[
+        str,
+        Field(
+            description="Path of a Unix socket to listen on (also `--socket`); without a `host` or "
+            '`port` in the settings only there; "" = none.'
+        ),
+    ] = ""
+    tls_cert: Annotated[
+        str,
+        Field(
+            description="PEM file of the certificate and those that certify it (also "
+            '`--tls-cert`); "" = no encryption.'
+        ),
+    ] = ""
+    tls_key: Annotated[
+        str,
+        Field(
+            description="PEM file of its private key (also `--tls-key`); "
+            '"" = the key is in the file of the certificate.'
+        ),
+    ] = ""
+    tls_password_file: Annotated[
+        str,
+        Field(
+            description='File with the password of the key (also `--tls-password-file`); "" = none.'
+        ),
+    ] = ""
+    read_timeout: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=3600,
+            description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
+        ),
+    ] = 30.0
+    write_timeout: Annotated[
+        float,
+        Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
+    ] = 60.0
+    idle_timeout: Annotated[
+        float,
+        Field(ge=1, le=3600, description="Seconds that a connection may be idle between requests."),
+    ] = 65.0
+    max_header_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            le=1_048_576,
+            description="Maximum bytes of a request's first line and its headers.",
+        ),
+    ] = 16_384
+    max_headers: Annotated[
+        int, Field(ge=8, le=10_000, description="Maximum headers of a request.")
+    ] = 128
+    max_connections: Annotated[
+        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
+    ] = 512
+    max_connections_per_address: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100_000,
+            description="Maximum open connections from one address; 0 = no limit, for a proxy "
+            "on another machine. Addresses of this machine are not limited.",
+        ),
+    ] = 64
+
+
+class ServerSection(DoorSettings):
+    """The HTTP server."""
+
     auth_mode: Annotated[
         AuthMode,
         Field(strict=False, description="`none`, or `json`: keys made by `shepherd apikey add`."),
@@ -61,30 +132,6 @@ class ServerSection(Section):
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
     ] = 15.0
-    read_timeout: Annotated[
-        float,
-        Field(
-            ge=1,
-            le=3600,
-            description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
-        ),
-    ] = 30.0
-    write_timeout: Annotated[
-        float,
-        Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
-    ] = 60.0
-    max_connections: Annotated[
-        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
-    ] = 512
-    max_connections_per_address: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="Maximum open connections from one address; 0 = no limit, for a proxy "
-            "on another machine. Addresses of this machine are not limited.",
-        ),
-    ] = 64
     usage_days: Annotated[
         int, Field(ge=1, le=36_500, description="Days for which the usage of keys is kept.")
     ] = 400

@@ -109,7 +109,7 @@ class Guard:
             self._meter.count_request(key)
 
     def _origin_refusal(self, scope: Scope) -> ApiError | None:
-        if self._settings.insecure:
+        if self._settings.insecure or is_local_socket(scope):
             return None
         return _origin_refusal(Headers(scope=scope), self._settings)
 
@@ -121,6 +121,12 @@ async def _send_with_headers(meter: Meter, key: ApiKey, send: Send, message: Mes
         for name, value in meter.headers(key).items():
             headers.setdefault(name, value)
     await send(message)
+
+
+def is_local_socket(scope: Scope) -> bool:
+    """Whether a request came over the Unix socket, which only the server's user can open."""
+    server = scope.get("server")
+    return server is not None and server[1] is None
 
 
 def names_this_machine(host: str) -> bool:

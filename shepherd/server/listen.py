@@ -2,14 +2,31 @@
 
 import errno
 import socket
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from shepherd.errors import ConfigError
 from shepherd.server.guard import names_this_machine
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.unix_socket import unix_socket
 
 
 class UnsafeAddressError(ConfigError):
     """Other machines can reach the address, and clients would not need a key."""
+
+
+@contextmanager
+def bound_sockets(
+    settings: ServerSettings, *, authenticated: bool = False
+) -> Generator[list[socket.socket]]:
+    """All sockets of the settings, bound and not listening yet; raises as `bind`."""
+    with ExitStack() as held:
+        sockets: list[socket.socket] = []
+        if settings.tcp:
+            sockets.append(held.enter_context(bind(settings, authenticated=authenticated)))
+        if settings.socket is not None:
+            sockets.append(held.enter_context(unix_socket(settings.socket)))
+        yield sockets
 
 
 def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.socket:
@@ -35,18 +52,22 @@ def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.soc
     return sock
 
 
-def start_listening(sock: socket.socket, settings: ServerSettings) -> None:
+def start_listening(sockets: Sequence[socket.socket], settings: ServerSettings) -> None:
     """Accept connections; raises ConfigError if another program was faster."""
-    try:
-        sock.listen()
-    except OSError as error:
-        raise ConfigError(_problem(settings, error)) from error
+    for sock in sockets:
+        try:
+            sock.listen()
+        except OSError as error:
+            raise ConfigError(_problem(settings, error)) from error
 
 
-def url_of(host: str, sock: socket.socket, path: str = "/v1") -> str:
-    """The base URL for clients of the server that listens on `sock`."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{sock.getsockname()[1]}{path}"
+def url_of(settings: ServerSettings, sock: socket.socket, path: str = "/v1") -> str:
+    """The base URL for clients of the server that listens on `sock`; for a Unix socket its path."""
+    if sock.family == socket.AF_UNIX:
+        return str(settings.socket)
+    scheme = "http" if settings.tls is None else "https"
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{name}:{sock.getsockname()[1]}{path}"
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:

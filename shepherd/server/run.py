@@ -1,40 +1,28 @@
 """Runs the server until a signal ends it."""
 
-import asyncio
 import gc
 import logging
-import signal
-import socket
 import sys
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
-import uvicorn
 from fastapi import FastAPI
 
 from shepherd.backends.base import Backend
 from shepherd.server.agent.agent import Agent
-from shepherd.server.api import ErrorShapes
 from shepherd.server.app import create_app
-from shepherd.server.edge import AccessLog
 from shepherd.server.keys import KeyStore
-from shepherd.server.listen import bind, start_listening, url_of
+from shepherd.server.listen import bound_sockets, start_listening, url_of
+from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.protocol import HttpProtocol
-from shepherd.server.transport.table import ConnectionTable
-from shepherd.tasks import end_tasks
+from shepherd.server.transport.tls import ServerTls
 from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOGGERS = ("shepherd", "uvicorn")
-_KEEP_ALIVE_SECONDS = 65
 TOOLS_ARE_OPEN = (
     "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
     "use --auth-mode json"
@@ -100,88 +88,23 @@ async def serve_service(
     danger: str = "",
 ) -> None:
     """`serve` for any application; `danger` is logged if it is served without keys."""
-    with bind(settings, authenticated=keys is not None) as sock, _logging_to_stderr():
+    tls = None if settings.tls is None else ServerTls(settings.tls)
+    opening = bound_sockets(settings, authenticated=keys is not None)
+    with opening as sockets, _logging_to_stderr():
         _warn_or_refuse(settings, keys, danger)
         async with open_service() as service:
-            url = url_of(settings.host, sock, service.path)
+            urls = " and ".join(url_of(settings, sock, service.path) for sock in sockets)
             server = DrainingServer(
                 service.app,
-                f"Serving {service.name} at {url}",
+                f"Serving {service.name} at {urls}",
                 service.drain,
                 settings=settings,
+                tls=tls,
             )
             gc.freeze()  # later collections then skip the modules
-            start_listening(sock, settings)
-            await server.serve(sockets=[sock])
+            start_listening(sockets, settings)
+            await server.serve(sockets=sockets)
             await server.end_requests()
-
-
-class DrainingServer(uvicorn.Server):
-    """Uvicorn that waits for running requests at the first signal and not at the second."""
-
-    def __init__(
-        self,
-        app: FastAPI,
-        announcement: str,
-        drain: Callable[[], None] = _nothing,
-        *,
-        settings: ServerSettings,
-    ) -> None:
-        """`announcement` is logged once connections are accepted and signals are handled."""
-        self._announcement = announcement
-        self._drain = drain
-        protocol = partial(
-            HttpProtocol,
-            settings=settings,
-            table=ConnectionTable(settings),
-            errors=cast(ErrorShapes, app.state.errors),
-        )
-        super().__init__(
-            uvicorn.Config(
-                AccessLog(app),
-                loop="asyncio",
-                http=cast(type[asyncio.Protocol], protocol),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            )
-        )
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then log the announcement."""
-        await super().startup(sockets)
-        logger.info("%s", self._announcement)
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Handle the signals here; uvicorn would raise them again, and skip our clean-up."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
-        try:
-            yield
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-
-    async def end_requests(self) -> None:
-        """Cancel the requests that still run."""
-        await end_tasks(*self.server_state.tasks)
-
-    def _on_signal(self) -> None:
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        running = len(self.server_state.tasks)
-        if running and not self.force_exit:
-            logger.info("Waiting for %d running requests; a second signal ends them", running)
-        self._drain()
 
 
 def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str) -> None:

@@ -11,6 +11,7 @@ from shepherd.server.agent.agent import Agent
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
 from shepherd.server.seal import Seal
+from shepherd.server.transport.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,12 @@ class ServerSettings:
     `insecure` allows listening beyond loopback without authentication. `max_choices` is the maximum
     of answers (`n`) to a request. `read_timeout` is the time in seconds for sending a request's
     headers; a body gets more by its size. `write_timeout` is the time for reading sent data.
-    Connections are limited in total and per address, 0 for no limit. `plugins` may add routes; None
-    leaves them out.
+    Connections are limited in total and per address, 0 for no limit. A request has at most
+    `max_headers` headers, which take at most `max_header_bytes` with its first line. A connection
+    may be idle for `idle_timeout` seconds after a request. `plugins` may add routes; None leaves
+    them out.
+    The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
+    `tls`, and on the Unix socket of the path `socket`.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
     `usage_file` holds what keys used, for `usage_days`.
     `responses_file` holds the responses of the Responses API. They are kept for
@@ -45,6 +50,12 @@ class ServerSettings:
     write_timeout: float = 60.0
     max_connections: int = 512
     max_connections_per_address: int = 64
+    max_header_bytes: int = 16 * 1024
+    max_headers: int = 128
+    idle_timeout: float = 65.0
+    tcp: bool = True
+    tls: TlsFiles | None = None
+    socket: Path | None = None
     plugins: Plugins | None = None
     signing_key: Path | None = None
     responses_file: Path | None = None

@@ -22,9 +22,10 @@ from shepherd.server.api import Api
 from shepherd.server.app import APIS, create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
+from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.pool.pool import ModelPool
-from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.tls import ServerTls
 from shepherd.session import Session
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
@@ -65,14 +66,16 @@ class RunningServer(Generic[B]):
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
         app = create_app(backend, self._settings, keys, tools, apis, agent)
-        self._server = DrainingServer(app, "started", settings=self._settings)
+        tls = None if self._settings.tls is None else ServerTls(self._settings.tls)
+        self._server = DrainingServer(app, "started", settings=self._settings, tls=tls)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "http" if self._settings.tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -138,7 +138,7 @@ def test_other_machines_are_not_served_without_keys(host: str) -> None:
 )
 def test_addresses_that_may_be_served(settings: ServerSettings) -> None:
     with bind(settings) as sock:
-        assert url_of(settings.host, sock).startswith(f"http://{settings.host}:")
+        assert url_of(settings, sock).startswith(f"http://{settings.host}:")
 
 
 def test_keys_allow_every_address() -> None:

@@ -17,6 +17,7 @@ from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import Workspace, build_workspace, offered_tools
+from shepherd.errors import ConfigError
 from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
@@ -25,6 +26,7 @@ from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.pool.pool import open_pool
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.tls import TlsFiles
 from shepherd.turn import TurnLimits
 
 PARALLEL = Concurrency(4)
@@ -94,8 +96,33 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         usage_days=section.usage_days,
         store_responses_days=section.store_responses_days,
         store_responses_mib=section.store_responses_mib,
+        max_header_bytes=section.max_header_bytes,
+        max_headers=section.max_headers,
+        idle_timeout=section.idle_timeout,
+        tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
+        socket=_path(section.socket),
+        tls=_tls(config),
         plugins=Plugins(config.plugins.disabled),
     )
+
+
+def _is_set(config: Config, key: str) -> bool:
+    return config.source(key).layer is not LayerName.DEFAULT
+
+
+def _tls(config: Config) -> TlsFiles | None:
+    section = config.server
+    certificate = _path(section.tls_cert)
+    if certificate is None:
+        if section.tls_key or section.tls_password_file:
+            raise ConfigError("server.tls_key is set without server.tls_cert; set both.")
+        return None
+    return TlsFiles(certificate, _path(section.tls_key), _path(section.tls_password_file))
+
+
+def _path(text: str) -> Path | None:
+    """A path of the settings; None for an empty one."""
+    return Path(text).expanduser().absolute() if text else None
 
 
 def warn(text: str) -> None:

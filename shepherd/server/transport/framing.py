@@ -8,10 +8,6 @@ import h11
 
 from shepherd.server.errors import ApiError
 
-MAX_HEAD_BYTES = 16 * 1024
-"""Bytes of a request line and its headers, and of a chunked body's trailers."""
-
-MAX_HEADERS = 128
 _FREE_CHUNKS = 1000
 _MIN_CHUNK_BYTES = 512
 
@@ -28,19 +24,24 @@ class StrictConnection(h11.Connection):
     """An h11 server connection that refuses ambiguous framing; `refusal` says why.
 
     Beyond h11: bare line feeds, folded headers, repeated lengths, a length beside a transfer
-    encoding, other versions, heads over MAX_HEAD_BYTES, floods of tiny chunks. A target in
-    absolute form is rewritten to its path.
+    encoding, other versions, heads over the limits, floods of tiny chunks. A target in absolute
+    form is rewritten to its path.
     """
 
-    def __init__(self) -> None:
-        super().__init__(h11.SERVER, MAX_HEAD_BYTES)
+    def __init__(self, max_head_bytes: int, max_headers: int) -> None:
+        """`max_head_bytes` are those of a request line and its headers, or of trailers."""
+        super().__init__(h11.SERVER, max_head_bytes)
+        self._max_head_bytes = max_head_bytes
+        self._max_headers = max_headers
         self.refusal = ApiError(400, "The request is not valid HTTP.", "invalid_http")
         self._chunks = 0
         self._body_bytes = 0
+        self._reads_head = True
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """As h11's; raises RemoteProtocolError after `refusal` was set."""
-        if self.their_state is h11.IDLE:
+        self._reads_head = self.their_state is h11.IDLE
+        if self._reads_head:
             self._check_head(self.trailing_data[0].lstrip(b"\r\n"))
         try:
             event = super().next_event()
@@ -54,12 +55,12 @@ class StrictConnection(h11.Connection):
     def _check_head(self, received: bytes) -> None:
         end = _HEAD_END.search(received)
         head = received[: end.start()] if end else received
-        if len(head) > MAX_HEAD_BYTES:
+        if len(head) > self._max_head_bytes:
             if b"\n" not in head:
-                self._refuse(414, f"The target is longer than {MAX_HEAD_BYTES:,} bytes.")
-            self._refuse(431, f"The headers are larger than {MAX_HEAD_BYTES:,} bytes.")
-        if head.count(b"\n") > MAX_HEADERS:
-            self._refuse(431, f"There are more than {MAX_HEADERS} headers.")
+                self._refuse(414, f"The target is longer than {self._max_head_bytes:,} bytes.")
+            self._refuse(431, f"The headers are larger than {self._max_head_bytes:,} bytes.")
+        if head.count(b"\n") > self._max_headers:
+            self._refuse(431, f"There are more than {self._max_headers} headers.")
         if _BARE_LINE_FEED.search(head) or (end and end.group() != b"\r\n\r\n"):
             self._refuse(400, "Lines must end with CRLF, not with LF alone.")
         if _FOLDED.search(head):
@@ -109,7 +110,7 @@ class StrictConnection(h11.Connection):
         raise h11.RemoteProtocolError(message, error_status_hint=status)
 
     def _set_refusal(self, status: int, message: str) -> None:
-        if status == 431 and b"\n" not in self.trailing_data[0]:
+        if status == 431 and self._reads_head and b"\n" not in self.trailing_data[0]:
             status = 414
         message = message if message.isprintable() else "The request is not valid HTTP."
         self.refusal = ApiError(status, message, _CODES.get(status, "invalid_http"))

@@ -58,11 +58,12 @@ class HttpProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.access_log = False  # uvicorn's has the query, in which Google's clients send keys
-        self.conn = self._strict = StrictConnection()
+        self.conn = self._strict = StrictConnection(settings.max_header_bytes, settings.max_headers)
         self.address = ""
         self._settings = settings
         self._table = table
         self._errors = errors
+        self.timeout_keep_alive = math.ceil(settings.idle_timeout)
         self._phase: object = None
         self._since = self._checked = self.loop.time()
         self._received = 0
@@ -156,6 +157,16 @@ class HttpProtocol(H11Protocol):
     def _should_upgrade(self) -> bool:
         return False
 
+    def _end_writing(self) -> None:
+        """Send what was written, and end; encrypted connections can't end one direction alone."""
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has disconnected already
+            self.transport.abort()
+
     def _follow(self) -> None:
         """Restart the clock when a head, a body or the wait for a head begins."""
         phase = (self._waits_for(), self.cycle)
@@ -176,7 +187,7 @@ class HttpProtocol(H11Protocol):
             case _Awaited.BODY:
                 return patience + self._received / MIN_BODY_RATE
             case _Awaited.REQUEST if self._cycle is not None:
-                return max(patience, self.timeout_keep_alive)
+                return max(patience, self._settings.idle_timeout)
             case _Awaited.NOTHING:
                 return math.inf
             case _:
@@ -220,10 +231,7 @@ class HttpProtocol(H11Protocol):
             self.transport.abort()
             return
         self.transport.write(raw_response(error, shape))
-        try:
-            self.transport.write_eof()
-        except OSError:  # the client has disconnected already
-            self.transport.abort()
+        self._end_writing()
 
 
 def raw_response(error: ApiError, shape: ErrorShape) -> bytes:

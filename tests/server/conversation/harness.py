@@ -17,7 +17,7 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
-from shepherd.server.run import DrainingServer
+from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session, SessionJournal
 from shepherd.tools.base import ToolContext

@@ -1,0 +1,118 @@
+"""Uvicorn with our connections, our signals, and an end that waits for running requests."""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from shepherd.server.api import ErrorShapes
+from shepherd.server.edge import AccessLog
+from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.handshake import TlsHandshake
+from shepherd.server.transport.protocol import HttpProtocol
+from shepherd.server.transport.table import ConnectionTable
+from shepherd.server.transport.tls import ServerTls
+from shepherd.tasks import end_tasks
+
+logger = logging.getLogger("shepherd.server")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _nothing() -> None:
+    """Do nothing at the first signal."""
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn that waits for running requests at the first signal and not at the second."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        announcement: str,
+        drain: Callable[[], None] = _nothing,
+        *,
+        settings: ServerSettings,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """`announcement` is logged once connections are accepted and signals are handled."""
+        self._announcement = announcement
+        self._drain = drain
+        self._settings = settings
+        self._tls = tls
+        self._table = ConnectionTable(settings)
+        self._errors = cast(ErrorShapes, app.state.errors)
+        super().__init__(
+            uvicorn.Config(
+                AccessLog(app),
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, then log the announcement."""
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._protocol if sock.family == socket.AF_UNIX else self._tcp_protocol,
+                sock=sock,
+                backlog=self.config.backlog,
+            )
+            for sock in sockets or []
+        ]
+        self.started = True
+        logger.info("%s", self._announcement)
+
+    def _tcp_protocol(self) -> asyncio.Protocol:
+        if self._tls is None:
+            return self._protocol()
+        return TlsHandshake(self._tls.context, self._settings, self._table, self._protocol)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return HttpProtocol(
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            settings=self._settings,
+            table=self._table,
+            errors=self._errors,
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle the signals here; uvicorn would raise them again, and skip our clean-up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def end_requests(self) -> None:
+        """Cancel the requests that still run."""
+        await end_tasks(*self.server_state.tasks)
+
+    def _on_signal(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        running = len(self.server_state.tasks)
+        if running and not self.force_exit:
+            logger.info("Waiting for %d running requests; a second signal ends them", running)
+        self._drain()
