@@ -1,6 +1,7 @@
 """Every attack under the real rules, with nobody to say yes; what is allowed really runs."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,33 +16,56 @@ from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.runner import ToolRunner
 from tests.attacks.corpus import SECRET, Attack, Place, load, names
 
-ATTACKS = [
-    pytest.param(attack, id=f"{name}-{attack.id}") for name in names() for attack in load(name)
-]
 TIMEOUT = 20.0
+DENIED = ("Error: denied", "Error: the command has")
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+def by_kind() -> dict[str, list[Attack]]:
+    """All attacks, by their file and kind."""
+    kinds: defaultdict[str, list[Attack]] = defaultdict(list)
+    for name in names():
+        for attack in load(name):
+            kinds[f"{name}-{attack.kind}"].append(attack)
+    return kinds
+
+
+@pytest.mark.parametrize("attacks", [pytest.param(a, id=kind) for kind, a in by_kind().items()])
 async def test_an_attack_does_no_harm(
-    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attacks: list[Attack], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = attack.prepare(tmp_path / "place")
+    harm: list[str] = []
+    for attack in attacks:
+        with monkeypatch.context() as patch:
+            problems = [text async for text in harm_of(attack, tmp_path / attack.id, patch)]
+        harm += [f"{attack.id}: {problem}" for problem in problems]
+    assert not harm, "\n".join(harm)
+
+
+async def harm_of(
+    attack: Attack, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[str]:
+    """What the attack did, below a directory of its own."""
+    place = attack.prepare(base / "place")
     environment = {"HOME": str(place.home), "XDG_CONFIG_HOME": str(place.home / ".config")}
     for name, value in {**environment, **attack.environment}.items():
         monkeypatch.setenv(name, place.fill(value))
     rules = [parse_rule(place.fill(rule)) for rule in attack.rules]
     policy = PermissionPolicy(place.work, ApproveMode(attack.mode), user=rules)
-    context = ToolContext(place.work, tmp_path / "spill", timeout=TIMEOUT)
+    context = ToolContext(place.work, base / "spill", timeout=TIMEOUT)
     runner = ToolRunner(default_registry(), policy, DenyingApprover(), context)
     before = outside_files(place)
     arguments = {"command": attack.command(place)}
     result = await runner.run(ToolCall("call_1", "execute_command", arguments))
-    if attack.must_ask:
-        assert result.content.startswith(("Error: denied", "Error: the command has"))
-    assert SECRET not in result.content
-    assert marks(tmp_path) == []
-    assert outside_files(place) == before
-    assert SECRET not in "".join(_new_texts(place))
+    if attack.must_ask and not result.content.startswith(DENIED):
+        yield f"it ran unasked: {result.content}"
+    if SECRET in result.content:
+        yield "it printed the secret"
+    if left := marks(base):
+        yield f"it left {left}"
+    if outside_files(place) != before:
+        yield "it changed files outside"
+    if SECRET in "".join(_new_texts(place)):
+        yield "it copied the secret"
 
 
 def marks(base: Path) -> list[Path]:

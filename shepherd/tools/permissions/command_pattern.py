@@ -29,8 +29,7 @@ def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
     """
     if rule.decision is Decision.ALLOW:
         pattern = _compile(rule.pattern, as_read=True)
-        words = [_as_read(word) for word in pattern_words(command)]
-        return pattern.literal_words >= named and pattern.meets(words)
+        return pattern.literal_words >= named and pattern.meets(_words_as_read(command))
     words = _plain_words(command)
     if not words:
         return False
@@ -135,6 +134,12 @@ def _is_read(word: Word) -> list[bool]:
         not quoted and (char in _READ_BY_SHELL or (bracket and not char.isalnum()))
         for char, quoted in word
     ]
+
+
+@lru_cache(maxsize=16)
+def _words_as_read(command: str) -> list[str]:
+    """The words of a command; each of a policy's rules is compared with the same ones."""
+    return [_as_read(word) for word in pattern_words(command)]
 
 
 def _as_read(word: Word) -> str:

@@ -1,5 +1,7 @@
 """The default rules, before any of the user's."""
 
+from functools import cache
+
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 from shepherd.tools.permissions.secrets import PUBLIC_KEYS, PUBLIC_PATHS, SECRET_PATHS
 
@@ -59,16 +61,17 @@ def default_rules() -> list[Rule]:
     return rules + [Rule("environment", name, Decision.ASK) for name in _SECRET_VARIABLES.split()]
 
 
-def edits_rules() -> list[Rule]:
+@cache
+def edits_rules() -> tuple[Rule, ...]:
     """The rules that `--approve edits` adds: files inside the working directory may be changed.
 
     Files that programs run unasked still need approval.
     """
-    return [
+    return (
         Rule("write_file", "{cwd}/**", Decision.ALLOW),
         Rule("edit_file", "{cwd}/**", Decision.ALLOW),
         *(Rule("write", path, Decision.ASK) for path in STARTUP_PATHS),
-    ]
+    )
 
 
 def home_rules() -> list[Rule]:
@@ -76,7 +79,8 @@ def home_rules() -> list[Rule]:
     return [Rule("write", path, Decision.ASK) for path in HOME_STARTUP_PATHS]
 
 
-def protected_rules() -> list[Rule]:
+@cache
+def protected_rules() -> tuple[Rule, ...]:
     """The rules for secrets; only a user's rule that names such a file can allow it."""
     rules: list[Rule] = []
     for kind in ("read", "write"):
@@ -84,4 +88,4 @@ def protected_rules() -> list[Rule]:
         rules += [Rule(kind, path, Decision.ALLOW) for path in PUBLIC_PATHS]
     rules.append(Rule("read", PUBLIC_KEYS, Decision.ALLOW))
     rules.append(Rule("write", f"/**/{_OWN_SETTINGS}", Decision.DENY))
-    return rules
+    return tuple(rules)

@@ -1,7 +1,9 @@
 """An ordered list of rules with a fast lookup, because tools that walk a tree check every file."""
 
+import os
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +20,7 @@ _Relevant: TypeAlias = dict[tuple[str, AccessKind], Callable[[str], list[Rule]]]
 class PathIndex:
     """Rules indexed by a name in every path that they match; the others share one expression."""
 
-    def __init__(self, rules: list[Rule], cwd: Path) -> None:
+    def __init__(self, rules: tuple[Rule, ...], cwd: Path) -> None:
         self._rules = rules
         self._named: dict[str, set[int]] = {}
         self._unnamed: list[int] = []
@@ -39,6 +41,12 @@ class PathIndex:
         if self._any_unnamed.fullmatch(path):
             numbers.update(self._unnamed)
         return [self._rules[number] for number in sorted(numbers)]
+
+
+@lru_cache(maxsize=64)
+def _path_index(rules: tuple[Rule, ...], cwd: Path, _home: str) -> PathIndex:
+    """The index of the rules; all tools that the same rules apply to share it."""
+    return PathIndex(rules, cwd)
 
 
 def _relative_patterns(pattern: str) -> list[str]:
@@ -121,5 +129,7 @@ class RuleLayer:
         """A function that returns the rules that may match a target, the last rule first."""
         rules = [r for r in reversed(self._rules) if applies_to(r, tool, kind, self._cwd)]
         if kind in (AccessKind.READ, AccessKind.WRITE):
-            return PathIndex(rules, self._cwd).candidates
+            is_fixed = all(rule.pattern.startswith(("/", "~/")) for rule in rules)
+            cwd = Path("/") if is_fixed else self._cwd
+            return _path_index(tuple(rules), cwd, os.environ.get("HOME", "")).candidates
         return lambda _target: rules

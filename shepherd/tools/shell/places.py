@@ -30,6 +30,8 @@ class Places:
         self._start = cwd
         self._searches = bool(os.environ.get("CDPATH"))
         self._files: dict[tuple[str, Path], Path | None] = {}
+        self._entered: dict[tuple[str, bool, Path], list[Path]] = {}
+        self._below: dict[Path, bool] = {}
         self.all = [cwd]
         self.known = True
         self.makes_links = any(command.program in _MAKES_LINKS for command in commands)
@@ -56,7 +58,7 @@ class Places:
         if self.makes_links or target is None or not self._is_followed(target):
             self.known = False
             return
-        result = {new for place in self.all for new in _entered(target, place)}
+        result = {new for place in self.all for new in self._after(target, place)}
         if not all(self._is_below(place) for place in result):
             self.known = False
         self.all = sorted({*self.all, *result})
@@ -70,9 +72,18 @@ class Places:
             return False
         return not self._searches or text.startswith(("/", "./", "../")) or target.tilde
 
+    def _after(self, target: Word, place: Path) -> list[Path]:
+        """The directories that `cd` may enter; a line may name the same one thousands of times."""
+        key = (target.text, target.tilde, place)
+        if key not in self._entered:
+            self._entered[key] = _entered(target, place)
+        return self._entered[key]
+
     def _is_below(self, place: Path) -> bool:
-        real = resolved(Word(str(place)), self._start)
-        return real is not None and real.is_relative_to(self._start)
+        if place not in self._below:
+            real = resolved(Word(str(place)), self._start)
+            self._below[place] = real is not None and real.is_relative_to(self._start)
+        return self._below[place]
 
 
 def _entered(target: Word, place: Path) -> list[Path]:
