@@ -46,6 +46,7 @@ class Room:
             span = self.pool.span(sequence, chunk, wants_logits=True)
             assert self.context.decode([span]) == DECODED
             self.pool.extend(sequence, chunk)
+            self.pool.checkpoint(sequence)
         return sequence, self.context.logits(len(chunk) - 1, self.model.vocab.size), cached
 
     def finish(self, prompt: list[int]) -> tuple[list[float], int]:

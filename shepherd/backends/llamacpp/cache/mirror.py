@@ -70,8 +70,14 @@ class Mirror:
             raise BackendError(
                 f"llama.cpp's memory holds {last + 1} tokens where {expected} were computed"
             )
-        if len(sequence.tokens) in sequence.marks:
-            self._keep_checkpoint(sequence)
+
+    def checkpoint(self, sequence: Sequence) -> None:
+        """Take a checkpoint of the sequence if one is planned for its length."""
+        if len(sequence.tokens) not in sequence.marks:
+            return
+        state = self._context.save(sequence.id, partial=True)
+        if state:
+            sequence.checkpoints.add(Checkpoint(len(sequence.tokens), state))
 
     def trim(self, sequence: Sequence, keep: int) -> None:
         """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
@@ -183,11 +189,6 @@ class Mirror:
                 break
             result.insert(0, Checkpoint(mark, state))
         return result
-
-    def _keep_checkpoint(self, sequence: Sequence) -> None:
-        state = self._context.save(sequence.id, partial=True)
-        if state:
-            sequence.checkpoints.add(Checkpoint(len(sequence.tokens), state))
 
     def _probe_rollback(self) -> bool:
         context = self._context

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
-from time import monotonic, perf_counter, time
+from time import monotonic, time
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
@@ -59,6 +59,7 @@ class SequencePool:
         """
         self.counts = CacheCounts()
         self._mirror = Mirror(context, window, controls)
+        self._stopwatch = context.stopwatch
         self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
@@ -135,6 +136,10 @@ class SequencePool:
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._mirror.extend(sequence, tokens)
+
+    def checkpoint(self, sequence: Sequence) -> None:
+        """Take a checkpoint of the sequence if one is planned for its length."""
+        self._mirror.checkpoint(sequence)
 
     def truncate(self, sequence: Sequence, count: int) -> bool:
         """Drop the last `count` tokens; False without a change if memory can't do that.
@@ -260,13 +265,13 @@ class SequencePool:
         if entry is None:
             return False
         self.swap_out(target)
-        started = perf_counter()
+        started = self._stopwatch.finished()
         while not self._mirror.restore(entry, target):
             if not self.drop_idle():
                 if not any(sequence.tokens for sequence in self._sequences):
                     self._stores.discard(stored)
                 return False
-        self.host.note_restore(len(entry.state), perf_counter() - started)
+        self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
         self._mirror.trim(target, self._mirror.usable(target, prompt))
         target.restored = len(target.tokens)
         self.counts.note_restored(target.restored, on_disk=stored.on_disk)

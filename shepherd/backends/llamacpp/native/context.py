@@ -7,6 +7,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
+from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError, ModelLoadError
 
 DECODED = 0
@@ -43,6 +44,9 @@ class NativeContext:
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
+        self.returns_early: bool = self._lib.llama_supports_gpu_offload()
+        """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
+        self.stopwatch = Stopwatch(self)
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""
         try:
@@ -69,6 +73,10 @@ class NativeContext:
         elif code != NO_ROOM:
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code
+
+    def synchronize(self) -> None:
+        """Wait until all queued batches are computed. Reading results waits too."""
+        self._lib.llama_synchronize(self._handle)
 
     def position_range(self, sequence: int) -> tuple[int, int]:
         """First and last position in memory, (-1, -1) when the sequence is empty."""

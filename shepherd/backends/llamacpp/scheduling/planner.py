@@ -16,13 +16,15 @@ from shepherd.backends.llamacpp.speculation.drafts import Draft
 class Part:
     """A job's part of a batch: its next tokens, then drafted ones.
 
-    `completes` says that all tokens of the job are in memory afterwards.
+    `completes` says that all tokens of the job are in memory afterwards, and `reads` that results
+    are read next: logits, or the state for a checkpoint.
     """
 
     job: Job
     sequence: Sequence
     tokens: list[int]
     completes: bool
+    reads: bool
     draft: Draft | None = None
 
     @property
@@ -81,7 +83,10 @@ class Planner:
         ]
 
     def note(self, parts: Jobs[Part], seconds: float) -> None:
-        """Learn from the duration of a batch."""
+        """Learn from the duration of a batch, and add it to its prompts."""
+        for part in parts:
+            if not part.job.ready:
+                part.job.prefill_seconds += seconds
         tokens = sum(len(part.tokens) for part in parts)
         self._pace.note(tokens, seconds)
         only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
@@ -110,7 +115,10 @@ class Planner:
         done = len(sequence.tokens)
         room = min(room, MAX_MEASURED) if job.measures else room
         tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
-        return Part(job, sequence, tokens, done + len(tokens) == len(job.tokens))
+        end = done + len(tokens)
+        completes = end == len(job.tokens)
+        reads = completes or job.measures or end in sequence.marks
+        return Part(job, sequence, tokens, completes, reads)
 
     def _with_drafts(self, parts: list[Part], room: int) -> list[Part]:
         if self._speculator is None or room <= 0 or not parts:

@@ -12,6 +12,7 @@ from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
+from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
 
@@ -37,6 +38,7 @@ class Scheduler:
         self._is_ready = False
         self._pace = PrefillPace(context.batch_size)
         self._planner = Planner(context, pool, self._pace, speculator)
+        self._timer = BatchTimer(context.stopwatch, self._planner.note)
 
     @property
     def jobs(self) -> list[Job]:
@@ -47,6 +49,11 @@ class Scheduler:
     def pool(self) -> SequencePool:
         """The pool of sequences, with the cache's tiers."""
         return self._pool
+
+    @property
+    def prompt_speed(self) -> float:
+        """The measured speed of prompts in tokens per second; 0 before any measurement."""
+        return self._pace.speed
 
     def submit(self, job: Job) -> None:
         """Queue a job; its prompt is decoded in a later step."""
@@ -124,6 +131,7 @@ class Scheduler:
                 self._preempt()
             job = next_job(self._waiting, self._active)
             self._waiting.remove(job)
+            self._timer.settle()
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
             if job.measures and job.prompt_meter is not None:
                 self._pool.clear(sequence)
@@ -142,7 +150,7 @@ class Scheduler:
             self._memory_full = False
 
     def _run(self, parts: list[Part]) -> None:
-        started = perf_counter()
+        self._timer.begin()
         try:
             code = self._context.decode(self._planner.spans(parts))
         except BackendError as error:
@@ -153,23 +161,30 @@ class Scheduler:
         if code == NO_ROOM:
             self._handle_full_memory(parts)
             return
-        seconds = perf_counter() - started
-        self._planner.note(parts, seconds)
+        self._timer.returned()
+        extended = [self._extend(part) for part in parts]
+        self._timer.add(parts, self._pace.speed)
         index = -1
-        for part in parts:
+        for part, is_extended in zip(parts, extended, strict=True):
             index += len(part.tokens)
-            self._decoded(part, index, seconds)
+            if is_extended:
+                self._decoded(part, index)
 
-    def _decoded(self, part: Part, index: int, seconds: float) -> None:
-        job = part.job
+    def _extend(self, part: Part) -> bool:
+        """Note the tokens of a part; False if its job has failed."""
         try:
             self._pool.extend(part.sequence, part.tokens)
         except BackendError as error:
-            self.fail(job, error)
-            return
+            self.fail(part.job, error)
+            return False
+        return True
+
+    def _decoded(self, part: Part, index: int) -> None:
+        """Read the results of a part that ends at the batch index `index`."""
+        job = part.job
+        self._pool.checkpoint(part.sequence)
         if not job.ready:
             self._measure(part, index)
-            job.prefill_seconds += seconds
         if not part.completes:
             if not job.ready:
                 self._post(job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached))
@@ -254,6 +269,7 @@ class Scheduler:
             self._finish(job, FinishReason.LENGTH)
 
     def _finish(self, job: Job, reason: FinishReason) -> None:
+        self._timer.settle()
         text = job.decode_text(b"", last=True)
         if text:
             self._post(job, Text(text))
@@ -278,6 +294,7 @@ class Scheduler:
             job.sampler = None
 
     def _release_sequence(self, job: Job) -> None:
+        self._timer.settle()
         if job.sequence is not None:
             self._pool.release(job.sequence)
             job.sequence = None
@@ -292,6 +309,7 @@ class Scheduler:
 
     def _handle_full_memory(self, parts: list[Part]) -> None:
         """Free shared memory: drop drafts, then idle sequences, then requeue the youngest job."""
+        self._timer.settle()
         if any(part.drafted for part in parts):
             self._run([part.without_draft() for part in parts])
             return

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
@@ -51,6 +50,7 @@ class DraftModel:
         self.seconds_per_token = 0.0
         self._model = model
         self._context = context
+        self._stopwatch = context.stopwatch
         self._mirrors = [_Mirror() for _ in range(context.sequences)]
         self._lib = bindings()
         self._greedy: Any = self._lib.llama_sampler_init_greedy()
@@ -68,7 +68,7 @@ class DraftModel:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
         """A draft for each request; empty while the request's text is not read yet."""
-        started = perf_counter()
+        started = self._stopwatch.now()
         ready = [w for w in requests if self._catch_up(w)]
         drafts: dict[int, list[int]] = {w.sequence: [] for w in requests}
         ahead = {w.sequence: w.tokens[-1] for w in ready}
@@ -80,9 +80,10 @@ class DraftModel:
             for w, token in zip(going, tokens, strict=True):
                 drafts[w.sequence].append(token)
                 ahead[w.sequence] = token
+        ended = self._stopwatch.finished()  # the next batch must not wait for this work
         total = sum(map(len, drafts.values()))
         if total:
-            self._note(total, perf_counter() - started)
+            self._note(total, ended - started)
         return [drafts[w.sequence] for w in requests]
 
     def warm_up(self) -> None:
