@@ -11,8 +11,12 @@ from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import JsonObject
+from shepherd.server.agent.agent import Agent
+from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import APIS, create_app, create_conversation_app
-from shepherd.server.shared.routes import DecisionBody, PromptBody
+from shepherd.server.keys import KeyStore
+from shepherd.server.shared.decision import DecisionBody
+from shepherd.server.shared.routes import PromptBody
 from shepherd.server.tools import ExecuteRequest
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
@@ -30,6 +34,8 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/request": PromptBody,
     "/approvals/{id}": DecisionBody,
 }
+_SHARED = ("/approvals/{id}",)
+"""Paths of a shared session that mean something else on other servers."""
 
 
 def render() -> str:
@@ -40,7 +46,9 @@ def render() -> str:
     ]
     served = _paths()
     shared = {
-        path: methods for path, methods in _conversation_paths().items() if path not in served
+        path: methods
+        for path, methods in _conversation_paths().items()
+        if path not in served or path in _SHARED
     }
     parts.extend(_sections(served))
     parts.append("# Endpoints of a shared session\n")
@@ -56,8 +64,9 @@ def _sections(paths: JsonObject) -> Iterator[str]:
 
 
 def _paths() -> JsonObject:
-    tools = _tools(DenyingApprover())
-    return create_app(_backend(), tools=tools).openapi()["paths"]
+    tools, keys, approvals = _tools(DenyingApprover()), KeyStore(Path()), ClientApprovals(1)
+    agent = Agent(tools, lambda _: [], approvals=approvals)
+    return create_app(_backend(), keys=keys, tools=tools, agent=agent).openapi()["paths"]
 
 
 @dataclass

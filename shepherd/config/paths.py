@@ -84,6 +84,11 @@ class Paths:
         return self.state / "usage.db"
 
     @property
+    def audit_file(self) -> Path:
+        """The tools that clients had the server run."""
+        return self.state / "audit.jsonl"
+
+    @property
     def signing_key_file(self) -> Path:
         """The key with which the server signs what its clients send back."""
         return self.state / "signing.key"

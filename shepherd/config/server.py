@@ -123,6 +123,28 @@ class ServerSection(DoorSettings):
             description="Where an answer tells which tools ran: `off`, `reasoning` or `content`.",
         ),
     ] = ShowToolCalls.REASONING
+    approval_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86_400,
+            description="Seconds for which a tool call with `use_tools` waits for a client whose "
+            "key may approve it; 0 = it is denied at once.",
+        ),
+    ] = 300.0
+    audit_mib: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_048_576,
+            description="MiB of the file that lists the tools that ran; three older files are "
+            "kept.",
+        ),
+    ] = 16
+    audit_required: Annotated[
+        bool,
+        Field(description="Run no tool for a client if the list of these calls can't be written."),
+    ] = False
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
     ] = 16_777_216

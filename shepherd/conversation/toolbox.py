@@ -168,6 +168,8 @@ def _own_files(paths: Paths) -> list[Rule]:
         Rule("read", str(paths.credentials_file), Decision.DENY),
         Rule("read", str(paths.providers_file), Decision.DENY),
         Rule("write", f"{paths.config}/**", Decision.DENY),
+        Rule("read", f"{paths.audit_file}*", Decision.DENY),
+        Rule("write", f"{paths.audit_file}*", Decision.DENY),
     ]
 
 

@@ -125,12 +125,17 @@ def note_request_id(scope: Scope, request_id: str) -> None:
     scope.setdefault("state", {})[_ID_KEY] = request_id
 
 
+def request_id_of(scope: Scope) -> str:
+    """The id that `note_request_id` noted, "" for none."""
+    return scope.get("state", {}).get(_ID_KEY, "")
+
+
 def _shape(scope: Scope) -> ErrorShape:
     return cast(ErrorShape, scope["state"][_STATE_KEY])
 
 
 def _with_id(scope: Scope, error: ApiError) -> ApiError:
-    return replace(error, request_id=scope["state"].get(_ID_KEY, ""))
+    return replace(error, request_id=request_id_of(scope))
 
 
 def mark_stream(scope: Scope) -> None:

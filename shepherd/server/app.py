@@ -15,12 +15,14 @@ from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
+from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
 from shepherd.server.access.routes import usage_router
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.agent.agent import Agent
+from shepherd.server.agent.approval_routes import approvals_router
 from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
@@ -64,6 +66,8 @@ APIS: Sequence[Api] = (
 ANY_ORIGIN = "*"
 """In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
 
+MIB = 1024 * 1024
+
 logger = logging.getLogger(__name__)
 
 
@@ -83,6 +87,8 @@ def create_app(
     settings = settings or ServerSettings()
     served = OneModel(lambda: models) if isinstance(models, Backend) else models
     meter = None if keys is None else _meter(settings)
+    audit = AuditLog(settings.audit_file, settings.audit_mib * MIB, settings.audit_required)
+    agent = None if agent is None else replace(agent, audit=audit)
     context = replace(_context(served, settings), agent=agent, meter=meter)
     app = _bare_app()
     app.include_router(health_router(context.current_backend))
@@ -92,7 +98,9 @@ def create_app(
     app.include_router(stats_router(context))
     app.include_router(loading_router(context))
     if tools is not None:
-        app.include_router(tools_router(tools, settings))
+        app.include_router(tools_router(tools, settings, audit))
+    if agent is not None and agent.approvals is not None and keys is not None:
+        app.include_router(approvals_router(agent.approvals, settings))
     if meter is not None and meter.store is not None:
         app.include_router(usage_router(meter.store))
     _include_plugins(app, context)

@@ -17,8 +17,9 @@ from shepherd.errors import ConfigError
 from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.meter import Meter
+from shepherd.server.access.origin import serving_request
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes
-from shepherd.server.api import error_event, is_stream
+from shepherd.server.api import error_event, is_stream, request_id_of
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import ErrorResponse
@@ -65,7 +66,12 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif self._keys is not None and scope["path"] not in OPEN_PATHS:
+            return
+        with serving_request(request_id_of(scope), scope["path"]):
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._keys is not None and scope["path"] not in OPEN_PATHS:
             await self._serve_with_key(self._keys, scope, receive, send)
         elif self._keys is None and (refusal := self._origin_refusal(scope)) is not None:
             await ErrorResponse(refusal)(scope, receive, send)

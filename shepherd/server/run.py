@@ -70,7 +70,9 @@ async def serve(
         backend = models if isinstance(models, Backend) else models.default
         try:
             app = create_app(models, settings, keys, tools, agent=agent)
-            yield Service(app, backend.info.id)
+            approvals = None if agent is None else agent.approvals
+            drain = _nothing if approvals is None else approvals.close
+            yield Service(app, backend.info.id, drain=drain)
         finally:
             await models.aclose()
 

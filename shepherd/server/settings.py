@@ -35,6 +35,8 @@ class ServerSettings:
     `responses_file` holds the responses of the Responses API. They are kept for
     `store_responses_days` after their last use, 0 for not at all, and take at most
     `store_responses_mib`.
+    `audit_file` gets a line for each tool that ran; a full one of `audit_mib` is renamed. With
+    `audit_required` a tool does not run without its line.
     """
 
     host: str = "127.0.0.1"
@@ -63,6 +65,9 @@ class ServerSettings:
     usage_days: int = 400
     store_responses_days: int = 30
     store_responses_mib: int = 1024
+    audit_file: Path | None = None
+    audit_mib: int = 16
+    audit_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """`/v1/tools`: the server's own tools for clients that run them, when switched on."""
 
-import logging
 import secrets
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -11,12 +10,12 @@ from starlette.requests import Request
 
 from shepherd.backends.output.calls.repair import loads
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
-from shepherd.server.access.current import current_key
+from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.audited import AuditedTools
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolResult
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
@@ -30,8 +29,6 @@ _RESULT: JsonObject = {
     },
     "required": ["success", "content"],
 }
-
-logger = logging.getLogger(__name__)
 
 
 def _object(value: object) -> object:
@@ -59,26 +56,16 @@ class ToolArguments(RootModel[JsonObject]):
     """The body of `POST /v1/tools/{name}`: the tool's arguments."""
 
 
-async def audited(tools: ToolRunner, call: ToolCall) -> ToolResult:
-    """Run a call; the log names the key, the tool and how the call ended, but no arguments."""
-    key = current_key()
-    outcome = "cancelled"
-    try:
-        result = await tools.run(call)
-        outcome = "ok" if result.ok else "refused or failed"
-        return result
-    finally:
-        name = call.name if tools.registry.get(call.name) is not None else "(unknown)"
-        logger.info("Tool %s, key %s: %s", name, "-" if key is None else key.name, outcome)
-
-
-def tools_router(tools: ToolRunner, settings: ServerSettings) -> APIRouter:
-    """The routes that list and run tools."""
+def tools_router(
+    tools: ToolRunner, settings: ServerSettings, audit: AuditLog | None = None
+) -> APIRouter:
+    """The routes that list and run tools; `audit` gets a line for each call."""
     router = APIRouter(prefix=PREFIX)
     bodies = BodyReader(settings.max_body_bytes)
+    audited = AuditedTools(tools, audit or AuditLog())
 
     async def run(request: Request, call: ToolCall) -> JsonObject:
-        result = await while_connected(request.receive, audited(tools, call))
+        result = await while_connected(request.receive, audited.run(call))
         return {"success": result.ok, "content": result.content}
 
     @router.get("")

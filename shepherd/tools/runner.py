@@ -29,12 +29,14 @@ from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
     Approver,
+    CallObserver,
     Choice,
     NamingApprover,
+    ObservedApprover,
     disclosed,
     harmless_error,
 )
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.registry import ToolRegistry
@@ -61,6 +63,7 @@ class ToolRunner:
         self.registry = registry
         self.policy = policy
         self.approver = approver
+        self.observer: CallObserver | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
@@ -80,6 +83,13 @@ class ToolRunner:
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
         nested.approver = NamingApprover(self.approver, caller)
         return nested
+
+    def observed_by(self, observer: CallObserver) -> "ToolRunner":
+        """The same runner, which tells `observer` how it is decided on its calls."""
+        observed = copy(self)
+        observed.observer = observer
+        observed.approver = ObservedApprover(self.approver, observer)
+        return observed
 
     async def run(
         self,
@@ -121,6 +131,8 @@ class ToolRunner:
             notes.append(await self._approved(prepared, plan))
             if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
                 raise ToolError(_CHANGED)
+        if self.observer is not None:
+            self.observer.started()
         result = await self._confined(prepared, plan)
         return replace(result, content=result.content + "".join(notes))
 
@@ -128,7 +140,7 @@ class ToolRunner:
         self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
     ) -> None:
         """Decide on a further access of a running call."""
-        verdict = self.policy.decide(tool.name, [access])
+        verdict = self._noted(self.policy.decide(tool.name, [access]))
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
         if verdict.decision is Decision.ASK:
@@ -145,10 +157,17 @@ class ToolRunner:
     async def _plan(self, prepared: "_PreparedCall") -> Plan:
         """The verdict of the rules on a call, and where the call runs."""
         if prepared.tool.starts_programs:
-            return await self._confiner.plan(prepared.command)
-        return Plan(
-            self.policy.decide(prepared.tool.name, prepared.accesses), self.policy, self.policy
-        )
+            plan = await self._confiner.plan(prepared.command)
+            self._noted(plan.verdict)
+            return plan
+        verdict = self._noted(self.policy.decide(prepared.tool.name, prepared.accesses))
+        return Plan(verdict, self.policy, self.policy)
+
+    def _noted(self, verdict: Verdict) -> Verdict:
+        """The verdict, which the observer now knows."""
+        if self.observer is not None:
+            self.observer.ruled(verdict.decision, verdict.cause)
+        return verdict
 
     async def _approved(self, prepared: "_PreparedCall", plan: Plan) -> str:
         """Ask for approval; returns text to add to the result. Raises ToolError if it is denied."""
@@ -219,9 +238,8 @@ class ToolRunner:
         )
         prepared = replace(prepared, accesses=tuple(current))
         accesses = prepared.command.opening(opening.kind)
-        verdict = self.policy.decide(
-            prepared.tool.name, (*_denied(self.policy, prepared), *accesses)
-        )
+        denied = _denied(self.policy, prepared)
+        verdict = self._noted(self.policy.decide(prepared.tool.name, (*denied, *accesses)))
         if verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {verdict.cause}")
         everything = (*prepared.accesses, *accesses)

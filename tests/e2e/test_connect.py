@@ -1,10 +1,14 @@
 """A terminal on a shared conversation, beside another client."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
-from tests.cli.cliserver import cliserver
+from shepherd.server.access.key import KeyScope
+from shepherd.server.keys import KeyStore
+from tests.cli.cliserver import agent_server, cliserver
 from tests.cli.program import Program
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_D, ESCAPE
@@ -96,3 +100,31 @@ def test_an_image_too_large_for_the_server_is_told(start: Start, home: Path, wor
         terminal.say("what is @photo.png")
         terminal.wait_for(r"server\.max_body_bytes")
         terminal.wait_count("› what is @photo.png", 2)
+
+
+def test_a_terminal_approves_for_clients_of_the_agent(start: Start, home: Path, work: Path) -> None:
+    program = Program(home, work)
+    keys = KeyStore(program.config / "keys.json")
+    asker = keys.add("laptop")
+    boss = keys.add("boss", lambda key: replace(key, scopes=frozenset({KeyScope.APPROVE})))
+    with agent_server(program, SCRIPT, "--auth-mode", "json") as url, ThreadPoolExecutor(1) as pool:
+        address = url.removesuffix("/v1")
+        terminal = start(
+            None, "--connect", address, columns=100, rows=40, env={"SHEPHERD_API_KEY": boss}
+        )
+        terminal.wait_for("approvals for http")
+        body = {"messages": [{"role": "user", "content": "write it"}]}
+        headers = {"Authorization": f"Bearer {asker}"}
+        answer = pool.submit(
+            httpx.post, f"{url}/chat/completions", json=body, headers=headers, timeout=PATIENCE
+        )
+        terminal.wait_for("Allow write_file for the key laptop")
+        assert "+alpha" in terminal.text()
+        assert not (work / "new.txt").exists()
+        terminal.choose("y")
+        assert "It is done." in answer.result(PATIENCE).text
+        assert (work / "new.txt").read_text() == "alpha\n"
+        terminal.say("hello")
+        terminal.wait_for("takes no prompts here")
+        terminal.send(CTRL_D)
+        assert terminal.wait_exit() == 0

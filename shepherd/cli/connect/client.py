@@ -34,6 +34,14 @@ MAX_ATTEMPTS = 12
 """Connections in a row that may fail; they take a minute or more."""
 
 
+AGENT_QUESTIONS = "/approvals"
+AGENT_UPDATES = "/approvals/updates"
+
+
+class NoSessionError(BackendError):
+    """The server has no shared session."""
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteUpdate:
     """One update from the server; `id` is "" if a stream can't resume from it."""
@@ -110,7 +118,13 @@ class SharedSessionClient:
         body = {"decision": decision, "reason": reason}
         await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
 
-    async def updates(self, after: str = "") -> AsyncGenerator[RemoteUpdate]:
+    async def agent_questions(self) -> JsonObject:
+        """The questions of a server's agent; the updates after its `update_id` continue them."""
+        return await self._call("GET", AGENT_QUESTIONS)
+
+    async def updates(
+        self, after: str = "", path: str = "/updates"
+    ) -> AsyncGenerator[RemoteUpdate]:
         """All updates after `after`, or from now on.
 
         A lost connection is resumed at the same place. Each connection begins with CONNECTED.
@@ -119,7 +133,7 @@ class SharedSessionClient:
         failures = 0
         while True:
             try:
-                async for update in self._connection(after):
+                async for update in self._connection(after, path):
                     after = update.id or after
                     failures = 0
                     yield update
@@ -129,12 +143,10 @@ class SharedSessionClient:
                     raise self._unreachable(error) from error
             await asyncio.sleep(min(MAX_PAUSE, self._initial_pause * 2**failures))
 
-    async def _connection(self, after: str) -> AsyncGenerator[RemoteUpdate]:
+    async def _connection(self, after: str, path: str) -> AsyncGenerator[RemoteUpdate]:
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         headers = {RESUME_HEADER: after} if after else {}
-        async with self._http.stream(
-            "GET", "/updates", headers=headers, timeout=timeout
-        ) as response:
+        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
             if not response.is_success:
                 await response.aread()
                 raise self._refused(response)
@@ -175,7 +187,7 @@ class SharedSessionClient:
         if status in (400, 413, 415):
             return InvalidRequestError(message)
         if status == HTTPStatus.NOT_FOUND and not fields.get("code", "").endswith("_not_found"):
-            return BackendError(f"There is no shared session at {self.url}.")
+            return NoSessionError(f"There is no shared session at {self.url}.")
         return BackendError(message)
 
 

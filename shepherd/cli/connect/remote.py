@@ -7,19 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
+from shepherd.cli.connect.questions import RemoteQuestions
 from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import FinishReason
 from shepherd.images import Image
-from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
-from shepherd.tools.base import Access, AccessKind, Claim
-from shepherd.tools.permissions.approval import (
-    DENIED_BY_USER,
-    Approval,
-    ApprovalRequest,
-    Approver,
-)
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.messages import JsonObject, Role, message_from_json
+from shepherd.tools.permissions.approval import Approver
 
 MAX_REMEMBERED = 100
 WITHDRAWAL_SECONDS = 10.0
@@ -54,10 +48,9 @@ class RemoteSession:
     def __init__(self, client: SharedSessionClient, viewer: Viewer, approver: Approver) -> None:
         self.client = client
         self._viewer = viewer
-        self._approver = approver
         self._mine: OrderedDict[str, asyncio.Future[FinishReason]] = OrderedDict()
         self._sending = asyncio.Lock()
-        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._questions = RemoteQuestions(client, approver, viewer.notice)
         self._following: asyncio.Task[None] | None = None
         self._withdrawals: set[asyncio.Task[None]] = set()
 
@@ -71,7 +64,7 @@ class RemoteSession:
         finally:
             if self._withdrawals:
                 await asyncio.wait(self._withdrawals, timeout=WITHDRAWAL_SECONDS)
-            await _end(task, *self._questions.values(), *self._withdrawals)
+            await _end(task, *self._questions.tasks, *self._withdrawals)
 
     async def lost(self) -> None:
         """Wait until the connection is lost for good; raises the reason."""
@@ -150,9 +143,9 @@ class RemoteSession:
                 self._complete(update.request, str(update.data["finish_reason"]))
                 self._viewer.ended(mine=mine)
             case UpdateKind.APPROVAL_NEEDED:
-                self._question(update.data)
+                self._questions.ask(update.data)
             case UpdateKind.APPROVAL_DECIDED:
-                self._decided(str(update.data["id"]))
+                self._questions.withdraw(str(update.data["id"]))
             case _:
                 event = to_event(update.kind, update.data)
                 if event is not None:
@@ -168,25 +161,6 @@ class RemoteSession:
         if ended is not None and not ended.done():
             ended.set_result(FinishReason(reason))
 
-    def _question(self, data: JsonObject) -> None:
-        key = str(data["id"])
-        if key not in self._questions:
-            task = asyncio.create_task(self._answer(key, data))
-            self._questions[key] = task
-            task.add_done_callback(lambda _: self._questions.pop(key, None))
-
-    async def _answer(self, key: str, data: JsonObject) -> None:
-        approval = await self._approver.ask(approval_request(data))
-        try:
-            await self.client.decide(key, approval.choice.value, reason_of(approval))
-        except ShepherdError as error:
-            self._viewer.notice(f"the answer did not reach the server: {error}")
-
-    def _decided(self, key: str) -> None:
-        task = self._questions.get(key)
-        if task is not None:
-            task.cancel()
-
     async def _resume(self) -> None:
         """Query the state of the requests whose updates were lost."""
         self._viewer.notice("some of what happened meanwhile was missed")
@@ -201,49 +175,7 @@ class RemoteSession:
                 if state["state"] == "done":
                     self._complete(request, str(state["finish_reason"]))
         for data in cast(list[JsonObject], session["approvals"]):
-            self._question(data)
-
-
-def approval_request(data: JsonObject) -> ApprovalRequest:
-    """The question of an `approval_needed`."""
-    call = ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
-    return ApprovalRequest(
-        call=call,
-        accesses=_accesses(data.get("accesses", [])),
-        preview=str(data["preview"]),
-        session=_rules(data["session"]),
-        always=_rules(data["always"]),
-        cause=str(data["cause"]),
-        caller=str(data.get("asker", "")),
-        sandbox=str(data.get("sandbox", "")),
-    )
-
-
-def reason_of(approval: Approval) -> str:
-    """The reason for the model with the answer."""
-    if approval.feedback or approval.reason == DENIED_BY_USER:
-        return approval.feedback
-    return approval.reason
-
-
-def _accesses(data: list[JsonObject]) -> tuple[Access, ...]:
-    return tuple(
-        Access(AccessKind(access["kind"]), str(access["target"]), Claim(access["claim"]))
-        for access in data
-    )
-
-
-def _rules(data: list[JsonObject]) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            str(rule["tool"]),
-            str(rule["pattern"]),
-            Decision(rule["decision"]),
-            str(rule["scope"]),
-            Lifetime(rule["lifetime"]),
-        )
-        for rule in data
-    )
+            self._questions.ask(data)
 
 
 async def _end(*tasks: "asyncio.Task[Any]") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.cli.batch.oneshot import EXIT_CODES, choose_approver
 from shepherd.cli.batch.plain_output import PlainOutput
-from shepherd.cli.connect.client import SharedSessionClient
+from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
 from shepherd.cli.terminal.errors import UsageError
@@ -16,6 +16,7 @@ from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.shared.protocol import Event
+from shepherd.errors import AccessError
 from shepherd.images import Image
 
 
@@ -77,9 +78,24 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
             if not prompt:
                 raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
             return await ask_once(client, prompt, images)
-        from shepherd.cli.connect.repl import RemoteRepl
+        return await _terminal(client, config, cwd)
 
-        return await RemoteRepl(client, config, cwd, Paths.from_env(os.environ)).run()
+
+async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> int:
+    """The terminal on a shared session, or on the questions of a server's agent."""
+    paths = Paths.from_env(os.environ)
+    try:
+        await client.session()
+    except (NoSessionError, AccessError) as error:
+        from shepherd.cli.connect.desk import ApprovalDesk
+
+        try:
+            return await ApprovalDesk(client, config, cwd, paths).run()
+        except NoSessionError:
+            raise error from None
+    from shepherd.cli.connect.repl import RemoteRepl
+
+    return await RemoteRepl(client, config, cwd, paths).run()
 
 
 def _base_url(address: str) -> str:

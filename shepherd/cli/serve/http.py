@@ -21,6 +21,7 @@ from shepherd.errors import ConfigError
 from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
+from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.pool.pool import open_pool
@@ -52,13 +53,15 @@ async def serve_config(
         else None
     )
     tools = workspace.tool_runner(config) if workspace and section.tools else None
-    agent = server_agent(workspace, config) if workspace and section.use_tools else None
+    seconds = section.approval_seconds if keys is not None else 0
+    agent = server_agent(workspace, config, seconds) if workspace and section.use_tools else None
     settings = server_settings(config, insecure=insecure)
     settings = replace(
         settings,
         signing_key=paths.signing_key_file,
         responses_file=paths.responses_file,
         usage_file=paths.usage_file,
+        audit_file=paths.audit_file,
     )
     with refusal_of_flags(config):
         await serve(open_models, settings, keys, tools, agent)
@@ -102,6 +105,8 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
         socket=_path(section.socket),
         tls=_tls(config),
+        audit_mib=section.audit_mib,
+        audit_required=section.audit_required,
         plugins=Plugins(config.plugins.disabled),
     )
 
@@ -132,13 +137,14 @@ def warn(text: str) -> None:
     sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
-def server_agent(workspace: Workspace, config: Config) -> Agent:
+def server_agent(workspace: Workspace, config: Config, approval_seconds: float = 0) -> Agent:
     """The agent of the server in a workspace.
 
-    There is no user to ask: calls that need approval are denied. Another approver can be passed to
-    the runner of tools, once clients can answer for a request.
+    Calls that need approval wait `approval_seconds` for a client that may approve; with 0 they are
+    denied.
     """
     section, model = config.server, config.model
+    approvals = ClientApprovals(approval_seconds) if approval_seconds else None
 
     @cache
     def offer(info: ModelInfo) -> list[ToolSpec]:
@@ -146,9 +152,10 @@ def server_agent(workspace: Workspace, config: Config) -> Agent:
 
     limits = TurnLimits(max_rounds=section.tool_rounds, max_hints=model.max_hints)
     return Agent(
-        tools=workspace.tool_runner(config),
+        tools=workspace.tool_runner(config, approvals),
         offer=offer,
         system_message=default_system_message(config, workspace.cwd),
         limits=limits,
         show=section.show_tool_calls,
+        approvals=approvals,
     )

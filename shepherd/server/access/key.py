@@ -16,7 +16,8 @@ class KeyScope(StrEnum):
     """A part of the server that a key opens.
 
     `chat` generates text, `embed` embeds and ranks texts, `tools` runs tools and routes of plugins,
-    `approve` answers approvals of a shared session, `admin` is everything that concerns others.
+    `approve` answers approvals of a shared session and of the agent, `admin` is everything that
+    concerns others.
     """
 
     CHAT = "chat"

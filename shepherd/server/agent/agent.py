@@ -6,10 +6,14 @@ from dataclasses import dataclass, field, replace
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.choices import ShowToolCalls
 from shepherd.messages import Message, ToolSpec
+from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.audited import AuditedTools
+from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.turn import AgentTurn, TurnParts
 from shepherd.session import Session, TokenLedger
-from shepherd.turn import ToolExecutor, TurnLimits
+from shepherd.tools.runner import ToolRunner
+from shepherd.turn import TurnLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +22,18 @@ class Agent:
 
     `tools` runs the calls under the rules; its approver decides on calls that need approval.
     `offer` selects the tools for a model. `system_message` is for requests without one.
+    `approvals` is the approver of `tools` if clients can approve. `audit` gets a line for each
+    call.
     """
 
-    tools: ToolExecutor
+    tools: ToolRunner
     offer: Callable[[ModelInfo], Sequence[ToolSpec]]
     system_message: str = ""
     limits: TurnLimits = field(default_factory=TurnLimits)
     show: ShowToolCalls = ShowToolCalls.REASONING
     rounds: HiddenRounds = field(default_factory=HiddenRounds)
+    approvals: ClientApprovals | None = None
+    audit: AuditLog = field(default_factory=AuditLog)
 
     def turn(
         self,
@@ -40,9 +48,10 @@ class Agent:
         """
         client_tools = frozenset(tool.name for tool in session.tools)
         own = [tool for tool in self.offer(backend.info) if tool.name not in client_tools]
+        tools = AuditedTools(self.tools, self.audit, backend.info.id)
         spliced = self.rounds.splice(owner, session.messages)
         return AgentTurn(
-            parts=TurnParts(self.tools, self.limits, self.show, self.rounds),
+            parts=TurnParts(tools, self.limits, self.show, self.rounds),
             backend=backend,
             session=replace(
                 session,

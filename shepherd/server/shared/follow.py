@@ -1,19 +1,21 @@
 """Streams of updates: of the whole session, and of one request."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from shepherd.conversation.shared.log import Update, UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.json_text import frame
+from shepherd.messages import JsonObject
 from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
 BATCH = 64
 """The number of updates that are sent at once to a slow watcher."""
 
-MISSED = "Some updates are not kept any more; fetch GET /session."
+MISSED = "Some updates are not kept any more; fetch the state again."
 
 
 async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
@@ -21,18 +23,26 @@ async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
 
     Begins with `connected`. If the stream can't resume from an id, it sends a `snapshot`.
     """
-    log = conversation.log
-    start = log.number_of(after) if after else log.last
-    if start is not None and log.since(start) is None:
-        start = None
-    resumed = log.last if start is None else start
     hello = {
         "session": conversation.session.id,
         "model": conversation.backend.info.id,
         "version": __version__,
-        "update_id": log.id_of(resumed),
         "client": client.rpartition("\n")[2],
     }
+    async with aclosing(watch_log(conversation.log, hello, after, client)) as frames:
+        async for text in frames:
+            yield text
+
+
+async def watch_log(
+    log: UpdateLog, hello: JsonObject, after: str, client: str = ""
+) -> AsyncGenerator[str]:
+    """The updates of a log as in `watch`; `hello` is the data of `connected`."""
+    start = log.number_of(after) if after else log.last
+    if start is not None and log.since(start) is None:
+        start = None
+    resumed = log.last if start is None else start
+    hello = {**hello, "update_id": log.id_of(resumed)}
     yield frame(hello, UpdateKind.CONNECTED, log.id_of(resumed) if start is not None else "")
     if start is None:
         yield _missed(log)

@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -27,6 +27,7 @@ from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
+from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch, watch_request
 from shepherd.server.wire.openai_errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
@@ -73,16 +74,6 @@ class PromptBody(RequestModel):
         if self.stream and self.in_background:
             raise ValueError("stream and async exclude each other")
         return self
-
-
-class DecisionBody(RequestModel):
-    """The body of `POST /approvals/{id}`."""
-
-    decision: Annotated[
-        Literal["once", "session", "always", "deny"],
-        Field(description="`session` and `always` add the rules that the question names."),
-    ]
-    reason: Annotated[str, Field(description="A word to the model.")] = ""
 
 
 class SharedSessionErrors(OpenAiErrors):

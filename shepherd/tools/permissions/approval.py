@@ -9,7 +9,7 @@ from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.rules import Rule
+from shepherd.tools.permissions.rules import Decision, Rule
 
 DENIED_BY_USER = "denied by the user"
 NO_TERMINAL = "denied: approval needed and no terminal to ask"
@@ -33,12 +33,14 @@ class Approval:
     """An answer.
 
     `feedback` is the user's message to the model, added to the result. `reason` is the text after
-    `Error: ` in the result of a denied call.
+    `Error: ` in the result of a denied call. `by` names the client that answered, "" for the user
+    of this process.
     """
 
     choice: Choice
     feedback: str = ""
     reason: str = DENIED_BY_USER
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,36 @@ class NamingApprover:
         """The answer of `inner`; the call gets an id that is unique across both models."""
         call = replace(request.call, id=f"{self._caller}: {request.call.id}")
         return await self._inner.ask(replace(request, call=call, caller=self._caller))
+
+
+class CallObserver(Protocol):
+    """Notes how it is decided on a call; a call can have several decisions."""
+
+    def ruled(self, decision: Decision, cause: str) -> None:
+        """Note a decision of the rules; one that asks is followed by an answer."""
+        ...
+
+    def answered(self, approval: Approval) -> None:
+        """Note the answer to a request."""
+        ...
+
+    def started(self) -> None:
+        """Note that the call runs."""
+        ...
+
+
+class ObservedApprover:
+    """Forwards requests, and tells an observer the answers."""
+
+    def __init__(self, inner: Approver, observer: CallObserver) -> None:
+        self._inner = inner
+        self._observer = observer
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The answer of `inner`."""
+        approval = await self._inner.ask(request)
+        self._observer.answered(approval)
+        return approval
 
 
 class ScriptedApprover:

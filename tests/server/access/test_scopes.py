@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes
+from shepherd.server.agent.agent import Agent
+from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
@@ -90,6 +92,9 @@ def status(server: Scripted, key: str, method: str, path: str) -> int:
         ("GET", "/V1/tools", KeyScope.ADMIN),
         ("GET", "/v1/toolset", KeyScope.ADMIN),
         ("POST", "/approvals/1", KeyScope.APPROVE),
+        ("GET", "/approvals", KeyScope.APPROVE),
+        ("GET", "/approvals/updates/", KeyScope.APPROVE),
+        ("GET", "/approvals%2fupdates", KeyScope.APPROVE),
         ("POST", "/models/load", KeyScope.ADMIN),
         ("DELETE", "/api/delete", KeyScope.ADMIN),
         ("POST", "/metrics", KeyScope.ADMIN),
@@ -167,7 +172,9 @@ def test_the_log_names_the_key_of_a_tool_but_no_arguments(
 
 
 def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
-    app = create_app(ScriptedBackend(parse_script("text: hi")), tools=tools)
+    agent = Agent(tools, lambda _: [], approvals=ClientApprovals(1))
+    keys = KeyStore(tools.context.cwd / "none.json")
+    app = create_app(ScriptedBackend(parse_script("text: hi")), keys=keys, tools=tools, agent=agent)
     served = {(m, p) for m, p in routes(app) if p not in OPEN_PATHS and not p.startswith(UNSERVED)}
     assert {(m, p) for m, p in served if ADMIN & PathScopes().of(m, p)} == set[tuple[str, str]]()
 

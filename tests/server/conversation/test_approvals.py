@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.cli.connect.remote import approval_request
+from shepherd.cli.connect.questions import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
 from shepherd.server.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Sandbox

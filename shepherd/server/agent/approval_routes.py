@@ -1,0 +1,70 @@
+"""`/approvals`: clients whose keys may approve see the open questions and answer them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.conversation.shared.protocol import RESUME_HEADER
+from shepherd.server.access.current import current_key
+from shepherd.server.agent.approvals import ClientApprovals
+from shepherd.server.body import BodyReader
+from shepherd.server.errors import to_api_error
+from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
+from shepherd.server.settings import ServerSettings
+from shepherd.server.shared.decision import DecisionBody
+from shepherd.server.shared.follow import watch_log
+from shepherd.tools.permissions.approval import Approval, Choice
+from shepherd.version import __version__
+
+APPROVALS_PATH = "/approvals"
+
+
+def approvals_router(approvals: ClientApprovals, settings: ServerSettings) -> APIRouter:
+    """The routes over the questions of the agent."""
+    router = APIRouter(prefix=APPROVALS_PATH)
+    bodies = BodyReader(settings.max_body_bytes)
+
+    @router.get("")
+    async def list_approvals() -> JsonResponse:
+        """The calls of the agent that wait for approval, with the update id of this state.
+
+        Only with `--use-tools` and keys, for the scope `approve`. A client that reads the list at
+        least every 10 seconds counts as connected.
+        """
+        approvals.note_reader()
+        open_questions = [question.to_json() for question in approvals.questions()]
+        log = approvals.log
+        return JsonResponse({"approvals": open_questions, "update_id": log.id_of(log.last)})
+
+    @router.get("/updates")
+    async def read_approval_updates(request: Request) -> Response:
+        """The questions and decisions as events; `Last-Event-ID` or `?after=` resumes after an id.
+
+        Only with `--use-tools` and keys, for the scope `approve`.
+        """
+        after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
+
+        @asynccontextmanager
+        async def open_frames() -> AsyncGenerator[Frames]:
+            with approvals.listening():
+                yield watch_log(approvals.log, {"version": __version__}, after)
+
+        return EventStreamResponse(open_frames, to_api_error, settings.keepalive)
+
+    @router.post("/{id}")
+    async def decide_agent_approval(id: str, request: Request) -> JsonResponse:
+        """Answer a question of the agent; 404 if it does not wait any more.
+
+        Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
+        """
+        body = await bodies.read(request, DecisionBody)
+        key = current_key()
+        name = "" if key is None else key.name
+        approval = Approval(Choice(body.decision), body.reason, by=name)
+        approvals.decide(id, approval)
+        return JsonResponse({"id": id, "decision": body.decision})
+
+    return router

@@ -1,0 +1,120 @@
+"""Asks clients whose keys may approve before a tool of the agent runs."""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+from shepherd.conversation.shared.log import UpdateLog
+from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.questions import OpenQuestion, question_is_over
+from shepherd.messages import JsonObject
+from shepherd.server.access.origin import CallOrigin, current_origin
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+
+POLL_SECONDS = 10.0
+"""A client that has read the list of questions counts as present for this time."""
+
+CHECK_SECONDS = 0.5
+NOBODY = "denied: approval needed, and nobody who may approve is connected"
+TOO_LATE = "denied: approval needed, and nobody has answered within {seconds:g} seconds"
+ENDING = "denied: approval needed, and the server is ending"
+CANCELLED = "cancelled"
+
+
+@dataclass(slots=True, eq=False)
+class AgentQuestion(OpenQuestion):
+    """A question about a call of the agent; `expires` is a Unix time."""
+
+    origin: CallOrigin
+    expires: float
+
+    def to_json(self) -> JsonObject:
+        """The question in the form for clients."""
+        shown = super(AgentQuestion, self).to_json()
+        return {**shown, **asdict(self.origin), "expires": round(self.expires, 3)}
+
+
+@dataclass(slots=True)
+class ClientApprovals:
+    """An `Approver` that asks all clients that may approve; the first answer counts.
+
+    A call waits for `seconds`. It is denied at once if no such client is connected, and soon after
+    the last one has left. `log` has the updates for these clients.
+    """
+
+    seconds: float
+    log: UpdateLog = field(default_factory=UpdateLog)
+    clock: Callable[[], float] = time.monotonic
+    closed: bool = False
+    _questions: dict[str, AgentQuestion] = field(default_factory=dict[str, AgentQuestion])
+    _streams: int = 0
+    _last_read: float = float("-inf")
+
+    def questions(self) -> list[AgentQuestion]:
+        """The open questions, the oldest first."""
+        return list(self._questions.values())
+
+    def note_reader(self) -> None:
+        """Note that a client that may approve has read the list."""
+        self._last_read = self.clock()
+
+    @contextmanager
+    def listening(self) -> Generator[None]:
+        """A client that may approve listens for the duration of the context."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The answer of a client; a no if there is none."""
+        refusal = self._refusal()
+        if refusal:
+            return Approval(Choice.DENY, reason=refusal)
+        question = AgentQuestion(request, current_origin(), time.time() + self.seconds)
+        self._questions[question.id] = question
+        self.log.publish(UpdateKind.APPROVAL_NEEDED, question.to_json())
+        decision, by = CANCELLED, ""
+        try:
+            approval = await self._wait(question)
+            decision, by = approval.choice.value, approval.by
+        finally:
+            del self._questions[question.id]
+            data = {"id": question.id, "tool": request.call.name, "decision": decision, "by": by}
+            self.log.publish(UpdateKind.APPROVAL_DECIDED, data)
+        return approval
+
+    def decide(self, id: str, approval: Approval) -> None:
+        """Set the answer; raises SharedSessionError as `OpenQuestion.decide`."""
+        question = self._questions.get(id)
+        if question is None:
+            raise question_is_over()
+        question.decide(approval)
+
+    def close(self) -> None:
+        """Deny the open questions and all later ones, and end the streams of updates."""
+        self.closed = True
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_result(Approval(Choice.DENY, reason=ENDING))
+        self.log.close()
+
+    async def _wait(self, question: AgentQuestion) -> Approval:
+        end = self.clock() + self.seconds
+        while not question.answer.done():
+            left = end - self.clock()
+            reason = TOO_LATE.format(seconds=self.seconds) if left <= 0 else self._refusal()
+            if reason:
+                return Approval(Choice.DENY, reason=reason)
+            await asyncio.wait({question.answer}, timeout=min(left, CHECK_SECONDS))
+        return question.answer.result()
+
+    def _refusal(self) -> str:
+        """The reason why there is nobody to ask, "" if there is somebody."""
+        if self.closed:
+            return ENDING
+        is_present = self._streams > 0 or self.clock() - self._last_read < POLL_SECONDS
+        return "" if is_present else NOBODY
