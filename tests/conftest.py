@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests import examples
+from tests import certificates, examples
 
 FOREIGN = re.compile(
     r"(?i).*_proxy|.*_api_key|(openai|anthropic|gemini|google|ollama|hf|huggingface|xdg|git)_.*"
@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in IMPURE or (event == "import" and arguments[0] == "llama_cpp"):
         raise AssertionError(f"{event} in a quick test: take its file out of the Makefile's QUICK")
+
+
+def pytest_collection_finish() -> None:
+    """All modules are imported: share what their HTTP clients would read for each."""
+    certificates.share()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,9 +19,14 @@ SHARE = 4
 """All but the long run try one in so many."""
 
 
-def examples(count: int) -> int:
-    """How many examples to try of the `count` of a long run; at least ten."""
-    return count if PROFILE == "long" else max(min(count, 10), count // SHARE)
+def examples(count: int, minimum: int = 10) -> int:
+    """How many examples to try of the `count` of a long run; at least `minimum`."""
+    return count if PROFILE == "long" else max(min(count, minimum), count // SHARE)
+
+
+def few(count: int, ordinary: int) -> int:
+    """The `count` of a long run; `ordinary` in others, where each takes a model some time."""
+    return count if PROFILE == "long" else ordinary
 
 
 def some(places: Sequence[T], name: str, count: int) -> Sequence[T]:

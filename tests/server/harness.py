@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -88,8 +89,8 @@ class RunningServer(Generic[B]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._server.should_exit = True
-        self._server.force_exit = True
+        with suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(partial(self._server.end, force=True))
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import uvicorn
@@ -23,6 +23,13 @@ from shepherd.tasks import end_tasks
 
 logger = logging.getLogger("shepherd.server")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_DATE_SECONDS = 1.0
+"""How often the Date header is renewed."""
+
+_GRACE_SECONDS = 0.1
+"""How long a forced end waits for what is open."""
+
+_POLL_SECONDS = 0.005
 
 
 def _nothing() -> None:
@@ -44,6 +51,7 @@ class DrainingServer(uvicorn.Server):
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
         self._drain = drain
+        self._ended = asyncio.Event()
         self._settings = settings
         self._tls = tls
         self._table = ConnectionTable(settings)
@@ -74,6 +82,31 @@ class DrainingServer(uvicorn.Server):
         ]
         self.started = True
         logger.info("%s", self._announcement)
+
+    async def main_loop(self) -> None:
+        """Wait for `end`; uvicorn would look for it ten times a second."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _DATE_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and wait for the open ones until the end is forced."""
+        for listener in (*self.servers, *(sockets or [])):
+            listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        grace = asyncio.get_running_loop().time() + _GRACE_SECONDS
+        while state.connections or state.tasks:
+            if self.force_exit and asyncio.get_running_loop().time() >= grace:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def end(self, *, force: bool = False) -> None:
+        """Stop to serve; running requests go on unless the end is forced."""
+        self.should_exit = True
+        self.force_exit = force
+        self._ended.set()
 
     def _tcp_protocol(self) -> asyncio.Protocol:
         if self._tls is None:
@@ -110,8 +143,7 @@ class DrainingServer(uvicorn.Server):
         await end_tasks(*self.server_state.tasks)
 
     def _on_signal(self) -> None:
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        self.end(force=self.should_exit)
         running = len(self.server_state.tasks)
         if running and not self.force_exit:
             logger.info("Waiting for %d running requests; a second signal ends them", running)

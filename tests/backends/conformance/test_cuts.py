@@ -65,11 +65,12 @@ def check_broken(said: Said, generation: Generation, events: Events) -> None:
 
 
 def places(stream: bytes, name: str) -> list[int]:
-    """Where to cut: around the end of each line, and in an eighth of the other places."""
+    """Where to cut: around the ends of lines, and in some of the other places."""
     ends = (match.end() for match in re.finditer(rb"\n|\Z", stream))
     around = {end + shift for end in ends for shift in (-2, -1, 0, 1)}
     whole = range(len(stream) + 1)
-    return sorted((around & {*whole}) | {*some(whole, name, len(whole) // 8)})
+    ends_cut = some(sorted(around & {*whole}), name, len(around) // 3)
+    return sorted({*ends_cut, *some(whole, name, len(whole) // 24)})
 
 
 @pytest.mark.long

@@ -6,11 +6,19 @@ import string
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.cache import sequences
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
 
-LONG, SHORT = 450, 30  # words of some four tokens
+LONG, SHORT = 115, 8  # words of some four tokens
+THRESHOLD = 256 * 256
+"""A sixteenth of what the program has: a model reads a long prompt for a second."""
+
+
+@pytest.fixture(autouse=True)
+def _low_threshold(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest uses it
+    monkeypatch.setattr(sequences, "CROWDING_THRESHOLD", THRESHOLD)
 
 
 def talk(seed: int, words: int) -> Session:
@@ -33,10 +41,10 @@ def entries(backend: LlamaCppBackend) -> tuple[int, int]:
 
 
 async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
-    async with loaded(PUP, parallel=3, context_size=8192) as backend:
+    async with loaded(PUP, parallel=3, context_size=2048) as backend:
         first = talk(1, LONG)
         answer, tokens, _ = await ask(backend, first)
-        assert tokens > 1100
+        assert tokens > 280
         await ask(backend, talk(2, LONG))
         assert entries(backend) == (1, 1)
         again, tokens, cached = await ask(backend, first)
@@ -50,14 +58,14 @@ async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
 async def test_it_stays_where_that_costs_little_or_nothing_could_keep_it(
     words: tuple[int, int], host_mib: int
 ) -> None:
-    async with loaded(PUP, parallel=3, context_size=8192, cache_ram_mib=host_mib) as backend:
+    async with loaded(PUP, parallel=3, context_size=2048, cache_ram_mib=host_mib) as backend:
         for seed, count in enumerate(words):
             await ask(backend, talk(seed, count))
         assert entries(backend)[0] == 2
 
 
 async def test_what_is_shared_is_no_crowd() -> None:
-    async with loaded(PUP, parallel=3, context_size=8192) as backend:
+    async with loaded(PUP, parallel=3, context_size=2048) as backend:
         shared = talk(1, LONG)
         async with await backend.prefill_session(shared, Recorder()) as held:
             other = Session(shared.system_message, [Message.user("Who are you?")])

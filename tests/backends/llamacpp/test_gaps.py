@@ -180,7 +180,7 @@ async def test_after_an_eviction_only_the_new_message_is_decoded(setting: str) -
             session.add(Message.user(f"Hello, this is message number {number} of many."))
             if number > 6:
                 del session.messages[:2]
-            generation = await backend.generate_from_session(session, Recorder(), 24)
+            generation = await backend.generate_from_session(session, Recorder(), 8)
             session.add(generation.message)
             stats = generation.stats
             if number > 6:

@@ -19,6 +19,7 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
+from tests.examples import few
 
 EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
 """Numbers in full width: what is drawn does not depend on the batches."""
@@ -100,7 +101,7 @@ CASES: list[tuple[JsonObject, Callable[[Any], bool]]] = [
 async def test_a_random_model_writes_what_fits_the_schema(
     backend: LlamaCppBackend, schema: Any, fits: Any
 ) -> None:
-    for seed in range(12):
+    for seed in range(few(12, 4)):
         generation = await answer(backend, OutputFormat(schema), seed)
         assert generation.finish_reason is FinishReason.STOP
         assert fits(json.loads(generation.message.content))
@@ -108,17 +109,17 @@ async def test_a_random_model_writes_what_fits_the_schema(
 
 async def test_any_object_parses_unless_it_was_cut(backend: LlamaCppBackend) -> None:
     ended = 0
-    for seed in range(30):
+    for seed in range(few(30, 10)):
         generation = await answer(backend, OutputFormat({"type": "object"}), seed)
         if generation.finish_reason is FinishReason.STOP:
             assert isinstance(json.loads(generation.message.content), dict)
             ended += 1
-    assert ended > 3
+    assert ended > few(3, 0)
 
 
 async def test_a_recursive_schema_ends_when_the_model_ends_it(backend: LlamaCppBackend) -> None:
     tree = {"type": "object", "properties": {"next": {"$ref": "#"}}}
-    for seed in range(10):
+    for seed in range(few(10, 4)):
         generation = await answer(backend, OutputFormat(tree), seed)
         assert json.loads(generation.message.content).keys() <= {"next"}
 
@@ -144,7 +145,7 @@ async def test_reasoning_is_free_and_the_answer_fits(
 
 async def test_a_tool_may_be_called_instead(backend: LlamaCppBackend) -> None:
     wanted, tools = OutputFormat({"enum": ["x"]}), [ToolSpec("now", "")]
-    answers = [await answer(backend, wanted, seed, tools=tools) for seed in range(20)]
+    answers = [await answer(backend, wanted, seed, tools=tools) for seed in range(few(20, 8))]
     assert {bool(a.message.tool_calls) for a in answers} == {True, False}
     assert all(a.message.content in ("", '"x"') for a in answers)
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.operations import World
+from tests.examples import few
 
-OPERATIONS = int(os.environ.get("OPERATIONS", "2000"))
+OPERATIONS = int(os.environ.get("OPERATIONS", few(2000, 720)))
 """Of all kinds of memory together."""
 
 KINDS = ["single", "llama", "moe", "gemma", "mamba", "hybrid"]

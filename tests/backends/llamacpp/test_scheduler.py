@@ -298,14 +298,14 @@ def test_a_short_prompt_does_not_wait_for_longer_ones(long_llama: Path, longs: l
 
 def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> None:
     floor = Floor(long_llama, 4)
-    long = floor.start(prompt(3_000), 1)
+    long = floor.start(prompt(1_500), 1)
     floor.scheduler.step()
     assert long.sequence is not None
     number = 0
     while not long.ready:
         number += 1
         while len(floor.scheduler.jobs) < 4:
-            floor.start(prompt(600, number), 1)
+            floor.start(prompt(300, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
         assert long.ready or len(long.sequence.tokens) - read >= MIN_SHARED_CHUNK // 8
@@ -315,20 +315,20 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
 def test_prompts_side_by_side_take_no_more_steps_than_one_of_their_length(
     long_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PrefillPace, "limit", _always_100)
+    monkeypatch.setattr(PrefillPace, "limit", _always_25)
     steps: list[int] = []
-    for lengths in ([4_000], [1_000] * 4, [2_500, 30, 970, 500]):
+    for lengths in ([1_000], [250] * 4, [625, 30, 220, 125]):
         floor = Floor(long_llama, 4)
         for seed, length in enumerate(lengths):
             floor.scheduler.submit(
                 Job(length, prompt(length, seed), STUCK, receive=lambda update: None)
             )
         floor.run()
-        assert floor.context.decoded_tokens == 4_000
+        assert floor.context.decoded_tokens == 1_000
         steps.append(floor.context.decoded_batches)
         floor.close()
     assert steps == [40, 40, 40]
 
 
-def _always_100(_pace: PrefillPace, room: int, **_: object) -> int:
-    return min(room, 100)
+def _always_25(_pace: PrefillPace, room: int, **_: object) -> int:
+    return min(room, 25)

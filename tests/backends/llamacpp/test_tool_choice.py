@@ -13,6 +13,7 @@ from shepherd.session import Session
 from shepherd.structure import ToolChoice
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import LIST, Recorder, conversation, loaded
+from tests.examples import few
 
 WRITE = ToolSpec(
     "write_file",
@@ -65,7 +66,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_a_random_model_calls_the_named_tool_and_only_once(random_model: Path) -> None:
     async with loaded(random_model) as backend:
-        for seed in range(25):
+        for seed in range(few(25, 6)):
             session = asking(ToolChoice("write_file"), seed)
             generation = await backend.generate_from_session(session, Recorder())
             assert generation.finish_reason is FinishReason.TOOL_CALLS
@@ -81,7 +82,7 @@ async def test_required_gives_calls_of_any_tool_and_parallel_can_be_refused(
     counts: set[int] = set()
     names: set[str] = set()
     async with loaded(random_model, parallel=2) as backend:
-        for seed in range(25):
+        for seed in range(few(25, 6)):
             session = asking(ToolChoice(single=seed % 2 == 0), seed)
             generation = await backend.generate_from_session(session, Recorder(), 400)
             calls = generation.message.tool_calls

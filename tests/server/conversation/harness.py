@@ -242,6 +242,6 @@ async def _end(
     server: DrainingServer, conversation: SharedSession, task: "asyncio.Task[None]"
 ) -> None:
     conversation.drain()
-    server.should_exit = server.force_exit = True
+    server.end(force=True)
     await task
     await server.end_requests()

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jinja2 import Template, TemplateError, nodes
@@ -79,10 +79,12 @@ class GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+@lru_cache(maxsize=8)
 def compile_template(source: str) -> Template:
     """Compile a model's template; raises TemplateError if it is not Jinja.
 
-    Some templates change their lists; the lists are therefore copies.
+    The last ones are kept: to compile one takes longer than to load a small model. Some templates
+    change their lists; the lists are therefore copies.
     """
     environment = SandboxedEnvironment(
         trim_blocks=True,
