@@ -234,4 +234,4 @@ def _part(part: Any, text_type: str) -> JsonObject:
 
 def _text_part(text: str, text_type: str) -> JsonObject:
     part: JsonObject = {"type": text_type, "text": text}
-    return part | ({"annotations": []} if text_type == "output_text" else {})
+    return part | ({"annotations": [], "logprobs": []} if text_type == "output_text" else {})

@@ -189,6 +189,7 @@ class OutputWriter:
     def _call(self, call: ToolCall) -> Iterator[Event]:
         offered = self.tools.of_call(call)
         names = {"call_id": call.id, "name": offered.name}
+        done: JsonObject = {}
         if offered.namespace:
             names["namespace"] = offered.namespace
         if offered.custom:
@@ -199,11 +200,12 @@ class OutputWriter:
             key, kind, text = "arguments", "function_call", call.arguments_json
             item = {"id": new_id("fc"), "type": kind, "status": COMPLETED, **names}
             event = "response.function_call_arguments"
+            done = {"name": offered.name}
         place = {"item_id": item["id"], "output_index": len(self.items)}
         yield self._added({**item, "status": IN_PROGRESS, key: ""})
         if text:
             yield f"{event}.delta", {**place, "delta": text}
-        yield f"{event}.done", {**place, key: text}
+        yield f"{event}.done", {**place, **done, key: text}
         yield from self._done({**item, key: text})
 
     def _added(self, item: JsonObject) -> Event:

@@ -21,7 +21,6 @@ _ECHOED = (
     "prompt_cache_key",
     "safety_identifier",
     "temperature",
-    "tools",
     "top_logprobs",
     "top_p",
     "user",
@@ -99,6 +98,7 @@ class ResponseRecord:
             "store": self.stored,
             "text": _text(request),
             "tool_choice": "auto" if request.tool_choice is None else request.tool_choice,
+            "tools": [_tool(tool) for tool in request.tools or ()],
             "truncation": request.truncation or "disabled",
             "usage": self.usage,
         }
@@ -113,6 +113,11 @@ def _reasoning(request: ResponsesRequest) -> JsonObject:
     reasoning = request.reasoning
     effort = reasoning.effort if reasoning is not None else None
     return {"effort": effort, "summary": reasoning.summary_style if reasoning else None}
+
+
+def _tool(tool: JsonObject) -> JsonObject:
+    """A tool as it was sent; a function has each field that the published schema requires."""
+    return {"parameters": None, "strict": None, **tool} if tool.get("type") == "function" else tool
 
 
 def _text(request: ResponsesRequest) -> JsonObject:

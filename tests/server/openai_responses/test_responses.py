@@ -101,8 +101,11 @@ def test_calls_of_functions_and_custom_tools(calling: Scripted, *, stream: bool)
         items = rebuilt(events)
         assert [i["text"] for i in items[1:]] == ['{"path": "ä.txt", "limit": 3}', "*** Begin\n+ä"]
         response = events[-1]["response"]
+        done = [e for e in events if e["type"] == "response.function_call_arguments.done"]
+        assert [event["name"] for event in done] == ["read_file"]
     else:
         response = created(calling, tools=TOOLS)
+    assert response["tools"] == [{**TOOLS[0], "strict": None}, TOOLS[1]]
     message, function, custom = response["output"]
     assert message["content"][0]["text"] == "Looking."
     assert function["name"] == "read_file"
