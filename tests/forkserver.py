@@ -4,7 +4,9 @@
 the three standard streams and a pipe. The answer is the process id; the pipe gets the exit code.
 """
 
+import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import io
@@ -17,7 +19,8 @@ import signal
 import socket
 import sys
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 MAX_REQUEST = 1 << 20
 _LATER = ("shepherd.backends.tensorrt",)
@@ -33,6 +36,20 @@ def import_program() -> None:
             importlib.import_module(module.name)
     for name in ("llama_cpp", "numpy", "rich.markdown", "rich.syntax", "prompt_toolkit.shortcuts"):
         importlib.import_module(name)
+    _prepare()
+
+
+def _prepare() -> None:
+    """Build what each start would build again: the command line, and the schemas of the tools."""
+    import typer.main
+
+    from shepherd.cli.options import app
+    from shepherd.tools.builtin import default_registry
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(app)
+    for tool in default_registry():
+        tool.spec()
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
@@ -127,15 +144,47 @@ class Server:
                 os.close(pipe)
 
 
+class QuickEnd:
+    """Ends a fork without freeing all that was imported, which would copy it into the fork first.
+
+    It comes after all other work at the exit. Without a `status`, Python ends as ever.
+    """
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        atexit.register(self._leave)  # the first to be registered is the last to be called
+
+    def exit(self, main: Callable[[], int]) -> NoReturn:
+        """Exit with the status of the program."""
+        try:
+            self.status = main()
+        except SystemExit as ended:
+            self.status = ended.code if isinstance(ended.code, int) else None
+            raise
+        sys.exit(self.status)
+
+    def _leave(self) -> None:
+        if self.status is None:
+            return
+        with contextlib.suppress(OSError, ValueError):  # Python reports what can't be written
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.status)
+
+
 def run() -> None:
     """Serve on the socket whose number is the only argument."""
+    end = QuickEnd()
     import_program()
     gc.collect()
     gc.freeze()
-    if Server(socket.socket(fileno=int(sys.argv[1]))).serve() is not None:
+    request = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if request is not None:
         from shepherd.cli.app import main
 
-        sys.exit(main())
+        if "PYTHONWARNINGS" in request["env"]:  # it shows what was left open to the end
+            sys.exit(main())
+        end.exit(main)
 
 
 if __name__ == "__main__":

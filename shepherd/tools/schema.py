@@ -1,5 +1,7 @@
 """JSON schemas without unnecessary parts, because every token costs in every conversation."""
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -27,6 +29,11 @@ def compact_schema(model: type[BaseModel]) -> JsonObject:
     Properties stay in the order of the fields. Ranges are still checked; a
     violation becomes an error for the model.
     """
+    return deepcopy(_schema(model))
+
+
+@lru_cache(maxsize=256)
+def _schema(model: type[BaseModel]) -> JsonObject:
     full = model.model_json_schema()
     definitions = cast(JsonObject, full.get("$defs", {}))
     schema = cast(JsonObject, _compact(full, definitions))
