@@ -26,6 +26,14 @@ class EmbeddingInput:
 
 
 @dataclass(frozen=True, slots=True)
+class RankingInput:
+    """Documents that are compared with a query."""
+
+    query: str
+    documents: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Embeddings:
     """Vectors of length 1, in the order of the inputs, and the number of tokens of all inputs."""
 
@@ -58,6 +66,13 @@ class Embedder(ABC):
     @abstractmethod
     async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
         """The scores of `documents`; raises the errors of `embed`."""
+
+    @abstractmethod
+    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+        """The tokens that `embed` or `rank` would read, an estimate if a provider counts them.
+
+        Raises the errors of `embed` for the inputs.
+        """
 
 
 def shortened(vector: Sequence[float], dimensions: int) -> Sequence[float]:

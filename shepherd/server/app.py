@@ -16,6 +16,7 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
 from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.limiter import HEADER_NAMES
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
@@ -62,6 +63,9 @@ APIS: Sequence[Api] = (
     COMPLETIONS,
     LLAMACPP,
 )
+
+EXPOSED_HEADERS = (*HEADER_NAMES, "x-request-id", "request-id", "x-should-retry")
+"""Headers of responses that web pages may read."""
 
 ANY_ORIGIN = "*"
 """In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
@@ -182,7 +186,7 @@ def _finish(
             allow_origin_regex=".*" if ANY_ORIGIN in settings.cors_origins else None,
             allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
-            expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER],
+            expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER, *EXPOSED_HEADERS],
         )
     app.add_middleware(UniformRequests, errors=errors)
 

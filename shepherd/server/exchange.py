@@ -17,6 +17,7 @@ from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Work
 from shepherd.server.agent.options import RequestOptions, options_of
+from shepherd.server.agent.turn import AgentTurn
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.generation import (
     NO_TOKENS,
@@ -133,6 +134,8 @@ class Exchanges:
     async def _count(self, call: Call) -> int:
         async with self._context.models.lease(call.model, call.keep_alive) as backend:
             exchange = (await self._prepare(call, backend)).exchange
+            if self._context.meter is not None:
+                self._context.meter.check_tokens()
             try:
                 return await backend.count_session_tokens(exchange.session)
             except ContextFullError as error:
@@ -174,6 +177,8 @@ class Exchanges:
                 prepared = replace(
                     prepared, exchange=replace(prepared.exchange, max_tokens=work.max_tokens)
                 )
+                if prepared.turn is not None:
+                    prepared.turn.round_limit = work.round_limit
                 async with _open_fitting(prepared, callback) as choices:
                     if opened is not None:
                         opened(choices)
@@ -218,7 +223,7 @@ class Exchanges:
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return _Prepared(
-            backend, turn, replace(exchange, session=turn.session, on_evicted=on_evicted)
+            backend, turn, replace(exchange, session=turn.session, on_evicted=on_evicted), turn
         )
 
 
@@ -229,6 +234,7 @@ class _Prepared:
     backend: Backend
     source: GenerationSource
     exchange: Exchange
+    turn: AgentTurn | None = None
 
 
 def _with_truncation(exchange: Exchange, options: RequestOptions) -> Exchange:

@@ -10,6 +10,7 @@ from shepherd.backends.base import Backend, ModelInfo
 from shepherd.server.errors import ApiError
 
 MAX_NAMES = 10
+UNKNOWN_MODEL = "model_not_found"
 
 
 class ModelState(StrEnum):
@@ -78,8 +79,8 @@ def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:
     names = [f"'{info.id}'" for info in known]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     listed = ", ".join(names[:MAX_NAMES])
-    message = f"The model '{name[:200]}' does not exist; this server has {listed}{more}."
-    return ApiError(404, message, "model_not_found", "model")
+    message = f"The model '{name[:200]}' does not exist; this server has {listed or 'none'}{more}."
+    return ApiError(404, message, UNKNOWN_MODEL, "model")
 
 
 class OneModel:

@@ -18,7 +18,7 @@ from shepherd.turn.fitting import (
     result_bytes,
     room_for_answer,
 )
-from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnOutcome, TurnStream
+from shepherd.turn.parts import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, TurnStream
 from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, RepetitionGuard, hint
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
@@ -119,6 +119,8 @@ class _Turn:
         except ContextFullError:
             if self.limits.evicts or not self.stats:
                 raise
+            return None
+        except OutOfTokensError:
             return None
 
     def _tokens_left(self) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shepherd.backends.base import GenerationStats
+from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
@@ -41,6 +42,10 @@ class TurnLimits:
     max_hints: int = 2
     total_tokens: int = 0
     evicts: bool = True
+
+
+class OutOfTokensError(ShepherdError):
+    """A backend may not generate more; the turn ends after its finished rounds."""
 
 
 @dataclass(frozen=True, slots=True)

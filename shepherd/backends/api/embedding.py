@@ -11,6 +11,7 @@ from shepherd.backends.embedding import (
     EmbeddingInput,
     Embeddings,
     Ranking,
+    RankingInput,
     plain_texts,
 )
 from shepherd.errors import BackendError, InvalidRequestError
@@ -61,8 +62,14 @@ class ApiEmbedder(Embedder):
             message = f"The provider of {self._model} has not sent a score for each document."
             raise BackendError(message)
         counted = as_count(as_object(body.get("usage")).get("total_tokens"))
-        tokens = _estimate([(query, text) for text in documents]) if counted is None else counted
+        estimate = await self.count(RankingInput(query, documents))
+        tokens = estimate if counted is None else counted
         return Ranking([scores[index] for index in range(len(documents))], tokens)
+
+    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+        if isinstance(request, RankingInput):
+            return _estimate([(request.query, text) for text in request.documents])
+        return _estimate(request.inputs)
 
 
 def as_vector(value: object) -> list[float]:

@@ -123,9 +123,7 @@ class ScriptedBackend(Backend):
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         if self.script.vision is False:
             refuse_images(session.messages, self.name)
-        tokens = count_tokens(session.system_message) + _count_raw(session.raw_prompt)
-        for message in session.messages:
-            tokens += await self.count_message_tokens(session, message)
+        tokens = await self.count_session_tokens(session)
         if tokens >= self.script.context_size:
             raise ContextFullError(
                 f"request ({tokens} tokens) exceeds the available context size "
@@ -175,6 +173,10 @@ class ScriptedBackend(Backend):
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
         return count_tokens(message.plain_text + message.reasoning + calls) + MESSAGE_OVERHEAD
+
+    async def count_session_tokens(self, session: Session) -> int:
+        tokens = await super().count_session_tokens(session)
+        return tokens + count_tokens(session.system_message) + _count_raw(session.raw_prompt)
 
     async def aclose(self) -> None:
         """There is nothing to free."""

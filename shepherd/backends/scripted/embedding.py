@@ -11,6 +11,7 @@ from shepherd.backends.embedding import (
     Embeddings,
     Parts,
     Ranking,
+    RankingInput,
     normalised,
     shortened,
 )
@@ -34,11 +35,20 @@ class ScriptedEmbedder(Embedder):
         return Embeddings(vectors, sum(map(len, words)))
 
     async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
-        pairs = [self._words((query, " ", document)) for document in documents]
+        pairs = self._pairs(RankingInput(query, documents))
         start = len(list(_words((query,))))
         vector = _vector(_words((query,)))
         scores = [sum(map(mul, vector, _vector(pair[start:]))) for pair in pairs]
         return Ranking(scores, sum(map(len, pairs)))
+
+    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+        if isinstance(request, RankingInput):
+            return sum(map(len, self._pairs(request)))
+        words = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
+        return sum(map(len, words))
+
+    def _pairs(self, request: RankingInput) -> list[list[str]]:
+        return [self._words((request.query, " ", text)) for text in request.documents]
 
     def _words(self, parts: Parts, *, truncate: bool = False) -> list[str]:
         words = list(_words(parts))

@@ -117,6 +117,18 @@ def _amounts(limits: KeyLimits, resource: Resource) -> Iterator[tuple[int, int |
         yield from ((MINUTE, limits.tokens_per_minute), (DAY, limits.tokens_per_day))
 
 
+HEADER_NAMES = (
+    *(
+        name
+        for resource in Resource
+        for part in ("limit", "remaining", "reset")
+        for name in (f"x-ratelimit-{part}-{resource}", f"anthropic-ratelimit-{resource}-{part}")
+    ),
+    "Retry-After",
+)
+"""All headers about limits."""
+
+
 def _headers(limit: Limit, now: float) -> dict[str, str]:
     free = limit.window.free(limit.amount, now)
     seconds = limit.window.reset(now)

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from shepherd.backends.base import Backend, GenerationStats
 from shepherd.errors import ContextFullError
@@ -27,6 +28,8 @@ class Work:
     """The generations of one request: `answers` to the first prompt, one to each of the others.
 
     Without a limit, `max_tokens` becomes the one that the key allows. `stats` are noted at the end.
+    `reserved` tokens are held meanwhile. `round_limit` is for the further rounds of an agent if the
+    key is limited, as `RoundLimit`.
     """
 
     prompts: Sequence[Session]
@@ -34,6 +37,8 @@ class Work:
     max_tokens: int
     shortens: bool = False
     stats: Sequence[GenerationStats] | None = None
+    reserved: int = 0
+    round_limit: Callable[[Session, GenerationStats], Awaitable[int]] | None = None
 
     def used(self, model: str, key: str) -> Usage:
         """The usage; the first prompt counts once."""
@@ -47,6 +52,13 @@ class Work:
             cached_tokens=sum(part.cached_tokens for part in prompts),
             completion_tokens=sum(part.completion_tokens for part in stats),
         )
+
+
+@dataclass(slots=True)
+class ReadTokens:
+    """How many tokens of inputs were read."""
+
+    tokens: int = 0
 
 
 class Meter:
@@ -82,10 +94,12 @@ class Meter:
         if key is None:
             yield
             return
-        prompt = reserved = 0
+        prompt = 0
         if key.limits.counts_tokens:
             prompt = await _count_prompts(backend, work)
-            reserved = self._reserve(key, backend.info.context_size, prompt, work)
+            wished = work.max_tokens
+            work.reserved = self._reserve(key, backend.info.context_size, prompt, work)
+            work.round_limit = partial(self._next_round, key, backend, work, wished)
         cancelled = False
         try:
             yield
@@ -97,9 +111,32 @@ class Meter:
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt
-            self._settle(key, reserved, tokens)
+            self._settle(key, work.reserved, tokens)
             if self.store is not None:
                 self.store.add(used)
+
+    async def _next_round(
+        self,
+        key: ApiKey,
+        backend: Backend,
+        work: Work,
+        max_tokens: int,
+        session: Session,
+        done: GenerationStats,
+    ) -> int:
+        """Hold the tokens of a further round; returns how many it may generate.
+
+        Raises ApiError if the key has not enough left for the prompt and one token.
+        """
+        prompt = await backend.count_session_tokens(session)
+        context = backend.info.context_size
+        room = max(1, context - prompt) if context else _ALL
+        answer = min(room, max_tokens - done.completion_tokens) if max_tokens else room
+        left = work.reserved - done.prompt_tokens - done.completion_tokens
+        needed = max(0, prompt + 1 - left)
+        wished = max(needed, prompt + answer - left)
+        work.reserved += self._limiter.reserve_tokens(key, needed, wished)
+        return work.reserved - done.prompt_tokens - done.completion_tokens - prompt
 
     def check_tokens(self) -> None:
         """Raise ApiError if the key of the request has no tokens left."""
@@ -107,15 +144,33 @@ class Meter:
         if key is not None and key.limits.counts_tokens:
             self._limiter.settle_tokens(key, self._limiter.reserve_tokens(key, 1, 1), 0)
 
-    def count_tokens(self, model: str, tokens: int) -> None:
-        """Count the tokens of inputs that were only read."""
-        key = current_key()
+    @asynccontextmanager
+    async def reading(
+        self, model: str, count: Callable[[], Awaitable[int]]
+    ) -> AsyncGenerator["ReadTokens"]:
+        """Hold the tokens of inputs that are only read, and count those that were read.
+
+        `count` gives them before the work. Raises ApiError if the key of the request has not so
+        many left.
+        """
+        read, key = ReadTokens(), current_key()
         if key is None:
+            yield read
             return
-        self._settle(key, 0, tokens)
-        if self.store is not None:
-            day = datetime.now(UTC).date().isoformat()
-            self.store.add(Usage(day, key.name, model, prompt_tokens=tokens))
+        reserved = 0
+        if key.limits.counts_tokens:
+            tokens = await count()
+            reserved = self._limiter.reserve_tokens(key, tokens, tokens)
+        try:
+            yield read
+        except asyncio.CancelledError:
+            read.tokens = read.tokens or reserved
+            raise
+        finally:
+            self._settle(key, reserved, read.tokens)
+            if self.store is not None:
+                day = datetime.now(UTC).date().isoformat()
+                self.store.add(Usage(day, key.name, model, prompt_tokens=read.tokens))
 
     def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
         answers = work.answers + len(work.prompts) - 1

@@ -1,4 +1,4 @@
-"""Keeps requests to the models that their keys allow."""
+"""Keeps requests, and lists of models, to those that their keys allow."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.server.access.current import current_key
 from shepherd.server.errors import ApiError
-from shepherd.server.models import Models, ServedModel
+from shepherd.server.models import UNKNOWN_MODEL, Models, ServedModel, unknown_model
 
 
 class AllowedModels:
@@ -30,27 +30,33 @@ class AllowedModels:
         """
         key = current_key()
         if key is not None:
-            model = await self._models.identify(name)
+            model = await self.identify(name)
             if not key.allows_model(model):
                 raise _refusal(key.name, model)
         async with self._models.lease(name, keep_alive) as backend:
             yield backend
 
     async def identify(self, name: str | None) -> str:
-        """As `Models.identify`."""
-        return await self._models.identify(name)
+        """As `Models.identify`; the error for an unknown name has only the models of the key."""
+        try:
+            return await self._models.identify(name)
+        except ApiError as error:
+            if name and error.code == UNKNOWN_MODEL:
+                raise unknown_model(name, self.listed()) from error
+            raise
 
     async def refresh(self) -> None:
         """As `Models.refresh`."""
         await self._models.refresh()
 
     def served(self) -> Sequence[ServedModel]:
-        """All models, as `Models.served`."""
-        return self._models.served()
+        """Those of `Models.served` that the key of the request allows."""
+        key, models = current_key(), self._models.served()
+        return models if key is None else [m for m in models if key.allows_model(m.info.id)]
 
     def listed(self) -> Sequence[ModelInfo]:
-        """All models, as `Models.listed`."""
-        return self._models.listed()
+        """The models of `served`, without their states."""
+        return [model.info for model in self.served()]
 
     async def unload(self, name: str) -> None:
         """As `Models.unload`."""

@@ -1,18 +1,19 @@
 """The parts of a turn of the agent: its prompt, its backend and its tools."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from shepherd.agents.ask import LAST_ROUND
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.server.agent.text import AnswerText
+from shepherd.server.errors import ApiError
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.turn import ToolExecutor
+from shepherd.turn import OutOfTokensError, ToolExecutor
 
 
 class TurnPrompt(Prefilled):
@@ -70,13 +71,28 @@ class TurnPrompt(Prefilled):
             await first.__aexit__(exc_type, exc, traceback)
 
 
+RoundLimit: TypeAlias = Callable[[Session, GenerationStats], Awaitable[int]]
+"""How many tokens a further round may generate after the others, 0 for no limit.
+
+Raises ApiError if the key of the request does not allow the round.
+"""
+
+
 class TurnBackend(Backend):
     """The backend of one turn: its first prompt is ready, and its generations are noted."""
 
-    def __init__(self, backend: Backend, prompt: TurnPrompt, text: AnswerText) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        prompt: TurnPrompt,
+        text: AnswerText,
+        limit: RoundLimit | None = None,
+    ) -> None:
         self._backend = backend
         self._prompt = prompt
         self._text = text
+        self._limit = limit
+        self._max_tokens = 0
 
     @property
     def info(self) -> ModelInfo:
@@ -90,6 +106,8 @@ class TurnBackend(Backend):
         first = self._prompt.take_first()
         if first is not None:
             return first
+        if self._limit is not None:
+            self._max_tokens = await self._allowed(self._limit, session)
         prefilled = await self._backend.prefill_session(session, callback)
         self._prompt.begin_round(prefilled)
         return prefilled
@@ -97,10 +115,20 @@ class TurnBackend(Backend):
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        generation = await self._backend.generate_from_prefilled(prefilled, callback, max_tokens)
+        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        generation = await self._backend.generate_from_prefilled(prefilled, callback, limit)
         self._prompt.generations.append(generation)
         self._text.end_generation(generation.message)
         return generation
+
+    async def _allowed(self, limit: RoundLimit, session: Session) -> int:
+        """The maximum of tokens of the next round; raises OutOfTokensError for none."""
+        done = total([generation.stats for generation in self._prompt.generations])
+        try:
+            return await limit(session, done)
+        except ApiError as error:
+            self._text.note(error.message)
+            raise OutOfTokensError(error.message) from error
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         return await self._backend.count_message_tokens(session, message)

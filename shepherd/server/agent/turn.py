@@ -9,7 +9,7 @@ from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
-from shepherd.server.agent.round import ReportedTools, TurnBackend, TurnPrompt, total
+from shepherd.server.agent.round import ReportedTools, RoundLimit, TurnBackend, TurnPrompt, total
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.text import AnswerText
 from shepherd.session import Session
@@ -34,7 +34,7 @@ class AgentTurn:
 
     `history` are the messages as the client sent them, and `owner` is the client. Calls of
     `client_tools` are the answer's. With `on_evicted`, messages may leave a full context while the
-    turn runs, and it gets them.
+    turn runs, and it gets them. `round_limit` limits the rounds after the first.
     """
 
     parts: TurnParts
@@ -45,6 +45,7 @@ class AgentTurn:
     client_tools: frozenset[str] = frozenset()
     on_evicted: Callable[[Sequence[Message]], None] | None = None
     origins: dict[int, Message] = field(default_factory=dict[int, Message])
+    round_limit: RoundLimit | None = None
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
@@ -81,7 +82,7 @@ class AgentTurn:
         evicts = self.on_evicted is not None
         limits = replace(self.parts.limits, total_tokens=max_tokens, evicts=evicts)
         tools = ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
-        backend = TurnBackend(self.backend, prompt, text)
+        backend = TurnBackend(self.backend, prompt, text, self.round_limit)
         before = list(self.session.messages)
         outcome = await continue_turn(
             self.session, backend, tools, listen, limits, self.client_tools

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.embedding import EmbeddingInput
+from shepherd.backends.embedding import EmbeddingInput, RankingInput
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.embeddings.answers import embeddings_json, plain_json, rerank_json
@@ -15,7 +15,7 @@ from shepherd.server.embeddings.requests import EmbeddingBody, RerankBody
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.embedding import MAX_INPUTS, embedded
+from shepherd.server.wire.embedding import MAX_INPUTS, embedded, ranked
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 from shepherd.server.wire.prompts import prompts_of
 
@@ -67,13 +67,8 @@ def rerank_router(context: ServerContext) -> APIRouter:
         documents = body.texts if body.documents is None else body.documents
         if documents is None:
             raise _missing("documents")
-        result, info = await embedded(
-            context,
-            request,
-            body.model,
-            lambda embedder: embedder.rank(body.query, documents),
-            field,
-        )
+        inputs = RankingInput(body.query, documents)
+        result, info = await ranked(context, request, body.model, inputs, field)
         return JsonResponse(rerank_json(result, body, documents, body.model or info.id))
 
     return router
@@ -88,9 +83,7 @@ async def _embeddings(
         raise _missing("input")
     prompts = prompts_of(_plain_content(value, field), field, MAX_INPUTS).prompts
     inputs = EmbeddingInput([prompt.parts for prompt in prompts], body.dimensions or 0)
-    result, info = await embedded(
-        context, request, body.model, lambda embedder: embedder.embed(inputs), field
-    )
+    result, info = await embedded(context, request, body.model, inputs, field)
     if plain or body.input is None:
         write = partial(plain_json, result)
     else:

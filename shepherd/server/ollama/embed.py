@@ -106,7 +106,5 @@ async def _embedded(
     context: ServerContext, request: Request, model: str, inputs: EmbeddingInput, param: str
 ) -> Embeddings:
     name = plain_name(model, context.models)
-    result, _ = await embedded(
-        context, request, name, lambda embedder: embedder.embed(inputs), param
-    )
+    result, _ = await embedded(context, request, name, inputs, param)
     return result

@@ -2,12 +2,19 @@
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.embedding import Embedder, Embeddings, Ranking
+from shepherd.backends.embedding import (
+    Embedder,
+    EmbeddingInput,
+    Embeddings,
+    Ranking,
+    RankingInput,
+)
 from shepherd.errors import ContextFullError
 from shepherd.json_text import to_json
 from shepherd.server.errors import CONTEXT_FULL, ApiError
@@ -23,19 +30,41 @@ async def embedded(
     context: ServerContext,
     request: Request,
     model: str | None,
-    work: Callable[[Embedder], Coroutine[Any, Any, T]],
+    inputs: EmbeddingInput,
     param: str = "input",
-) -> tuple[T, ModelInfo]:
-    """What `work` gets of the embedder of a model, and that model; hanging up stops it.
+) -> tuple[Embeddings, ModelInfo]:
+    """The vectors of inputs, and the model that made them; hanging up stops the work.
 
     Raises ApiError, for an input that does not fit too; `param` is the field of the inputs.
     """
-    return await while_connected(request.receive, _work(context, model, work, param))
+
+    async def embed(embedder: Embedder) -> Embeddings:
+        return await embedder.embed(inputs)
+
+    work = _work(context, model, inputs, embed, param)
+    return await while_connected(request.receive, work)
+
+
+async def ranked(
+    context: ServerContext,
+    request: Request,
+    model: str | None,
+    inputs: RankingInput,
+    param: str = "documents",
+) -> tuple[Ranking, ModelInfo]:
+    """`embedded` for scores of documents."""
+
+    async def rank(embedder: Embedder) -> Ranking:
+        return await embedder.rank(inputs.query, inputs.documents)
+
+    work = _work(context, model, inputs, rank, param)
+    return await while_connected(request.receive, work)
 
 
 async def _work(
     context: ServerContext,
     model: str | None,
+    inputs: EmbeddingInput | RankingInput,
     work: Callable[[Embedder], Coroutine[Any, Any, T]],
     param: str,
 ) -> tuple[T, ModelInfo]:
@@ -43,11 +72,12 @@ async def _work(
         embedder = backend.embedder
         if embedder is None:
             raise no_embedder(backend.info)
-        if context.meter is not None:
-            context.meter.check_tokens()
-        result = await work(embedder)
-        if context.meter is not None:
-            context.meter.count_tokens(backend.info.id, result.tokens)
+        if context.meter is None:
+            return await work(embedder), backend.info
+        count = partial(embedder.count, inputs)
+        async with context.meter.reading(backend.info.id, count) as read:
+            result = await work(embedder)
+            read.tokens = result.tokens
         return result, backend.info
 
 

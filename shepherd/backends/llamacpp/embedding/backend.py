@@ -11,6 +11,7 @@ from shepherd.backends.embedding import (
     EmbeddingInput,
     Embeddings,
     Ranking,
+    RankingInput,
     check_dimensions,
     shortened,
 )
@@ -49,6 +50,16 @@ class LlamaEmbedder(Embedder):
         pairs = await self._text.run(self.engine.reader.pairs, query, documents)
         vectors = await self._queue.vectors(pairs)
         return Ranking([vector[0] for vector in vectors], sum(map(len, pairs)))
+
+    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+        ranks = isinstance(request, RankingInput)
+        self._check(ranks=ranks)
+        reader = self.engine.reader
+        if isinstance(request, RankingInput):
+            texts = await self._text.run(reader.pairs, request.query, request.documents)
+        else:
+            texts = await self._text.run(reader.inputs, request)
+        return sum(map(len, texts))
 
     def _check(self, *, ranks: bool) -> None:
         self.engine.model.files.check()
