@@ -56,7 +56,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: a worker for each core, but not more than the memory has room for."""
-    from shepherd.backends.llamacpp.cache.setup import available_memory
+    from shepherd.backends.llamacpp.native.devices import available_memory
 
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, min(cores, available_memory() // WORKER_BYTES))

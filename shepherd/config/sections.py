@@ -83,15 +83,20 @@ class LlamaCppSection(Section):
         str, Field(description="Directory of models given by name or relative path; ~ is the home.")
     ] = "~/.local/share/shepherd/models"
     context_size: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Context size in tokens; 0 = the model's own.")
+        int,
+        Field(
+            ge=0,
+            le=16_777_216,
+            description="Context size in tokens; 0 = the model's own, or as much as fits.",
+        ),
     ] = 0
     gpu_layers: Annotated[
         int,
         Field(
             ge=-1,
             le=100_000,
-            description="Layers on the GPU; -1 = all. The environment variable `GGML_N_GPU_LAYERS` "
-            "overrides it.",
+            description="Layers on the GPU; -1 = as many as fit. The environment variable "
+            "`GGML_N_GPU_LAYERS` overrides it.",
         ),
     ] = -1
     pipeline_parallel: Annotated[
@@ -113,8 +118,13 @@ class LlamaCppSection(Section):
         ),
     ] = 1
     n_batch: Annotated[
-        int, Field(ge=1, le=65_536, description="Tokens of a prompt submitted at once.")
-    ] = 512
+        int,
+        Field(
+            ge=0,
+            le=65_536,
+            description="Tokens of a prompt submitted at once; 0 = 512 on a CPU, 2048 on a GPU.",
+        ),
+    ] = 0
     ubatch: Annotated[
         int,
         Field(
@@ -211,7 +221,7 @@ class LlamaCppSection(Section):
 
     @model_validator(mode="after")
     def _ubatch_fits(self) -> "LlamaCppSection":
-        if self.ubatch > self.n_batch and "ubatch" in self.model_fields_set:
+        if self.ubatch > self.n_batch > 0 and "ubatch" in self.model_fields_set:
             raise ValueError(f"ubatch ({self.ubatch}) must not exceed n_batch ({self.n_batch})")
         return self
 

@@ -32,6 +32,7 @@ def test_an_empty_home_is_fine_and_stays_empty(program: Program) -> None:
     code, found_checks = found(program)
     assert (code, list(found_checks)) == (0, NAMES)
     assert "built-in (pup)" in found_checks["model"]["text"]
+    assert "loads with a context of 8,192 tokens" in found_checks["model"]["text"]
     assert list(program.home.iterdir()) == []
 
 

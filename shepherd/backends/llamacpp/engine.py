@@ -13,12 +13,17 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, gpu_notice, model_params
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
-from shepherd.backends.llamacpp.scheduling.speculator import Speculator, open_speculator
+from shepherd.backends.llamacpp.scheduling.speculator import (
+    Speculator,
+    draft_bytes,
+    open_speculator,
+)
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
@@ -34,6 +39,7 @@ class Engine:
     speculator: Speculator | None = None
     max_queue: int = 64
     gpu_notice: str | None = None
+    fit_notice: str | None = None
 
     @classmethod
     def load(
@@ -48,7 +54,28 @@ class Engine:
 
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
-        check_model_file(path)
+        header = check_model_file(path)
+        wanted = fit_model(
+            header, settings, sequences=parallel.initial, beside=draft_bytes(settings)
+        )
+
+        def load(fit: Fit) -> "Engine":
+            return cls._load(path, fit.applied(settings), parallel, post, cache)
+
+        engine, engine_fit = load_fitted(wanted, load)
+        engine.fit_notice = engine_fit.notice
+        return engine
+
+    @classmethod
+    def _load(
+        cls,
+        path: Path,
+        settings: LlamaCppSection,
+        parallel: Concurrency,
+        post: Post,
+        cache: Path | None,
+    ) -> "Engine":
+        """As `load`, exactly with these settings."""
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             model = NativeModel(path, model_params(settings, os.environ))
@@ -79,7 +106,7 @@ class Engine:
     def notices(self) -> list[str]:
         """Notices for the user about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        notices = [self.gpu_notice] if self.gpu_notice else []
+        notices = [notice for notice in (self.gpu_notice, self.fit_notice) if notice]
         if 0 < trained < size:
             notices.append(
                 f"The context of {size} tokens is larger than the {trained} tokens that the model "

@@ -26,6 +26,8 @@ from shepherd.plugins import PluginError, installed_plugins
 from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.version import __version__
 
+_GIB = 2**30
+
 
 class State(StrEnum):
     """The result of a check; only BROKEN prevents Shepherd from working with these settings."""
@@ -141,11 +143,18 @@ def _model(config: Config) -> Iterator[Check]:
 
 def _llamacpp() -> str:
     from shepherd.backends.llamacpp.native.bindings import bindings
+    from shepherd.backends.llamacpp.native.devices import gpus
 
     lib = bindings()
     version = importlib.metadata.version("llama-cpp-python")
-    gpu = "with a GPU" if lib.llama_supports_gpu_offload() else "for the CPU only"
-    return f"llama-cpp-python {version}, built {gpu}"
+    if not lib.llama_supports_gpu_offload():
+        return f"llama-cpp-python {version}, built for the CPU only"
+    devices = [
+        f"{device.name} ({device.description}, {device.free / _GIB:.1f} of "
+        f"{device.total / _GIB:.1f} GiB free)"
+        for device in gpus()
+    ]
+    return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
 
 
 def _model_file(config: Config) -> str:
@@ -154,13 +163,14 @@ def _model_file(config: Config) -> str:
     if name.startswith(SCRIPT_PREFIX):
         return name
     from shepherd.backends.llamacpp import locate_model
+    from shepherd.backends.llamacpp.native.fitting import fit_model
     from shepherd.backends.llamacpp.native.gguf import check_model_file
 
     directory = Path(config.llamacpp.models_dir).expanduser()
     is_builtin = name in ("", BUILTIN_NAME)
     path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
-    check_model_file(path)
-    size = f"{path.stat().st_size / 1e6:,.1f} MB"
+    fit = fit_model(check_model_file(path), config.llamacpp)
+    size = f"{path.stat().st_size / 1e6:,.1f} MB, loads with {fit.text}"
     return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{path}, {size}"
 
 

@@ -229,7 +229,7 @@ def _is_failure(error: ShepherdError) -> bool:
 
 
 def _free_memory() -> int:
-    from shepherd.backends.llamacpp.cache.setup import available_memory
+    from shepherd.backends.llamacpp.native.devices import available_memory
 
     return available_memory()
 

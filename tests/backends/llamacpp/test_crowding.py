@@ -2,11 +2,14 @@
 
 import random
 import string
+from dataclasses import replace
 
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.cache import sequences
+from shepherd.backends.llamacpp.cache.crowding import Crowding
+from shepherd.backends.llamacpp.native import context
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
@@ -18,7 +21,9 @@ THRESHOLD = 256 * 256
 
 @pytest.fixture(autouse=True)
 def _low_threshold(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest uses it
-    monkeypatch.setattr(sequences, "CROWDING_THRESHOLD", THRESHOLD)
+    low = replace(CPU_LIMITS, crowding=THRESHOLD)
+    monkeypatch.setattr(context, "CPU_LIMITS", low)
+    monkeypatch.setattr(context, "GPU_LIMITS", low)
 
 
 def talk(seed: int, words: int) -> Session:
@@ -74,3 +79,19 @@ async def test_what_is_shared_is_no_crowd() -> None:
         longer = Session(shared.system_message, [Message.user(talk(3, LONG).system_message)])
         await ask(backend, longer)
         assert entries(backend)[1] == 0
+
+
+def test_on_a_gpu_the_measured_cost_of_a_cell_decides() -> None:
+    crowding = Crowding(None)
+    assert not crowding.pays(10**6, 10**6, lambda: 0.001)  # nothing is known yet
+    for cells in [*range(0, 20_000, 500)] * 3:
+        crowding.note(512, cells, 512 * (1e-4 + 2e-9 * cells))
+    assert crowding.pair_seconds == pytest.approx(2e-9, rel=0.01)
+    assert crowding.pays(50_000, 4_000, lambda: 0.3)
+    assert not crowding.pays(50_000, 4_000, lambda: 0.5)
+
+
+def test_on_a_cpu_it_is_a_fixed_product() -> None:
+    crowding = Crowding(CPU_LIMITS.crowding)
+    assert crowding.pays(1024, 1024, lambda: 1e9)
+    assert not crowding.pays(1024, 1023, lambda: 0.0)

@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.setup import (
-    MAX_MEMORY_BYTES,
-    available_memory,
-    cache_capacity,
-)
+from shepherd.backends.llamacpp.cache.setup import MAX_MEMORY_BYTES, cache_capacity
+from shepherd.backends.llamacpp.native.devices import available_memory
 from tests.backends.llamacpp.support import settings
 
 MIB = 1024 * 1024
@@ -65,3 +62,5 @@ def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("5000\n")
     assert available_memory(meminfo, tmp_path) == 4000
     assert available_memory(tmp_path / "none", tmp_path) == 4000
+    (tmp_path / "memory.stat").write_text("anon 300\ninactive_file 600\n")
+    assert available_memory(meminfo, tmp_path) == 4600  # the system drops files when it must

@@ -1,15 +1,23 @@
-from shepherd.backends.llamacpp.scheduling.shares import (
-    INITIAL_CHUNK,
-    MIN_CHUNK,
-    MIN_SHARED_CHUNK,
-    PrefillPace,
-)
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, GPU_LIMITS, DeviceLimits
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
+from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
+from shepherd.sampling import Sampling
+from tests.backends.llamacpp.support import settings
 
 BATCH = 512
 
 
 def test_the_first_chunk_is_careful() -> None:
-    assert PrefillPace(BATCH).limit(BATCH, is_shared=False) == INITIAL_CHUNK
+    assert PrefillPace(BATCH).limit(BATCH, is_shared=False) == CPU_LIMITS.initial_chunk
     assert PrefillPace(64).limit(64, is_shared=False) == 64
 
 
@@ -30,16 +38,39 @@ def test_a_slow_model_gets_short_chunks() -> None:
     assert pace.limit(5, is_shared=True) == 5
     for _ in range(10):
         pace.note(64, 64.0)
-    assert pace.limit(BATCH, is_shared=False) == MIN_CHUNK
-    assert pace.limit(BATCH, is_shared=True) == MIN_SHARED_CHUNK
+    assert pace.limit(BATCH, is_shared=False) == CPU_LIMITS.min_chunk
+    assert pace.limit(BATCH, is_shared=True) == CPU_LIMITS.min_shared_chunk
 
 
 def test_small_steps_teach_nothing() -> None:
     pace = PrefillPace(BATCH)
     pace.note(4, 10.0)
     pace.note(64, 0.0)
-    assert pace.limit(BATCH, is_shared=False) == INITIAL_CHUNK
+    assert pace.limit(BATCH, is_shared=False) == CPU_LIMITS.initial_chunk
 
 
 def test_there_is_always_some_progress() -> None:
     assert PrefillPace(1).limit(1, is_shared=True) == 1
+
+
+@pytest.mark.parametrize(("limits", "learns"), [(CPU_LIMITS, True), (GPU_LIMITS, False)])
+def test_answers_show_the_pace_of_prompts_only_on_a_cpu(
+    llama: Path, limits: DeviceLimits, *, learns: bool
+) -> None:
+    """On a GPU a batch of many answers takes as long as one of a large prompt."""
+    own = settings()
+    model = NativeModel(llama, model_params(own, {}))
+    context = NativeContext(model, context_params(own, 1, model.bytes))
+    context.limits = limits
+    pool = SequencePool(context, 0)
+    pace = PrefillPace(BATCH, limits)
+    job = Job(1, [30], Sampling(), lambda update: None)
+    job.ready = True
+    part = Part(job, pool.acquire([30]), [30], completes=True, reads=True)
+    Planner(context, pool, pace, None).note([part] * 200, 0.01)
+    assert bool(pace.speed) == learns
+    job.ready = False
+    Planner(context, pool, pace, None).note([part] * 200, 0.01)
+    assert pace.speed
+    context.close()
+    model.close()

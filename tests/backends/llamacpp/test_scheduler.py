@@ -12,11 +12,7 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
-from shepherd.backends.llamacpp.scheduling.shares import (
-    MIN_SHARED_CHUNK,
-    SHARED_BATCH_DIVISOR,
-    PrefillPace,
-)
+from shepherd.backends.llamacpp.scheduling.shares import SHARED_BATCH_DIVISOR, PrefillPace
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
@@ -308,7 +304,10 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
             floor.start(prompt(300, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
-        assert long.ready or len(long.sequence.tokens) - read >= MIN_SHARED_CHUNK // 8
+        assert (
+            long.ready
+            or len(long.sequence.tokens) - read >= floor.context.limits.min_shared_chunk // 8
+        )
     floor.close()
 
 

@@ -3,9 +3,11 @@
 from array import array
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
+from functools import partial
 from time import monotonic, time
 
 from shepherd.backends.base import CacheTier
+from shepherd.backends.llamacpp.cache.crowding import Crowding
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
 from shepherd.backends.llamacpp.cache.mirror import Mirror
@@ -22,10 +24,6 @@ from shepherd.backends.llamacpp.native.context import NativeContext, Span
 
 MAX_DISCARDED_TOKENS = 32
 """A sequence is copied before it loses more tokens than this."""
-
-CROWDING_THRESHOLD = 1024 * 1024
-"""New tokens times tokens of an idle conversation. Above this the idle one is swapped out first:
-that costs less than attention over masked tokens, by far on a CPU."""
 
 MAX_GAPS = 4
 """Gaps that are closed for one prompt."""
@@ -60,6 +58,7 @@ class SequencePool:
         self.counts = CacheCounts()
         self._mirror = Mirror(context, window, controls)
         self._stopwatch = context.stopwatch
+        self._crowding = Crowding(context.limits.crowding)
         self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
@@ -140,6 +139,12 @@ class SequencePool:
     def checkpoint(self, sequence: Sequence) -> None:
         """Take a checkpoint of the sequence if one is planned for its length."""
         self._mirror.checkpoint(sequence)
+
+    def note_batch(self, tokens: int, seconds: float) -> None:
+        """Learn from a batch of prompts what cells in use cost."""
+        if self._crowding.learns:
+            cells = sum(len(sequence.tokens) for sequence in self._sequences)
+            self._crowding.note(tokens, cells, seconds)
 
     def truncate(self, sequence: Sequence, count: int) -> bool:
         """Drop the last `count` tokens; False without a change if memory can't do that.
@@ -231,8 +236,13 @@ class SequencePool:
         new = length - len(chosen.tokens)
         for other in self._free():
             foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
-            if new * foreign >= CROWDING_THRESHOLD and self._fits_host(other):
+            pays = self._crowding.pays(new, foreign, partial(self._swap_seconds, other))
+            if pays and self._fits_host(other):
                 self.swap_out(other)
+
+    def _swap_seconds(self, sequence: Sequence) -> float:
+        """The expected seconds to put a sequence away and to bring it back."""
+        return 2 * self.host.seconds(self._mirror.state_size(sequence))
 
     def _fits_host(self, sequence: Sequence) -> bool:
         """Whether host memory has the sequence or has room for it."""

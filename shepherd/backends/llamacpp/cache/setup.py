@@ -1,7 +1,6 @@
 """The sizes of the cache's tiers, as the settings and the machine allow."""
 
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.backends.llamacpp.native.adapters import configured_adapters
+from shepherd.backends.llamacpp.native.devices import available_memory
 from shepherd.config.sections import LlamaCppSection
 
 logger = logging.getLogger(__name__)
@@ -23,8 +23,6 @@ _MIB = 1024 * 1024
 MEMORY_DIVISOR = 8
 MAX_MEMORY_BYTES = 4 * 1024**3
 """By default the cache uses an eighth of the free memory, at most 4 GiB."""
-
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def disk_capacity(settings: LlamaCppSection, folder: Path) -> int:
@@ -59,41 +57,3 @@ def cache_capacity(settings: LlamaCppSection) -> int:
     if settings.cache_ram_mib >= 0:
         return settings.cache_ram_mib * _MIB
     return min(MAX_MEMORY_BYTES, available_memory() // MEMORY_DIVISOR)
-
-
-def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
-    """Free memory in bytes; half of all memory if the system does not report it."""
-    free = _meminfo(meminfo)
-    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if free is None:
-        free = _all_memory() // 2
-    if limit is not None and used is not None:
-        free = min(free, max(0, limit - used))
-    return free
-
-
-def _meminfo(path: Path) -> int | None:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return None
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def _all_memory() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from shepherd.backends.llamacpp.embedding.texts import TextReader
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
+from shepherd.backends.llamacpp.native.fitting import fit_model, load_fitted
+from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from shepherd.backends.llamacpp.native.pooled import PooledContext, Pooling
@@ -25,6 +27,12 @@ class PooledEngine:
     @classmethod
     def load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":
         """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
+        wanted = fit_model(check_model_file(path), settings)
+        return load_fitted(wanted, lambda fit: cls._load(path, fit.applied(settings), pooling))[0]
+
+    @classmethod
+    def _load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":
+        """As `load`, exactly with these settings."""
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             model = NativeModel(path, model_params(settings, os.environ))

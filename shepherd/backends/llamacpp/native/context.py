@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.model import NativeModel, last_error
+from shepherd.backends.llamacpp.native.devices import has_gpu
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, GPU_LIMITS
+from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
-from shepherd.errors import BackendError, ModelLoadError
+from shepherd.errors import BackendError
 
 DECODED = 0
 NO_ROOM = 1
@@ -38,15 +40,16 @@ class NativeContext:
         self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
         if not self._handle:
             size = params.n_ctx or model.trained_context
-            raise ModelLoadError(f"No context of {size} tokens can be made: {last_error()}.")
+            raise load_error(f"No context of {size} tokens can be made")
         self._memory: Any = self._lib.llama_get_memory(self._handle)
         self.size: int = self._lib.llama_n_ctx_seq(self._handle)
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
-        self.returns_early: bool = self._lib.llama_supports_gpu_offload()
+        self.returns_early = has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
         self.stopwatch = Stopwatch(self)
+        self.limits = GPU_LIMITS if self.returns_early else CPU_LIMITS
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""
         try:

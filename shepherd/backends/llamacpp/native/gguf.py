@@ -3,7 +3,8 @@
 import mmap
 import re
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _DEFAULT_ALIGNMENT = 32
 _MAX_COUNT = 1 << 24
+_MAX_LAYERS = 1024
+_TOKENS = "tokenizer.ggml.tokens"
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 _BLOCKS: dict[int, tuple[int, int]] = {
@@ -34,11 +37,17 @@ _BLOCKS: dict[int, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The contents of a header; `needs` is the minimum size of the file in bytes."""
+    """The contents of a header; `needs` is the minimum size of the file in bytes.
+
+    `weights` are the bytes of each tensor by name, and `vocabulary` is the number of tokens. The
+    header of a split model has the tensors of all parts.
+    """
 
     values: dict[str, Any]
     tensors: int
     needs: int
+    weights: Mapping[str, int]
+    vocabulary: int = 0
 
 
 def check_model_file(path: Path) -> GgufHeader:
@@ -47,6 +56,7 @@ def check_model_file(path: Path) -> GgufHeader:
     part = _PART.match(path.name)
     if part is None:
         return header
+    weights = dict(header.weights)
     stem, number, total = part.groups()
     if int(number) != 1:
         raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
@@ -56,8 +66,8 @@ def check_model_file(path: Path) -> GgufHeader:
             raise ModelLoadError(
                 f"{path} is split into {int(total)} parts, {other.name} is missing."
             )
-        _check_one(other)
-    return header
+        weights |= _check_one(other).weights
+    return replace(header, weights=weights)
 
 
 def _check_one(path: Path) -> GgufHeader:
@@ -92,6 +102,8 @@ class _Reader:
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
+        self._length = 0
+        """The length of the last array."""
 
     def header(self) -> GgufHeader:
         """Read the whole header; raises struct.error or ValueError if it is damaged."""
@@ -102,13 +114,17 @@ class _Reader:
                 raise ValueError(f"GGUF version {version}")
         tensors, pairs = self._count(), self._count()
         values: dict[str, Any] = {}
+        vocabulary = 0
         for _ in range(pairs):
             key = self._string()
             values[key] = self._value(self._scalar("I"))
-        ends = [self._tensor_end() for _ in range(tensors)]
+            vocabulary = self._length if key == _TOKENS else vocabulary
+        weights: dict[str, int] = {}
+        ends = [self._tensor_end(weights) for _ in range(tensors)]
         alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
         start = -(-self._at // alignment) * alignment
-        return GgufHeader(values, tensors, start + max(ends) if ends else self._at)
+        needs = start + max(ends) if ends else self._at
+        return GgufHeader(values, tensors, needs, weights, vocabulary)
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(self._order + code, self._data, self._at)
@@ -134,11 +150,11 @@ class _Reader:
         if kind == _STRING:
             return self._string()
         if kind == _ARRAY:
-            return self._skip_array()
+            return self._array()
         return self._scalar(_code(kind))
 
-    def _skip_array(self) -> None:
-        """Skip an array, which only llama.cpp needs."""
+    def _array(self) -> list[int] | None:
+        """A short array of whole numbers, as of one for each layer; others are skipped."""
         kind = self._scalar("I")
         count = self._count()
         if kind == _STRING:
@@ -146,21 +162,26 @@ class _Reader:
                 self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
         elif kind == _ARRAY:
             for _ in range(count):
-                self._skip_array()
+                self._array()
+        elif count <= _MAX_LAYERS and _code(kind) not in "fd":
+            return [int(self._scalar(_code(kind))) for _ in range(count)]
         else:
             self._at += count * struct.calcsize(self._order + _code(kind))
         if self._at > len(self._data):
             raise ValueError("an array beyond the end")
+        self._length = count
+        return None
 
-    def _tensor_end(self) -> int:
-        """Where a tensor's data ends, from the start of the data."""
-        self._string()
+    def _tensor_end(self, weights: dict[str, int]) -> int:
+        """Where a tensor's data ends, from the start of the data; its size goes into `weights`."""
+        name = self._string()
         elements = 1
         for _ in range(self._scalar("I")):
             elements *= self._scalar("Q")
         per_block, size = _BLOCKS.get(self._scalar("I"), (1, 0))
         offset: int = self._scalar("Q")
-        return offset + elements // per_block * size
+        weights[name] = elements // per_block * size
+        return offset + weights[name]
 
 
 def _code(kind: int) -> str:

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ ENCODERS = frozenset(
     }
 )  # fmt: skip
 """llama.cpp's architectures that can't write text."""
+
+_SHORTAGE = re.compile("alloc|out of memory|insufficient memory", re.IGNORECASE)
 
 
 class MappedFiles:
@@ -80,7 +84,7 @@ class NativeModel:
         self.handle: Any = self._lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             self.files.close()
-            raise ModelLoadError(f"{path} can't be loaded: {last_error()}")
+            raise load_error(f"{path} can't be loaded")
         try:
             self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
         except BaseException:
@@ -134,8 +138,25 @@ class NativeModel:
             self.files.close()
 
 
+class MemoryShortageError(ModelLoadError):
+    """There is not enough memory for a model or its context."""
+
+
+def load_error(problem: str) -> ModelLoadError:
+    """The error for a failure to load, with llama.cpp's own reason after `problem`."""
+    errors = native_log.take_errors()
+    text = f"{problem}: {_reason(errors)}"
+    if any(map(_SHORTAGE.search, errors)):
+        advice = "Set a smaller llamacpp.context_size or fewer llamacpp.gpu_layers."
+        return MemoryShortageError(f"{text.removesuffix('.')}. {advice}")
+    return ModelLoadError(text)
+
+
 def last_error() -> str:
     """The most specific recent error of llama.cpp, as the end of a sentence."""
-    errors = native_log.take_errors()
+    return _reason(native_log.take_errors())
+
+
+def _reason(errors: Sequence[str]) -> str:
     specific = [e for e in errors if "failed to load model" not in e] or errors
     return specific[0].split(": ", 1)[-1] if specific else "llama.cpp gives no reason"

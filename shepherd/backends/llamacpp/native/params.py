@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.devices import has_gpu
+from shepherd.backends.llamacpp.native.limits import device_limits
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ConfigError
 
@@ -42,7 +44,7 @@ def gpu_count(settings: LlamaCppSection) -> int:
 def gpu_notice(settings: LlamaCppSection) -> str | None:
     """A notice if the settings ask for GPUs that llama.cpp can't use."""
     gpus = gpu_count(settings)
-    if gpus == 1 or bindings().llama_supports_gpu_offload():
+    if gpus == 1 or has_gpu():
         return None
     return (
         f"The settings share the model among {gpus} GPUs (llamacpp.pipeline_parallel, "
@@ -55,8 +57,8 @@ def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -
     lib = bindings()
     params = lib.llama_context_default_params()
     params.n_ctx = settings.context_size
-    params.n_batch = settings.n_batch
-    params.n_ubatch = min(settings.ubatch, settings.n_batch)
+    params.n_batch = batch_size(settings)
+    params.n_ubatch = ubatch(settings)
     params.n_seq_max = min(parallel, _MAX_SEQUENCES)
     params.kv_unified = True
     params.swa_full = settings.swa_full
@@ -65,6 +67,16 @@ def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -
     params.type_k = _ggml_type(lib, settings.cache_type_k)
     params.type_v = _ggml_type(lib, settings.cache_type_v)
     return params
+
+
+def batch_size(settings: LlamaCppSection) -> int:
+    """Tokens of a prompt that are submitted at once: the setting, or what suits the device."""
+    return settings.n_batch or max(device_limits().batch, settings.ubatch)
+
+
+def ubatch(settings: LlamaCppSection) -> int:
+    """Tokens that are computed at once."""
+    return min(settings.ubatch, batch_size(settings))
 
 
 def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
@@ -90,7 +102,7 @@ def flash_attention(settings: LlamaCppSection, model_bytes: int) -> int:
     a larger compute buffer. A quantized V cache needs flash attention.
     """
     plain_values = settings.cache_type_v in ("f32", "f16", "bf16")
-    tiny = model_bytes < TINY_MODEL and not bindings().llama_supports_gpu_offload()
+    tiny = model_bytes < TINY_MODEL and not has_gpu()
     if settings.flash_attention == "auto" and tiny and plain_values:
         return _FLASH["off"]
     return _FLASH[settings.flash_attention]

@@ -9,10 +9,10 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import DECODED, Batch, Span
-from shepherd.backends.llamacpp.native.model import NativeModel, last_error
-from shepherd.backends.llamacpp.native.params import context_params
+from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
+from shepherd.backends.llamacpp.native.params import batch_size, context_params
 from shepherd.config.sections import LlamaCppSection
-from shepherd.errors import BackendError, ModelLoadError
+from shepherd.errors import BackendError
 
 MAX_SEQUENCES = 64
 """Texts in one batch."""
@@ -46,7 +46,7 @@ class PooledContext:
         self._lib = bindings()
         size = settings.context_size or USUAL_CONTEXT
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
-        self.batch_size = min(self.size, settings.n_batch)
+        self.batch_size = min(self.size, batch_size(settings))
         self.pooling = pooling if pooling is not Pooling.NONE else Pooling.MEAN
         params = context_params(settings, MAX_SEQUENCES, model.bytes)
         params.n_ctx = params.n_batch = params.n_ubatch = self.size
@@ -55,8 +55,7 @@ class PooledContext:
         native_log.take_errors()
         self.handle: Any = self._lib.llama_init_from_model(model.handle, params)
         if not self.handle:
-            reason = last_error()
-            raise ModelLoadError(f"No context of {self.size} tokens can be made: {reason}.")
+            raise load_error(f"No context of {self.size} tokens can be made")
         self._memory: Any = self._lib.llama_get_memory(self.handle)
         self.sequences: int = self._lib.llama_n_seq_max(self.handle)
         ranks = self.pooling is Pooling.RANK

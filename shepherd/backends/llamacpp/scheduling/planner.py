@@ -88,8 +88,11 @@ class Planner:
             if not part.job.ready:
                 part.job.prefill_seconds += seconds
         tokens = sum(len(part.tokens) for part in parts)
-        self._pace.note(tokens, seconds)
         only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
+        if not only_answers or self._context.limits.answers_show_pace:
+            self._pace.note(tokens, seconds)
+        if not only_answers:
+            self._pool.note_batch(tokens, seconds)
         if self._speculator is not None and only_answers:
             self._speculator.note_batch(tokens, seconds, self._pace.speed)
 

@@ -36,7 +36,7 @@ class Scheduler:
         self._active: list[Job] = []
         self._memory_full = False
         self._is_ready = False
-        self._pace = PrefillPace(context.batch_size)
+        self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
 

@@ -3,15 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.scheduling.job import Job
 
 EXCLUSIVE_STEP_SECONDS = 0.12
 SHARED_STEP_SECONDS = 0.08
 """A new request waits for the running step, then for its own: 0.2 s together."""
-INITIAL_CHUNK = 128
-MIN_CHUNK = 32
-MIN_SHARED_CHUNK = 16
-"""The smallest chunks. Below 240 tokens per second the two steps take longer than 0.2 s."""
 SHARED_BATCH_DIVISOR = 4
 """Prompts get at most this fraction of a batch while other requests generate."""
 
@@ -58,8 +55,9 @@ def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[i
 class PrefillPace:
     """Measures how fast prompts are decoded, and chooses the size of their chunks."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, limits: DeviceLimits = CPU_LIMITS) -> None:
         self._batch_size = batch_size
+        self._limits = limits
         self._speed = 0.0
 
     @property
@@ -69,7 +67,7 @@ class PrefillPace:
 
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a step; small steps are ignored."""
-        if tokens < MIN_SHARED_CHUNK or seconds <= 0:
+        if tokens < self._limits.min_shared_chunk or seconds <= 0:
             return
         speed = tokens / seconds
         slower = speed < self._speed  # attention covers more tokens: the next step is not faster
@@ -81,9 +79,10 @@ class PrefillPace:
         `is_shared` says that other requests generate, or will soon. `prompts` is the number of
         prompts.
         """
-        seconds, minimum = SHARED_STEP_SECONDS, MIN_SHARED_CHUNK
+        limits = self._limits
+        seconds, minimum = SHARED_STEP_SECONDS, limits.min_shared_chunk
         if not is_shared and prompts == 1:
-            seconds, minimum = EXCLUSIVE_STEP_SECONDS, MIN_CHUNK
+            seconds, minimum = EXCLUSIVE_STEP_SECONDS, limits.min_chunk
         share = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
-        fitting = int(self._speed * seconds) if self._speed else INITIAL_CHUNK
+        fitting = int(self._speed * seconds) if self._speed else limits.initial_chunk
         return min(room, max(1, min(share, max(minimum, fitting))))

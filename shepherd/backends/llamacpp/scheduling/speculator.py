@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.native.locate import locate_model
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -25,6 +26,7 @@ from shepherd.backends.llamacpp.speculation.drafts import (
     DraftKind,
 )
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
+from shepherd.catalog.model_files import parts_of
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
@@ -39,13 +41,14 @@ class Speculator:
         lookup: bool = True,
         model: DraftModel | None = None,
         always: bool = False,
+        limits: DeviceLimits = CPU_LIMITS,
     ) -> None:
         """`lookup` drafts from conversations; `always` skips the test whether a draft pays off."""
         self._vocab = vocab
         self._lookup = lookup
         self._model = model
         self._always = always
-        self._costs = BatchCosts()
+        self._costs = BatchCosts(limits.token_share)
         self._rates = {kind: AcceptanceRate(prior) for kind, prior in PRIORS.items()}
 
     def drafts(self, jobs: Sequence[Job], room: int, context_size: int) -> dict[Job, Draft]:
@@ -161,13 +164,25 @@ def open_speculator(
         )
     lookup = mode in ("auto", "lookup")
     if not settings.draft_model or mode not in ("auto", "draft"):
-        return Speculator(model.vocab) if lookup else None
+        return Speculator(model.vocab, limits=context.limits) if lookup else None
     with ExitStack() as resources:
         draft = _open_draft(settings, model, context)
         resources.callback(draft.close)
-        speculator = Speculator(model.vocab, lookup=lookup, model=draft)
+        speculator = Speculator(model.vocab, lookup=lookup, model=draft, limits=context.limits)
         resources.pop_all()  # the speculator frees it from here on
         return speculator
+
+
+def draft_bytes(settings: LlamaCppSection) -> int:
+    """The size of the draft model that the settings ask for; 0 without one."""
+    if not settings.draft_model or settings.speculation not in ("auto", "draft"):
+        return 0
+    directory = Path(settings.models_dir).expanduser()
+    try:
+        path = locate_model(settings.draft_model, directory, cwd=directory)
+        return sum(part.stat().st_size for part in parts_of(path))
+    except (ModelLoadError, OSError):  # opening it reports it
+        return 0
 
 
 def _open_draft(

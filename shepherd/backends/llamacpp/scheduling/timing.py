@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.backends.llamacpp.scheduling.planner import Part
+from shepherd.backends.llamacpp.scheduling.shares import EXCLUSIVE_STEP_SECONDS
 
-MAX_UNREAD_SECONDS = 0.12
+MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
 """Work that may be queued before a wait: as long as the longest step of a prompt."""
 
 

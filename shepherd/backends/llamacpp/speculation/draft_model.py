@@ -11,9 +11,6 @@ from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.errors import BackendError, ModelLoadError
 
-MAX_CATCH_UP = 128
-"""Tokens that the draft model reads per step while it catches up with a request."""
-
 MAX_PADDING = 128
 """Vocabularies of one family may differ by so many unused tokens at the end."""
 
@@ -109,7 +106,7 @@ class DraftModel:
         if same < len(mirror.tokens):
             self._context.remove(w.sequence, same)
             del mirror.tokens[same:]
-        chunk = list(w.tokens[same : min(behind, same + MAX_CATCH_UP)])
+        chunk = list(w.tokens[same : min(behind, same + self._context.limits.draft_chunk)])
         if chunk and not self._read([Span(w.sequence, same, chunk, wants_logits=False)]):
             return False
         mirror.same = len(mirror.tokens)

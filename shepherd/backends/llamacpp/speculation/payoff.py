@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-DEFAULT_TOKEN_SHARE = 0.25
-"""The assumed cost of one more token, as a share of a batch's time, before any measurement."""
+from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
 
 MARGIN = 1.05
 """A draft must promise an increase of the speed by this factor."""
@@ -55,7 +54,9 @@ class BatchCosts:
     are tried again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, token_share: float = CPU_LIMITS.token_share) -> None:
+        """`token_share` is the assumed cost of a token before any measurement."""
+        self._token_share = token_share
         self._tokens = self._seconds = 0.0
         self._variance = self._covariance = 0.0
         self._slope = 0.0
@@ -89,7 +90,7 @@ class BatchCosts:
         )
 
     def _min_slope(self, prompt_speed: float) -> float:
-        return 1 / prompt_speed if prompt_speed else DEFAULT_TOKEN_SHARE * self._seconds
+        return 1 / prompt_speed if prompt_speed else self._token_share * self._seconds
 
 
 @dataclass(slots=True)

@@ -66,6 +66,8 @@ def info(
     if provider:
         _ollama(provider).info(name)
         return
+    from shepherd.backends.llamacpp.native.fitting import fit_model
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
     from shepherd.backends.llamacpp.native.locate import locate_model
     from shepherd.backends.llamacpp.native.summary import summarise
 
@@ -73,6 +75,7 @@ def info(
     directory = _models_dir(config)
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
     result = summarise(path)
+    fit = fit_model(check_model_file(path), config.llamacpp)
     size = config.llamacpp.context_size or result.context
     rows = {
         "file": str(result.path),
@@ -83,7 +86,8 @@ def info(
         "size": size_text(result.size),
         "context": f"{result.context:,} tokens" if result.context else "",
         "template": result.family,
-        "memory": memory_text(result, size),
+        "memory": memory_text(result, size, fitted=fit.context),
+        "gpu": fit.text if fit.demand.gpus else "",
     }
     print_rows(rows)
 

@@ -38,15 +38,20 @@ def file_line(summary: "ModelSummary") -> str:
     return "  ".join(parts).rstrip()
 
 
-def memory_text(summary: "ModelSummary", context: int) -> str:
-    """The memory that a model file needs with this context, and whether it is available."""
-    from shepherd.backends.llamacpp.cache.setup import available_memory
+def memory_text(summary: "ModelSummary", context: int, *, fitted: int = 0) -> str:
+    """The memory that a model file needs with this context, and whether it is available.
+
+    `fitted` is the context in tokens with which it is loaded if the settings leave that open.
+    """
+    from shepherd.backends.llamacpp.native.devices import available_memory
 
     available = available_memory()
     needed = summary.needs(context)
     text = f"about {size_text(needed)} with {context:,} tokens of context"
     if needed <= available:
         return f"{text}; fits ({size_text(available)} are free)"
+    if 0 < fitted < context:
+        return f"{text}; {size_text(available)} are free: it loads with {fitted:,} tokens"
     room = (available - summary.size) // summary.cache_bytes if summary.cache_bytes else 0
     if room > 0:
         fitting = room // 256 * 256
@@ -78,7 +83,7 @@ def note(text: str) -> None:
 
 
 def _fits(summary: "ModelSummary", context: int) -> str:
-    from shepherd.backends.llamacpp.cache.setup import available_memory
+    from shepherd.backends.llamacpp.native.devices import available_memory
 
     return "fits" if summary.needs(context) <= available_memory() else "too large for the memory"
 

@@ -1,0 +1,139 @@
+"""The devices that llama.cpp computes on, and their free memory."""
+
+import ctypes
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from shepherd.backends.llamacpp.native.bindings import bindings
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+class DeviceKind(IntEnum):
+    """The kinds of devices, by ggml's numbers; an accelerator helps the CPU."""
+
+    CPU = 0
+    GPU = 1
+    INTEGRATED = 2
+    ACCELERATOR = 3
+    META = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device; `free` and `total` are bytes of its memory, 0 if it does not report them."""
+
+    name: str
+    description: str
+    kind: DeviceKind
+    free: int
+    total: int
+
+
+def has_gpu() -> bool:
+    """Whether llama.cpp computes on a GPU here."""
+    return bool(bindings().llama_supports_gpu_offload())
+
+
+def gpus(count: int = 1) -> Sequence[Device]:
+    """The GPUs that a model uses: the first `count` if it is shared among several, else all.
+
+    Integrated ones only count if there are no others, as in llama.cpp.
+    """
+    if not has_gpu():
+        return ()
+    found = _devices()
+    chosen = [device for device in found if device.kind is DeviceKind.GPU]
+    chosen = chosen or [device for device in found if device.kind is DeviceKind.INTEGRATED][:1]
+    return chosen[:count] if count > 1 else chosen
+
+
+def _devices() -> list[Device]:
+    """All devices of llama.cpp; empty if the library does not export them."""
+    try:
+        ggml = _ggml()
+    except AttributeError:
+        return []
+    count: int = ggml.ggml_backend_dev_count()
+    return [_device(ggml, ctypes.c_void_p(ggml.ggml_backend_dev_get(i))) for i in range(count)]
+
+
+def _device(ggml: Any, handle: ctypes.c_void_p) -> Device:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    return Device(
+        ggml.ggml_backend_dev_name(handle).decode("utf-8", "replace"),
+        ggml.ggml_backend_dev_description(handle).decode("utf-8", "replace"),
+        _kind(ggml.ggml_backend_dev_type(handle)),
+        free.value,
+        total.value,
+    )
+
+
+def _kind(number: int) -> DeviceKind:
+    """The kind of a number; a kind that is not known yet is not computed on."""
+    return next((kind for kind in DeviceKind if kind == number), DeviceKind.ACCELERATOR)
+
+
+@functools.cache
+def _ggml() -> Any:
+    """llama.cpp's library with the types of ggml's functions; AttributeError without them."""
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
+    size = ctypes.POINTER(ctypes.c_size_t)
+    signatures: dict[str, tuple[Any, ...]] = {
+        "dev_count": (ctypes.c_size_t,),
+        "dev_get": (ctypes.c_void_p, ctypes.c_size_t),
+        "dev_name": (ctypes.c_char_p, ctypes.c_void_p),
+        "dev_description": (ctypes.c_char_p, ctypes.c_void_p),
+        "dev_type": (ctypes.c_int, ctypes.c_void_p),
+        "dev_memory": (None, ctypes.c_void_p, size, size),
+    }
+    for name, (result, *arguments) in signatures.items():
+        function = getattr(library, f"ggml_backend_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
+    """Free memory in bytes; half of all memory if the system does not report it."""
+    free = _value(meminfo, "MemAvailable", ":", 1024)
+    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
+    if free is None:
+        free = _all_memory() // 2
+    if limit is not None and used is not None:
+        files = _value(cgroup / "memory.stat", "inactive_file", " ") or 0
+        free = min(free, max(0, limit - used + files))
+    return free
+
+
+def _value(path: Path, name: str, divider: str, unit: int = 1) -> int | None:
+    """A number of a file with a name and a value in each line."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in lines:
+        key, _, value = line.partition(divider)
+        if key == name:
+            return int(value.split()[0]) * unit
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _all_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0

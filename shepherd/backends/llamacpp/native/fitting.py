@@ -1,0 +1,269 @@
+"""How much of a model goes onto GPUs, and how large its context may be."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
+from shepherd.backends.llamacpp.native.gguf import GgufHeader
+from shepherd.backends.llamacpp.native.model import MemoryShortageError
+from shepherd.backends.llamacpp.native.params import (
+    flash_attention,
+    gpu_count,
+    gpu_layers,
+    ubatch,
+)
+from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
+from shepherd.config.sections import LlamaCppSection
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GPU_RESERVE = 1024**3
+"""Bytes that stay free on each GPU; llama.cpp's own fitting leaves as much
+(`fit_params_target` in its `common.h`)."""
+
+RAM_RESERVE = 256 * 1024**2
+"""Bytes of the CPU's memory that stay free, for this process."""
+
+MIN_CONTEXT = 4096
+"""A context is not made smaller to fit; llama.cpp's own fitting has the same limit
+(`fit_params_min_ctx`)."""
+
+MAX_ATTEMPTS = 4
+"""How often a model is loaded with less memory before the error is reported."""
+
+_STEPS = 4
+"""Sizes of a fitted context between a power of two and the next. Few sizes keep the conversations
+of an earlier start usable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the CPU's memory and of all GPUs together."""
+
+    ram: int = 0
+    vram: int = 0
+
+    def __add__(self, other: "Memory") -> "Memory":
+        return Memory(self.ram + other.ram, self.vram + other.vram)
+
+    def fits(self, limit: "Memory") -> bool:
+        """Whether both are at most those of `limit`."""
+        return self.ram <= limit.ram and self.vram <= limit.vram
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A model and how it should be loaded, without a limit of memory.
+
+    `layers` are those on GPUs, and `context` is in tokens. Those that are `fixed` are the user's.
+    """
+
+    sizes: ModelSizes
+    layers: int
+    context: int
+    layers_fixed: bool
+    context_fixed: bool
+    sequences: int
+    ubatch: int
+    flash: bool
+    gpus: int = 0
+
+    @property
+    def all_layers(self) -> int:
+        """The number of layers for a GPU; the output counts as one."""
+        return len(self.sizes.layers) + 1
+
+    def memory(self, layers: int, context: int) -> Memory:
+        """The memory with so many layers on GPUs; a GPU gets the last ones first."""
+        sizes = self.sizes
+        first = self.all_layers - layers if layers else len(sizes.layers)
+        each = [
+            weights + cell * context + state * self.sequences
+            for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
+        ]
+        compute = sizes.compute(context, self.ubatch, flash=self.flash)
+        output = sizes.output if layers else 0
+        vram = sum(each[first:]) + output + compute * self.gpus if layers else 0
+        ram = sum(each[:first]) + sizes.embedding + compute
+        if not layers and not sizes.tied:
+            ram += sizes.output
+        return Memory(ram, vram)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a model is loaded: its layers on GPUs, its context, and the memory that both take."""
+
+    demand: Demand
+    layers: int
+    context: int
+
+    @property
+    def memory(self) -> Memory:
+        """The estimated memory."""
+        return self.demand.memory(self.layers, self.context)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it is less than the settings ask for."""
+        return (self.layers, self.context) != (self.demand.layers, self.demand.context)
+
+    @property
+    def text(self) -> str:
+        """The numbers, as a part of a sentence."""
+        context = f"a context of {self.context:,} tokens"
+        if not self.demand.gpus:
+            return context
+        return f"{self.layers} of {self.demand.all_layers} layers on the GPU, {context}"
+
+    @property
+    def notice(self) -> str | None:
+        """A notice for the user if the model did not fit completely."""
+        demand, parts = self.demand, list[str]()
+        if self.layers < demand.layers:
+            parts.append(f"{self.layers} of {demand.all_layers} layers are on the GPU")
+        if self.context < demand.context:
+            parts.append(f"the context has {self.context:,} of {demand.context:,} tokens")
+        if not parts:
+            return None
+        return (
+            f"The model does not fit into the free memory completely: {', and '.join(parts)}. "
+            "llamacpp.gpu_layers and llamacpp.context_size set other numbers."
+        )
+
+    def applied(self, settings: LlamaCppSection) -> LlamaCppSection:
+        """The settings with these numbers; unchanged if the model fits."""
+        if not self.is_reduced:
+            return settings
+        layers = self.layers if self.layers < self.demand.layers else settings.gpu_layers
+        context = self.context if self.context < self.demand.context else settings.context_size
+        return settings.model_copy(update={"gpu_layers": layers, "context_size": context})
+
+    def smaller(self) -> "Fit | None":
+        """The next attempt after a lack of memory: less context, then fewer layers on GPUs."""
+        if not self.demand.context_fixed and self.context > MIN_CONTEXT:
+            return replace(self, context=max(MIN_CONTEXT, step_below(self.context // 2)))
+        if not self.demand.layers_fixed and self.layers > 0:
+            return replace(self, layers=self.layers * 3 // 4)
+        return None
+
+
+def demand_of(
+    header: GgufHeader,
+    settings: LlamaCppSection,
+    env: Mapping[str, str],
+    *,
+    devices: int,
+    sequences: int = 1,
+) -> Demand:
+    """What a model needs with these settings on so many GPUs; raises ConfigError."""
+    sizes = model_sizes(header, settings)
+    layers = gpu_layers(settings, env)
+    most = len(sizes.layers) + 1 if devices else 0
+    return Demand(
+        sizes=sizes,
+        layers=min(most, layers) if layers >= 0 else most,
+        context=settings.context_size or sizes.trained_context,
+        layers_fixed=layers >= 0,
+        context_fixed=settings.context_size > 0,
+        sequences=sequences if sizes.keeps_state else 1,
+        ubatch=ubatch(settings),
+        flash=flash_attention(settings, sizes.weights) != 0,
+        gpus=devices,
+    )
+
+
+def fit(demand: Demand, limit: Memory) -> Fit:
+    """The most that fits into `limit`: less context first, then fewer layers on GPUs.
+
+    If nothing fits, it is the least that may be tried.
+    """
+    layers, context = demand.layers, demand.context
+    if _fits(demand, layers, context, limit):
+        return Fit(demand, layers, context)
+    least = context if demand.context_fixed else min(context, MIN_CONTEXT)
+    if not demand.layers_fixed:
+        layers = next((n for n in range(layers, 0, -1) if _fits(demand, n, least, limit)), 0)
+    if not demand.context_fixed:
+        context = _largest_context(demand, layers, limit)
+    return Fit(demand, layers, context)
+
+
+def step_below(context: int) -> int:
+    """The next size for a fitted context, at most `context` and in steps of 256 tokens."""
+    if context < MIN_CONTEXT:
+        return context
+    step = 2 ** (context.bit_length() - 1) // _STEPS
+    return context // step * step
+
+
+def free_memory(devices: Sequence[Device]) -> Memory:
+    """The memory that a model may take now, with a reserve; that of GPUs is 0 without any."""
+    vram = sum(max(0, device.free - GPU_RESERVE) for device in devices)
+    return Memory(max(0, available_memory() - RAM_RESERVE), vram)
+
+
+def model_gpus(settings: LlamaCppSection) -> Sequence[Device]:
+    """The GPUs for models with these settings; those of unknown size are left to llama.cpp."""
+    return [device for device in gpus(gpu_count(settings)) if device.total]
+
+
+def fit_model(
+    header: GgufHeader,
+    settings: LlamaCppSection,
+    *,
+    sequences: int = 1,
+    beside: int = 0,
+    limit: Memory | None = None,
+    devices: Sequence[Device] | None = None,
+) -> Fit:
+    """How a model is loaded now, or into `limit`; raises ConfigError for a bad variable.
+
+    `beside` are bytes that something else will take on the same device. `devices` are the GPUs,
+    those of this machine by default.
+    """
+    if devices is None:
+        devices = model_gpus(settings)
+    demand = demand_of(header, settings, os.environ, devices=len(devices), sequences=sequences)
+    if has_gpu() and not devices:  # nothing is known about their memory
+        return Fit(demand, demand.layers, demand.context)
+    if limit is None:
+        free = free_memory(devices)
+        limit = Memory(free.ram - (0 if devices else beside), max(0, free.vram - beside))
+    return fit(demand, limit)
+
+
+def load_fitted(first: Fit, load: Callable[[Fit], T]) -> tuple[T, Fit]:
+    """Load a model, with less each time that memory is short; raises ModelLoadError."""
+    attempt = first
+    for _ in range(MAX_ATTEMPTS - 1):
+        try:
+            return load(attempt), attempt
+        except MemoryShortageError as error:
+            less = attempt.smaller()
+            if less is None:
+                raise
+            logger.info("Loading with less memory: %s", error)
+            attempt = less
+    return load(attempt), attempt
+
+
+def _largest_context(demand: Demand, layers: int, limit: Memory) -> int:
+    context = demand.context
+    while context > MIN_CONTEXT and not _fits(demand, layers, context, limit):
+        context = max(MIN_CONTEXT, step_below(context - 1))
+    return context
+
+
+def _fits(demand: Demand, layers: int, context: int, limit: Memory) -> bool:
+    """Whether it fits; weights that are larger than the CPU's memory stay on the disk."""
+    memory = demand.memory(layers, context)
+    weights = demand.memory(layers, 0).ram
+    if weights > limit.ram:
+        memory = replace(memory, ram=memory.ram - weights)
+    return memory.fits(limit)

@@ -1,0 +1,64 @@
+"""Sizes of batches and the like that depend on the device."""
+
+from dataclasses import dataclass
+
+from shepherd.backends.llamacpp.native.devices import has_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """Numbers for a kind of device, from measurements or from what is known of it.
+
+    `batch`: tokens of a prompt that are submitted at once, if `n_batch` does not say it.
+    `initial_chunk`: tokens of the first step of a prompt, before any measurement.
+    `min_chunk`, `min_shared_chunk`: the smallest steps of a prompt, alone and beside others.
+    `answers_show_pace`: whether the tokens of answers show how fast prompts are read.
+    `token_share`: the assumed cost of one more token as a share of a batch's time, before any
+    measurement.
+    `draft_chunk`: tokens that the draft model reads per step while it catches up.
+    `crowding`: new tokens times tokens of an idle conversation, above which the idle one is swapped
+    out first; None if that is learned from measurements.
+    """
+
+    batch: int
+    initial_chunk: int
+    min_chunk: int
+    min_shared_chunk: int
+    answers_show_pace: bool
+    token_share: float
+    draft_chunk: int
+    crowding: int | None
+
+
+CPU_LIMITS = DeviceLimits(
+    batch=512,
+    initial_chunk=128,
+    min_chunk=32,
+    min_shared_chunk=16,
+    answers_show_pace=True,
+    token_share=0.25,
+    draft_chunk=128,
+    crowding=1024 * 1024,
+)
+"""Measured on two cores. Below 240 tokens per second two steps take longer than 0.2 s. Swapping
+out costs less than attention over masked tokens, by far."""
+
+GPU_LIMITS = DeviceLimits(
+    batch=2048,
+    initial_chunk=256,
+    min_chunk=128,
+    min_shared_chunk=128,
+    answers_show_pace=False,
+    token_share=0.02,
+    draft_chunk=512,
+    crowding=None,
+)
+"""Not measured here. `batch` is llama.cpp's own default (`llama_context_default_params`). A GPU
+reads all weights for a batch of any size. A batch therefore takes about as long as one token, up to
+the size at which arithmetic takes as long as reading. By the data sheets that is at 160 to 300
+tokens: an RTX 4090 has 165 TFLOPS and 1.0 TB/s, an H100 989 and 3.35, an H200 989 and 4.8."""
+
+
+def device_limits() -> DeviceLimits:
+    """The limits of the device that llama.cpp computes on here."""
+    return GPU_LIMITS if has_gpu() else CPU_LIMITS

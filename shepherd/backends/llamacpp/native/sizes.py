@@ -1,0 +1,164 @@
+"""The memory that a model takes, estimated from the header of its file."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from shepherd.backends.llamacpp.native.gguf import GgufHeader
+from shepherd.config.sections import LlamaCppSection
+
+_FLOAT = 4
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_NUMBER_BYTES = {
+    "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
+    "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
+}  # fmt: skip
+"""Bytes of a number in the cache, by its format."""
+
+_EMBEDDINGS = 4
+_GATED = 3
+_STATE_WIDTHS = 5
+_ATTENTION_WIDTHS = 6
+"""Numbers that a batch keeps for each token, in widths of the model's parts. They were chosen so
+that the estimate agrees with llama.cpp's own reservations (`tests/backends/llamacpp/test_sizes.py`
+says how closely)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """All sizes are bytes. `layers`, `cells` and `states` have one number for each layer.
+
+    `layers` are weights, `cells` the cache for a token of context, and `states` the memory for a
+    sequence of a recurrent model. `embedding` always stays in the memory of the CPU. `output` are
+    the weights behind the layers. If they are `tied`, the embedding is used again, and a GPU gets a
+    copy of it. The other fields are widths in numbers.
+    """
+
+    layers: tuple[int, ...]
+    embedding: int
+    output: int
+    tied: bool
+    cells: tuple[int, ...]
+    states: tuple[int, ...]
+    trained_context: int
+    vocabulary: int
+    width: int
+    heads: int
+    inner: int
+
+    @property
+    def weights(self) -> int:
+        """All weights, each once."""
+        return sum(self.layers) + self.output + (0 if self.tied else self.embedding)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether each sequence needs memory for a state."""
+        return any(self.states)
+
+    def compute(self, context: int, ubatch: int, *, flash: bool) -> int:
+        """The buffer that computing a batch needs on each device."""
+        tokens = min(ubatch, context)
+        logits = self.vocabulary + 2 * self.width
+        inside = _EMBEDDINGS * self.width + self.inner
+        if not any(self.cells):
+            return _FLOAT * tokens * max(logits, inside)
+        if flash:
+            return _FLOAT * tokens * max(logits, inside + context // 2)
+        scores = _ATTENTION_WIDTHS * self.width + (self.heads + 1) * context
+        return _FLOAT * tokens * max(logits, inside + context, scores)
+
+
+def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
+    """The sizes of a model with the cache's formats of the settings."""
+    values = _Values(header.values)
+    count = values.number("block_count")
+    layers = [0] * count
+    others = 0
+    for name, size in header.weights.items():
+        layer = _LAYER.match(name)
+        if layer is not None and int(layer[1]) < count:
+            layers[int(layer[1])] += size
+        else:
+            others += size
+    embedding = header.weights.get("token_embd.weight", 0)
+    tied = "output.weight" not in header.weights
+    key, value = values.head_widths()
+    key_bytes = _NUMBER_BYTES[settings.cache_type_k] * key
+    value_bytes = _NUMBER_BYTES[settings.cache_type_v] * value
+    recurrent = values.recurrent_layers(count)
+    heads = values.each("attention.head_count_kv", count)
+    heads = heads if any(heads) else values.each("attention.head_count", count)
+    return ModelSizes(
+        layers=tuple(layers),
+        embedding=embedding,
+        output=others if tied else others - embedding,
+        tied=tied,
+        cells=tuple(
+            0 if own else round(n * (key_bytes + value_bytes))
+            for n, own in zip(heads, recurrent, strict=True)
+        ),
+        states=tuple(values.state() if own else 0 for own in recurrent),
+        trained_context=values.number("context_length"),
+        vocabulary=header.vocabulary,
+        width=values.number("embedding_length"),
+        heads=max(values.each("attention.head_count", count), default=0),
+        inner=values.inner(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The numbers of a header that belong to its architecture."""
+
+    values: Mapping[str, Any]
+
+    def number(self, key: str, default: int = 0) -> int:
+        """A number; the largest one where each layer has its own."""
+        value = self._value(key)
+        if isinstance(value, list):
+            return max(self.each(key, 0), default=default)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+    def each(self, key: str, count: int) -> list[int]:
+        """The number of each layer."""
+        value = self._value(key)
+        if not isinstance(value, list):
+            return [self.number(key)] * count
+        numbers = [*cast(list[int], value)]
+        return numbers if not count else (numbers + [max(numbers, default=0)] * count)[:count]
+
+    def head_widths(self) -> tuple[int, int]:
+        """The widths of a head's keys and values."""
+        heads = self.number("attention.head_count")
+        width = self.number("embedding_length") // heads if heads else 0
+        key = self.number("attention.key_length", width)
+        return key, self.number("attention.value_length", width)
+
+    def recurrent_layers(self, count: int) -> list[bool]:
+        """Which layers have a state instead of cells."""
+        if not self.number("ssm.state_size"):
+            return [False] * count
+        heads = self.each("attention.head_count_kv", count)
+        every = self.number("full_attention_interval")
+        if every and all(heads):
+            return [(layer + 1) % every != 0 for layer in range(count)]
+        return [not own for own in heads]
+
+    def state(self) -> int:
+        """The state of one layer for one sequence, in full width as llama.cpp keeps it."""
+        inner, state = self.number("ssm.inner_size"), self.number("ssm.state_size")
+        groups = self.number("ssm.group_count")
+        behind = max(0, self.number("ssm.conv_kernel") - 1)
+        return _FLOAT * (behind * (inner + 2 * groups * state) + inner * state)
+
+    def inner(self) -> int:
+        """The numbers of a token inside of a layer."""
+        feed = self.number("feed_forward_length")
+        experts = self.number("expert_used_count")
+        wide = max(feed, experts * self.number("expert_feed_forward_length", feed))
+        return max(_GATED * wide, _STATE_WIDTHS * self.number("ssm.inner_size"))
+
+    def _value(self, key: str) -> Any:
+        return self.values.get(f"{self.values.get('general.architecture')}.{key}")

@@ -1,0 +1,219 @@
+"""How much of a model is loaded: on machines with GPUs of set sizes, and after a lack of memory."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shepherd.backends.base import Concurrency
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.native import fitting
+from shepherd.backends.llamacpp.native.bindings import bindings, native_log
+from shepherd.backends.llamacpp.native.devices import Device, DeviceKind, available_memory, gpus
+from shepherd.backends.llamacpp.native.fitting import (
+    GPU_RESERVE,
+    MAX_ATTEMPTS,
+    MIN_CONTEXT,
+    Demand,
+    Fit,
+    Memory,
+    fit,
+    fit_model,
+    free_memory,
+    load_fitted,
+    step_below,
+)
+from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.model import MemoryShortageError
+from shepherd.backends.llamacpp.native.sizes import ModelSizes
+from shepherd.errors import ModelLoadError
+from tests.backends.llamacpp.support import PUP, settings
+
+GIB = 1024**3
+EIGHT = ModelSizes(
+    layers=(230_000_000,) * 32,
+    embedding=560_000_000,
+    output=560_000_000,
+    tied=False,
+    cells=(4096,) * 32,
+    states=(0,) * 32,
+    trained_context=131_072,
+    vocabulary=128_256,
+    width=4096,
+    heads=32,
+    inner=43_008,
+)
+"""Like Llama 3.1 with 8 billion weights in Q8_0."""
+
+WHOLE = Demand(
+    sizes=EIGHT,
+    layers=33,
+    context=131_072,
+    layers_fixed=False,
+    context_fixed=False,
+    sequences=1,
+    ubatch=512,
+    flash=True,
+    gpus=1,
+)
+RAM = 64 * GIB
+
+
+def gpu(free: int) -> Device:
+    return Device("CUDA0", "a GPU of set size", DeviceKind.GPU, free, free)
+
+
+@pytest.mark.parametrize(
+    ("gib", "layers", "context"),
+    [(80, 33, 131_072), (24, 33, 114_688), (10, 33, 10_240), (6, 19, 5_120), (1, 0, 131_072)],
+)
+def test_what_goes_onto_a_gpu(gib: int, layers: int, context: int) -> None:
+    """All of it; else less context; else fewer layers; else nothing."""
+    limit = replace(free_memory([gpu(gib * GIB)]), ram=RAM)
+    result = fit(WHOLE, limit)
+    assert (result.layers, result.context) == (layers, context)
+    assert result.memory.fits(limit)
+    assert result.is_reduced == bool(result.notice) == (gib != 80)
+
+
+def test_two_gpus_hold_more_than_one() -> None:
+    both = replace(free_memory([gpu(6 * GIB)] * 2), ram=RAM)
+    assert fit(replace(WHOLE, gpus=2), both).layers == 33
+
+
+def test_what_the_user_sets_is_left_alone() -> None:
+    limit = Memory(RAM, 5 * GIB)
+    context = fit(replace(WHOLE, context=32_768, context_fixed=True), limit)
+    assert context.context == 32_768
+    assert 0 < context.layers < 33
+    layers = fit(replace(WHOLE, layers=10, layers_fixed=True), limit)
+    assert layers.layers == 10
+    assert 4_096 < layers.context < 131_072
+    fixed = replace(WHOLE, layers_fixed=True, context_fixed=True)
+    assert not fit(fixed, Memory()).is_reduced
+
+
+def test_on_a_cpu_the_context_fits_the_memory() -> None:
+    cpu = replace(WHOLE, layers=0, gpus=0)
+    assert not fit(cpu, Memory(RAM)).is_reduced
+    small = fit(cpu, Memory(16 * GIB))
+    assert MIN_CONTEXT < small.context < 131_072
+    assert small.memory.fits(Memory(16 * GIB))
+    from_disk = fit(cpu, Memory(6 * GIB))  # weights stay on the disk
+    assert from_disk.context > MIN_CONTEXT
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.booleans(), st.booleans())
+def test_more_memory_never_holds_less(low: int, more: int, layers: bool, context: bool) -> None:  # noqa: FBT001 - examples
+    demand = replace(WHOLE, layers_fixed=layers, context_fixed=context)
+    small, large = (fit(demand, Memory(RAM, gib * GIB)) for gib in (low, low + more))
+    assert small.layers <= large.layers
+    if small.layers == large.layers:
+        assert small.context <= large.context
+
+
+@given(st.integers(1, 1 << 24))
+def test_fitted_contexts_come_in_few_steps(context: int) -> None:
+    step = step_below(context)
+    assert step <= context
+    assert step > 0.7 * context
+    assert step == context or step % 256 == 0
+    assert step_below(step) == step
+
+
+class Shortage:
+    """Loads only what takes at most so much memory; it notes all attempts."""
+
+    def __init__(self, limit: Memory) -> None:
+        self.limit = limit
+        self.attempts: list[Fit] = []
+
+    def load(self, attempt: Fit) -> str:
+        self.attempts.append(attempt)
+        if not attempt.memory.fits(self.limit):
+            raise MemoryShortageError("cudaMalloc failed: out of memory")
+        return "loaded"
+
+
+def test_a_lack_of_memory_is_met_with_less() -> None:
+    shortage = Shortage(Memory(RAM, 12 * GIB))
+    loaded, result = load_fitted(fit(WHOLE, Memory(RAM, 80 * GIB)), shortage.load)
+    assert loaded == "loaded"
+    assert result.layers == 33
+    assert result.notice
+    assert len(shortage.attempts) <= MAX_ATTEMPTS
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_attempts_end(*, fixed: bool) -> None:
+    shortage = Shortage(Memory())
+    demand = replace(WHOLE, layers_fixed=fixed, context_fixed=fixed)
+    with pytest.raises(MemoryShortageError):
+        load_fitted(Fit(demand, 33, 131_072), shortage.load)
+    assert len(shortage.attempts) == (1 if fixed else MAX_ATTEMPTS)
+
+
+def test_other_errors_are_not_met_with_less() -> None:
+    attempts: list[Fit] = []
+
+    def damaged(attempt: Fit) -> None:
+        attempts.append(attempt)
+        raise ModelLoadError("The file is damaged.")
+
+    with pytest.raises(ModelLoadError, match="damaged"):
+        load_fitted(Fit(WHOLE, 33, 131_072), damaged)
+    assert len(attempts) == 1
+
+
+def test_an_engine_loads_with_the_context_that_llama_cpp_has_memory_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lib = bindings()
+    real: Any = lib.llama_init_from_model
+    sizes: list[int] = []
+
+    def short_of_memory(model: Any, params: Any) -> Any:
+        sizes.append(params.n_ctx)
+        if not 0 < params.n_ctx <= 5_000:
+            native_log.receive(4, b"llama_init: failed to allocate buffer for kv cache\n", None)
+            return None
+        return real(model, params)
+
+    monkeypatch.setattr(lib, "llama_init_from_model", short_of_memory)
+    engine = Engine.load(PUP, settings(), Concurrency(1), lambda job, update: None)
+    assert sizes == [0, 4_096]
+    assert engine.context.size == 4_096
+    (notice,) = engine.notices()
+    assert "4,096 of 8,192 tokens" in notice
+    engine.close()
+    with pytest.raises(MemoryShortageError, match=r"allocate.*llamacpp\.context_size"):
+        Engine.load(PUP, settings(context_size=8_192), Concurrency(1), lambda job, update: None)
+
+
+def test_a_model_that_fits_is_loaded_as_before() -> None:
+    own = settings()
+    assert fit_model(check_model_file(PUP), own).applied(own) is own
+
+
+def test_a_gpu_of_set_size_holds_a_part_of_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    header = check_model_file(PUP)
+    free = GPU_RESERVE + 20 * 1024**2
+    own = settings(flash_attention="on")
+    result = fit_model(header, own, devices=[gpu(free)])
+    assert result.context == MIN_CONTEXT
+    assert result.layers in range(1, 7)
+    applied = result.applied(own)
+    assert (applied.gpu_layers, applied.context_size) == (result.layers, MIN_CONTEXT)
+    monkeypatch.setattr(fitting, "has_gpu", lambda: True)
+    unknown = fit_model(header, own, devices=[])
+    assert unknown.applied(own) is own
+
+
+def test_the_devices_of_this_machine() -> None:
+    assert available_memory() > 0
+    assert all(device.kind in (DeviceKind.GPU, DeviceKind.INTEGRATED) for device in gpus())
+    assert bool(bindings().llama_supports_gpu_offload()) or not gpus()

@@ -1,0 +1,96 @@
+"""The estimates of a model's memory, beside what llama.cpp reserves on the CPU."""
+
+import logging
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.backends.llamacpp.native.bindings import bindings, logger
+from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.sizes import model_sizes
+from shepherd.config.sections import LlamaCppSection
+from tests.backends.llamacpp.support import PUP, settings
+
+MIB = 1024 * 1024
+ROUNDED = 0.006 * MIB
+"""llama.cpp writes hundredths of a MiB."""
+
+KINDS = ["pup", "llama", "moe", "gemma", "mamba", "hybrid"]
+_BUFFER = re.compile(r"(model|KV|RS|compute) buffer size = +([\d.]+) MiB")
+NO_MAPPING = 0
+SEQUENCES = 3
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest) -> Path:
+    return PUP if request.param == "pup" else request.getfixturevalue(request.param)
+
+
+@contextmanager
+def reserved(path: Path, own: LlamaCppSection, *, computes: bool) -> Generator[dict[str, float]]:
+    """The bytes of llama.cpp's buffers, by their kind; without weights unless it `computes`."""
+    lib: Any = bindings()
+    params = model_params(own, {})
+    if not computes:
+        params.no_alloc, params.load_mode = True, NO_MAPPING
+    with logged() as lines:
+        handle = lib.llama_model_load_from_file(str(path).encode(), params)
+        context = lib.llama_init_from_model(handle, context_params(own, SEQUENCES, MIB))
+    try:
+        sizes: dict[str, float] = {}
+        for kind, size in _BUFFER.findall("\n".join(lines)):
+            sizes[kind] = sizes.get(kind, 0.0) + float(size) * MIB
+        yield sizes
+    finally:
+        lib.llama_free(context)
+        lib.llama_model_free(handle)
+
+
+@contextmanager
+def logged() -> Generator[list[str]]:
+    """What llama.cpp logs meanwhile."""
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler, level = Lines(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+def test_weights_and_cache_are_exact(model: Path) -> None:
+    own = settings(context_size=1024, cache_type_k="q8_0", flash_attention="on", gpu_layers=0)
+    if "mamba" in model.name or "hybrid" in model.name:
+        own = settings(context_size=1024, gpu_layers=0)
+    sizes = model_sizes(check_model_file(model), own)
+    with reserved(model, own, computes=True) as real:
+        assert real["model"] == pytest.approx(sizes.weights, abs=2 * ROUNDED)
+        cache = 1024 * sum(sizes.cells) + SEQUENCES * sum(sizes.states)
+        assert real.get("KV", 0) + real.get("RS", 0) == pytest.approx(cache, abs=2 * ROUNDED)
+    assert sizes.keeps_state == ("RS" in real)
+
+
+@pytest.mark.parametrize("flash", ["on", "off"])
+@pytest.mark.parametrize("context", [1024, 65_536])
+@pytest.mark.parametrize("ubatch", [64, 512])
+def test_the_buffer_for_computing_is_about_right(
+    model: Path, flash: str, context: int, ubatch: int
+) -> None:
+    """At most a tenth too small and a quarter too large."""
+    own = settings(context_size=context, ubatch=ubatch, flash_attention=flash, gpu_layers=0)
+    sizes = model_sizes(check_model_file(model), own)
+    with reserved(model, own, computes=False) as real:
+        estimate = sizes.compute(context, ubatch, flash=flash == "on")
+        assert 0.9 * real["compute"] <= estimate <= 1.25 * real["compute"]
