@@ -229,6 +229,11 @@ class Backend(ABC):
         return ()
 
     @property
+    def waiting_requests(self) -> int:
+        """How many requests wait for the model; 0 if that is unknown."""
+        return 0
+
+    @property
     def text_model(self) -> TextModel | None:
         """The text side of a model in this process; None for all others."""
         return None

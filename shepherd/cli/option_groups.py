@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shepherd.config.choices import ApproveMode, AuthMode, SandboxMode
+from shepherd.config.choices import ApproveMode, AuthMode, LogFormat, SandboxMode
 from shepherd.version import __version__
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
@@ -243,6 +243,10 @@ class ServerOptions:
             help="Maximum generations of one answer with --use-tools.", rich_help_panel=SERVER
         ),
     ] = None
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(help="Lines of the log: text, or json.", rich_help_panel=SERVER),
+    ] = None
     insecure: Annotated[
         bool,
         typer.Option(
@@ -266,6 +270,7 @@ class ServerOptions:
             "server.tools": self.server_tools,
             "server.use_tools": self.use_tools,
             "server.tool_rounds": self.tool_rounds,
+            "server.log_format": self.log_format,
         }
 
 

@@ -36,6 +36,13 @@ class ShowToolCalls(StrEnum):
     CONTENT = "content"
 
 
+class LogFormat(StrEnum):
+    """The form of the server's log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Effort(StrEnum):
     """How much a model reasons, in rising order; no API supports all of them."""
 

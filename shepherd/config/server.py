@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field, field_validator
 
-from shepherd.config.choices import AuthMode, ShowToolCalls
+from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
 from shepherd.config.durations import parse_duration
 from shepherd.config.sections import Section
 
@@ -154,6 +154,17 @@ class ServerSection(DoorSettings):
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
     ] = 15.0
+    log_format: Annotated[
+        LogFormat,
+        Field(
+            strict=False,
+            description="Lines of the log: `text`, or `json`, one object per line (also "
+            "`--log-format`).",
+        ),
+    ] = LogFormat.TEXT
+    metrics_open: Annotated[
+        bool, Field(description="Answer `/metrics` without a key; else it needs the scope admin.")
+    ] = False
     usage_days: Annotated[
         int, Field(ge=1, le=36_500, description="Days for which the usage of keys is kept.")
     ] = 400

@@ -18,6 +18,8 @@ from shepherd.server.settings import ServerContext
 _STATE_KEY = "error_shape"
 _STREAM_KEY = "stream"
 _ID_KEY = "request_id"
+_NAME_KEY = "api_name"
+_ERROR_KEY = "stream_error"
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Headers as ASGI has them: names in lower case."""
@@ -51,7 +53,7 @@ class Api:
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
     errors. `pattern` matches further ones, which lie among those of another API; with `header`,
     only requests that carry it count. `bodies` are the models of request bodies by path, for the
-    reference page.
+    reference page. `name` is that in logs and metrics; APIs may share one.
     """
 
     paths: Sequence[str]
@@ -60,6 +62,7 @@ class Api:
     bodies: Mapping[str, type[BaseModel]] = field(default_factory=dict[str, type[BaseModel]])
     pattern: re.Pattern[str] | None = None
     header: str = ""
+    name: str = ""
 
     def claims(self, path: str, headers: RawHeaders) -> bool:
         """Whether a request is this API's by its pattern and header."""
@@ -86,23 +89,34 @@ class ErrorShapes:
 
     def __init__(self, default: ErrorShape, apis: Sequence[Api] = ()) -> None:
         self.default = default
-        pairs = [(path.rstrip("/"), api.errors) for api in apis for path in api.paths]
+        pairs = [(path.rstrip("/"), api) for api in apis for path in api.paths]
         self._pairs = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
         self._apis = apis
 
     def of(self, path: str, headers: RawHeaders = ()) -> ErrorShape:
         """The shape for a path: by a pattern, else that of the longest path of an API above it."""
-        for api in self._apis:
-            if api.claims(path, headers):
-                return api.errors
-        for prefix, shape in self._pairs:
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return shape
-        return self.default
+        api = self._api(path, headers)
+        return self.default if api is None else api.errors
 
     def attach(self, scope: Scope) -> None:
-        """Note the shape of a request in its scope, for `error_reply`."""
-        use_error_shape(scope, self.of(scope["path"], scope["headers"]))
+        """Note the API of a request in its scope: its name, and its shape for `error_reply`."""
+        api = self._api(scope["path"], scope["headers"])
+        use_error_shape(scope, self.default if api is None else api.errors)
+        scope["state"][_NAME_KEY] = "" if api is None else api.name
+
+    def _api(self, path: str, headers: RawHeaders) -> Api | None:
+        for api in self._apis:
+            if api.claims(path, headers):
+                return api
+        for prefix, api in self._pairs:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return api
+        return None
+
+
+def api_name(scope: Scope) -> str:
+    """The name of the API that a request is for, "" for the server's own paths."""
+    return scope["state"].get(_NAME_KEY, "")
 
 
 def use_error_shape(scope: Scope, shape: ErrorShape) -> None:
@@ -117,7 +131,14 @@ def error_reply(scope: Scope, error: ApiError) -> ErrorReply:
 
 def error_event(scope: Scope, error: ApiError) -> str:
     """The last frame of a stream that the error ends, in the shape of the API."""
-    return _shape(scope).event(_with_id(scope, error))
+    reported = _with_id(scope, error)
+    scope["state"][_ERROR_KEY] = _shape(scope).reply(reported).status
+    return _shape(scope).event(reported)
+
+
+def stream_error(scope: Scope) -> int | None:
+    """The status of the error that ended a stream; None if none did."""
+    return scope["state"].get(_ERROR_KEY)
 
 
 def note_request_id(scope: Scope, request_id: str) -> None:

@@ -40,6 +40,9 @@ from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
+from shepherd.server.operation.metrics import Metrics
+from shepherd.server.operation.monitor import Monitor
+from shepherd.server.operation.routes import metrics_router
 from shepherd.server.pool.routes import loading_router
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
@@ -101,6 +104,7 @@ def create_app(
             app.include_router(router)
     app.include_router(stats_router(context))
     app.include_router(loading_router(context))
+    app.include_router(metrics_router(context.monitor.metrics))
     if tools is not None:
         app.include_router(tools_router(tools, settings, audit))
     if agent is not None and agent.approvals is not None and keys is not None:
@@ -109,7 +113,7 @@ def create_app(
         app.include_router(usage_router(meter.store))
     _include_plugins(app, context)
     doors = Doors(settings, keys, meter)
-    _finish(app, context.current_backend, ErrorShapes(OPENAI.errors, apis), doors)
+    _finish(app, context, ErrorShapes(OPENAI.errors, apis), doors)
     return app
 
 
@@ -123,16 +127,22 @@ def create_conversation_app(
     app = _bare_app()
     app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
-    _include_plugins(app, _context(OneModel(lambda: conversation.backend), settings))
+    context = _context(OneModel(lambda: conversation.backend), settings)
+    _include_plugins(app, context)
     errors = ErrorShapes(SharedSessionErrors())
-    _finish(app, lambda: conversation.backend, errors, Doors(settings, keys))
+    _finish(app, context, errors, Doors(settings, keys))
     return app
 
 
 def _context(models: Models, settings: ServerSettings) -> ServerContext:
     bodies, seal = BodyReader(settings.max_body_bytes), Seal(settings.signing_key)
     allowed = AllowedModels(models)
-    return ServerContext(lambda: models.default, allowed, settings, bodies, int(time.time()), seal)
+    metrics = Metrics(lambda: [info.id for info in models.listed()])
+    metrics.models = models.loaded
+    monitor = Monitor(metrics)
+    return ServerContext(
+        lambda: models.default, allowed, settings, bodies, int(time.time()), seal, monitor
+    )
 
 
 def _meter(settings: ServerSettings) -> Meter:
@@ -167,15 +177,11 @@ def _bare_app() -> FastAPI:
     return app
 
 
-def _finish(
-    app: FastAPI,
-    backend: Callable[[], Backend],
-    errors: ErrorShapes,
-    doors: Doors,
-) -> None:
+def _finish(app: FastAPI, context: ServerContext, errors: ErrorShapes, doors: Doors) -> None:
     """Add the parts that all APIs share: errors, the guard, CORS."""
     app.state.errors = errors
-    _handle_errors(app, backend)
+    app.state.metrics = context.monitor.metrics
+    _handle_errors(app, context.current_backend)
     scopes = PathScopes(app.state.plugin_paths)
     app.add_middleware(Guard, doors=doors, scopes=scopes)
     settings = doors.settings

@@ -1,23 +1,16 @@
-"""Middleware around every request: HEAD, a final slash, CORS, the access log."""
+"""Middleware around every request: HEAD, a final slash, CORS."""
 
-import logging
-import secrets
-import time
 from http import HTTPStatus
-from typing import cast
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shepherd.server.api import ErrorShapes, note_request_id
+from shepherd.server.api import ErrorShapes
 from shepherd.server.errors import ApiError
+from shepherd.server.operation.request_log import note_wire
 from shepherd.server.responses import ErrorResponse
-
-logger = logging.getLogger(__name__)
-HUNG_UP = 499
-
 
 _UNPREFIXED = "/responses"
 
@@ -45,6 +38,7 @@ class UniformRequests:
             path = f"/v1{path}"
         scope = {**scope, "path": path}
         self._errors.attach(scope)
+        note_wire(scope)
         if scope["method"] == "HEAD":
             head = _Head(receive, send)
             await self._app({**scope, "method": "GET"}, head.receive, head.send)
@@ -87,43 +81,3 @@ class JsonCors(CORSMiddleware):
         return ErrorResponse(
             ApiError(HTTPStatus.FORBIDDEN, message, "origin_not_allowed", headers=headers)
         )
-
-
-class AccessLog:
-    """Middleware that logs client, method, path, status, seconds and the request's id.
-
-    Status 499 means that the client disconnected before the answer.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request_id = f"req_{secrets.token_hex(8)}"
-        note_request_id(scope, request_id)
-        status = HUNG_UP
-        started = time.perf_counter()
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = headers["request-id"] = request_id
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        finally:
-            logger.info(
-                "%s %s %s %d %.3fs %s",
-                cast(tuple[str, int], scope.get("client") or ("-", 0))[0],
-                scope["method"],
-                cast(bytes, scope.get("raw_path", b"")).decode("ascii", "replace"),
-                status,
-                time.perf_counter() - started,
-                request_id,
-            )

@@ -2,7 +2,13 @@
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -132,7 +138,7 @@ class Exchanges:
         return await while_connected(request.receive, self._count(call))
 
     async def _count(self, call: Call) -> int:
-        async with self._context.models.lease(call.model, call.keep_alive) as backend:
+        async with self._leased(call) as backend:
             exchange = (await self._prepare(call, backend)).exchange
             if self._context.meter is not None:
                 self._context.meter.check_tokens()
@@ -142,7 +148,7 @@ class Exchanges:
                 raise to_api_error(error, backend.info.context_size) from error
 
     async def _whole(self, call: Call) -> JsonObject | list[JsonObject]:
-        async with self._context.models.lease(call.model, call.keep_alive) as backend:
+        async with self._leased(call) as backend:
             prepared = await self._prepare(call, backend)
             async with self._open(prepared) as choices:
                 generations = await choices.results()
@@ -153,7 +159,7 @@ class Exchanges:
     @asynccontextmanager
     async def open_frames(self, call: Call) -> AsyncGenerator[Frames]:
         """The frames of the answer; leaving the context stops the work."""
-        async with self._context.models.lease(call.model, call.keep_alive) as backend:
+        async with self._leased(call) as backend:
             info = backend.info
             prepared = await self._prepare(call, backend)
             exchange = prepared.exchange
@@ -166,6 +172,11 @@ class Exchanges:
             frames = _reported(stream.frames(opening, exchange.answer.frames), info)
             async with aclosing(frames):
                 yield frames
+
+    def _leased(self, call: Call) -> AbstractAsyncContextManager[Backend]:
+        """The backend of the model, in use until the context is left."""
+        context = self._context
+        return context.monitor.leased(context.models, call.model, call.keep_alive)
 
     @asynccontextmanager
     async def _open(
@@ -202,7 +213,10 @@ class Exchanges:
         meter = self._context.meter
         measuring = nullcontext() if meter is None else meter.measured(prepared.backend, work)
         async with measuring:
-            yield work
+            try:
+                yield work
+            finally:
+                self._context.monitor.note_usage(work.stats or (), exchange.count)
 
     async def _prepare(self, call: Call, backend: Backend) -> "_Prepared":
         """The exchange, answered by the agent if there is one; raises ApiError."""
@@ -211,15 +225,15 @@ class Exchanges:
         else:
             exchange = call.build(backend.info)
         exchange = _with_truncation(exchange, call.options)
-        agent = self._context.agent
+        agent, watched = self._context.agent, self._context.monitor.watched(backend)
         uses_tools = call.options.uses_tools and key_has(KeyScope.TOOLS)
         if agent is None or not (exchange.is_turn and uses_tools):
-            return _Prepared(backend, backend, exchange)
+            return _Prepared(backend, watched, exchange)
         if exchange.count > 1:
             message = "With --use-tools the server gives one answer to a request."
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
-        turn = agent.turn(backend, exchange.session, call.options.owner, on_evicted)
+        turn = agent.turn(watched, exchange.session, call.options.owner, on_evicted)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return _Prepared(

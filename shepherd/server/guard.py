@@ -18,7 +18,7 @@ from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.origin import serving_request
-from shepherd.server.access.paths import OPEN_PATHS, PathScopes
+from shepherd.server.access.paths import METRICS_PATH, OPEN_PATHS, PathScopes
 from shepherd.server.api import error_event, is_stream, request_id_of
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
@@ -71,12 +71,15 @@ class Guard:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._keys is not None and scope["path"] not in OPEN_PATHS:
+        if self._keys is not None and not self._is_open(scope["path"]):
             await self._serve_with_key(self._keys, scope, receive, send)
         elif self._keys is None and (refusal := self._origin_refusal(scope)) is not None:
             await ErrorResponse(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_PATHS or (path == METRICS_PATH and self._settings.metrics_open)
 
     async def _serve_with_key(
         self, keys: KeyStore, scope: Scope, receive: Receive, send: Send

@@ -35,6 +35,15 @@ class ServedModel:
     expires: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A loaded model by its name in lists; `memory` is an estimate in bytes, 0 for elsewhere."""
+
+    name: str
+    backend: Backend
+    memory: int = 0
+
+
 class Models(Protocol):
     """What requests choose from by name."""
 
@@ -67,6 +76,10 @@ class Models(Protocol):
 
     def listed(self) -> Sequence[ModelInfo]:
         """The models of `served`, without their states."""
+        ...
+
+    def loaded(self) -> Sequence[LoadedModel]:
+        """The models that are loaded."""
         ...
 
     async def unload(self, name: str) -> None:
@@ -115,6 +128,11 @@ class OneModel:
     def listed(self) -> Sequence[ModelInfo]:
         """The loaded model."""
         return [self._current_backend().info]
+
+    def loaded(self) -> Sequence[LoadedModel]:
+        """The loaded model."""
+        backend = self._current_backend()
+        return [LoadedModel(backend.info.id, backend)]
 
     async def unload(self, name: str) -> None:
         """Refuse: it is the only model."""

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-import sys
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from shepherd.server.app import create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bound_sockets, start_listening, url_of
 from shepherd.server.operation.draining import DrainingServer
+from shepherd.server.operation.log import logging_to_stderr
+from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
@@ -22,7 +24,6 @@ from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")
 
-_LOGGERS = ("shepherd", "uvicorn")
 TOOLS_ARE_OPEN = (
     "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
     "use --auth-mode json"
@@ -92,21 +93,34 @@ async def serve_service(
     """`serve` for any application; `danger` is logged if it is served without keys."""
     tls = None if settings.tls is None else ServerTls(settings.tls)
     opening = bound_sockets(settings, authenticated=keys is not None)
-    with opening as sockets, _logging_to_stderr():
+    with opening as sockets, logging_to_stderr(as_json=settings.json_log):
         _warn_or_refuse(settings, keys, danger)
         async with open_service() as service:
             urls = " and ".join(url_of(settings, sock, service.path) for sock in sockets)
-            server = DrainingServer(
-                service.app,
-                f"Serving {service.name} at {urls}",
-                service.drain,
-                settings=settings,
-                tls=tls,
-            )
-            gc.freeze()  # later collections then skip the modules
-            start_listening(sockets, settings)
-            await server.serve(sockets=sockets)
-            await server.end_requests()
+            with _tracing() as traces:
+                server = DrainingServer(
+                    service.app,
+                    f"Serving {service.name} at {urls}",
+                    service.drain,
+                    settings=settings,
+                    tls=tls,
+                    traces=traces,
+                )
+                gc.freeze()  # later collections then skip the modules
+                start_listening(sockets, settings)
+                await server.serve(sockets=sockets)
+                await server.end_requests()
+
+
+@contextmanager
+def _tracing() -> Generator[Traces | None]:
+    """The traces that the environment asks for; the last ones are sent at the end."""
+    traces = Traces.from_env(os.environ)
+    try:
+        yield traces
+    finally:
+        if traces is not None:
+            traces.close()
 
 
 def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str) -> None:
@@ -120,21 +134,3 @@ def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str
         logger.warning("Anybody who reaches this address may use the model: no key is asked for")
     if danger:
         logger.warning("%s", danger)
-
-
-@contextmanager
-def _logging_to_stderr() -> Generator[None]:
-    """Write our log and uvicorn's to stderr while the server runs."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    for name in _LOGGERS:
-        logging.getLogger(name).addHandler(handler)
-    logging.getLogger("shepherd").setLevel(logging.INFO)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).removeHandler(handler)
-            logging.getLogger(name).setLevel(level)

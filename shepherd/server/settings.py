@@ -10,6 +10,7 @@ from shepherd.server.access.meter import Meter
 from shepherd.server.agent.agent import Agent
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
+from shepherd.server.operation.monitor import Monitor
 from shepherd.server.seal import Seal
 from shepherd.server.transport.tls import TlsFiles
 
@@ -29,7 +30,8 @@ class ServerSettings:
     may be idle for `idle_timeout` seconds after a request. `plugins` may add routes; None leaves
     them out.
     The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
-    `tls`, and on the Unix socket of the path `socket`.
+    `tls`, and on the Unix socket of the path `socket`. `metrics_open` answers `/metrics` without a
+    key. `json_log` writes the log as JSON.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
     `usage_file` holds what keys used, for `usage_days`.
     `responses_file` holds the responses of the Responses API. They are kept for
@@ -57,6 +59,8 @@ class ServerSettings:
     idle_timeout: float = 65.0
     tcp: bool = True
     tls: TlsFiles | None = None
+    metrics_open: bool = False
+    json_log: bool = False
     socket: Path | None = None
     plugins: Plugins | None = None
     signing_key: Path | None = None
@@ -75,7 +79,8 @@ class ServerContext:
     """The parts that requests are served with; `started` is a Unix time.
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
-    whole turns with the server's tools. `meter` counts what keys use, if keys are needed.
+    whole turns with the server's tools. `monitor` measures the work of models. `meter` counts what
+    keys use, if keys are needed.
     """
 
     current_backend: Callable[[], Backend]
@@ -84,6 +89,7 @@ class ServerContext:
     bodies: BodyReader
     started: int
     seal: Seal
+    monitor: Monitor
     agent: Agent | None = None
     meter: Meter | None = None
 

@@ -24,6 +24,7 @@ from shepherd.server.app import APIS, create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
+from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
@@ -60,6 +61,7 @@ class RunningServer(Generic[B]):
         loop: asyncio.AbstractEventLoop | None = None,
         apis: Sequence[Api] = APIS,
         agent: Agent | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`loop` is the one that the backend was loaded on, if it matters."""
         self.backend = backend
@@ -68,7 +70,9 @@ class RunningServer(Generic[B]):
         self.port: int = self._sock.getsockname()[1]
         app = create_app(backend, self._settings, keys, tools, apis, agent)
         tls = None if self._settings.tls is None else ServerTls(self._settings.tls)
-        self._server = DrainingServer(app, "started", settings=self._settings, tls=tls)
+        self._server = DrainingServer(
+            app, "started", settings=self._settings, tls=tls, traces=traces
+        )
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

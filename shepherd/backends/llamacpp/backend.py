@@ -66,6 +66,7 @@ class LlamaCppBackend(Backend):
         self._style = self._prompts.output_style()
         syntax = self._prompts.call_syntax(self._style)
         self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
+        self._scheduler = engine.scheduler
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
         self._limit = LengthLimit(self._vocab, self._context_size)
@@ -135,6 +136,10 @@ class LlamaCppBackend(Backend):
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._pool.tiers
+
+    @property
+    def waiting_requests(self) -> int:
+        return self._scheduler.waiting
 
     @property
     def running(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Concurrency, ModelInfo
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.choices import AuthMode
+from shepherd.config.choices import AuthMode, LogFormat
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
@@ -107,6 +107,8 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         tls=_tls(config),
         audit_mib=section.audit_mib,
         audit_required=section.audit_required,
+        metrics_open=section.metrics_open,
+        json_log=section.log_format is LogFormat.JSON,
         plugins=Plugins(config.plugins.disabled),
     )
 

@@ -11,6 +11,7 @@ from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.access.audit import AuditError, AuditLog
 from shepherd.server.access.origin import calling_for, current_origin
 from shepherd.server.access.redaction import MAX_TEXT, short_arguments, without_secrets
+from shepherd.server.operation.traces import span
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.rules import Decision
@@ -78,7 +79,8 @@ class AuditedTools:
             try:
                 self.audit.begin({"event": "begin", **entry})
                 observed = self.tools.observed_by(record)
-                result = await observed.run(call, output_bytes, on_event)
+                with span("tool", gen_ai__tool__name=entry["tool"]):
+                    result = await observed.run(call, output_bytes, on_event)
                 outcome = record.outcome(result)
             except AuditError as error:
                 outcome = "refused"

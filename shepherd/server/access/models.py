@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.server.access.current import current_key
 from shepherd.server.errors import ApiError
-from shepherd.server.models import UNKNOWN_MODEL, Models, ServedModel, unknown_model
+from shepherd.server.models import UNKNOWN_MODEL, LoadedModel, Models, ServedModel, unknown_model
 
 
 class AllowedModels:
@@ -57,6 +57,10 @@ class AllowedModels:
     def listed(self) -> Sequence[ModelInfo]:
         """The models of `served`, without their states."""
         return [model.info for model in self.served()]
+
+    def loaded(self) -> Sequence[LoadedModel]:
+        """All loaded models, as `Models.loaded`."""
+        return self._models.loaded()
 
     async def unload(self, name: str) -> None:
         """As `Models.unload`."""

@@ -7,6 +7,9 @@ from shepherd.server.access.key import KeyScope
 OPEN_PATHS = frozenset({"/health"})
 """These need no key."""
 
+METRICS_PATH = "/metrics"
+"""It needs `admin`, unless a setting opens it."""
+
 _ANY_KEY = frozenset[KeyScope]()
 _CHAT = frozenset({KeyScope.CHAT})
 _EMBED = frozenset({KeyScope.EMBED})
@@ -58,6 +61,7 @@ _PATHS: Mapping[str, frozenset[KeyScope]] = {
     "/updates": _AGENT,
     "/session": _AGENT,
     "/clear": _AGENT,
+    METRICS_PATH: _ADMIN,
     "/approvals": frozenset({KeyScope.APPROVE}),
 }
 """For all methods, with all paths below them."""

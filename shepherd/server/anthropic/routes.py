@@ -106,6 +106,7 @@ def _call(body: PromptRequest, build: Builder, *, stream: bool = False) -> Call:
 
 
 ANTHROPIC = Api(
+    name="anthropic",
     paths=(MESSAGES_PATH,),
     errors=AnthropicErrors(),
     routers=lambda context: (models_router(context), messages_router(context)),

@@ -71,6 +71,7 @@ def _text(prompt: RawPrompt | Infill) -> str | None:
 
 
 COMPLETIONS = Api(
+    name="completions",
     paths=(PATH,),
     errors=OpenAiErrors(),
     routers=lambda context: (completions_router(context),),

@@ -120,12 +120,14 @@ def _missing(field: str) -> ApiError:
 
 
 EMBEDDINGS = Api(
+    name="embeddings",
     paths=(EMBEDDINGS_PATH, RERANK_PATH, "/v1/reranking"),
     errors=OpenAiErrors(),
     routers=lambda context: (embeddings_router(context), rerank_router(context)),
     bodies={EMBEDDINGS_PATH: EmbeddingBody, RERANK_PATH: RerankBody},
 )
 EMBEDDINGS_UNPREFIXED = Api(
+    name="embeddings",
     paths=("/embedding", "/embeddings", "/rerank", "/reranking"),
     errors=OpenAiErrors(EXCEEDS_CONTEXT),
     routers=lambda _: (),

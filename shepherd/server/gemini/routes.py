@@ -195,6 +195,7 @@ def _model(info: ModelInfo) -> JsonObject:
 BETA = "/v1beta"
 STABLE = "/v1"
 GEMINI = Api(
+    name="gemini",
     paths=(BETA,),
     errors=GeminiErrors(),
     routers=lambda context: (
@@ -210,6 +211,7 @@ GEMINI = Api(
     pattern=re.compile(r"/v1/models/.+:(generateContent|streamGenerateContent|countTokens)/?"),
 )
 GEMINI_MODELS = Api(
+    name="gemini",
     paths=(),
     errors=GEMINI.errors,
     routers=lambda context: [models_router(context, STABLE, routes_with(CLIENT_HEADER))],

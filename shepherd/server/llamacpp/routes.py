@@ -104,6 +104,7 @@ def _exchange(
 
 
 LLAMACPP = Api(
+    name="llamacpp",
     paths=(
         COMPLETION_PATH,
         "/completions",

@@ -172,6 +172,7 @@ def _generate_exchange(
 
 
 OLLAMA = Api(
+    name="ollama",
     paths=("/api",),
     errors=OllamaErrors(),
     routers=lambda context: (

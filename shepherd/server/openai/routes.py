@@ -103,6 +103,7 @@ def _entry(info: ModelInfo) -> JsonObject:
 CHAT_PATH = "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
 OPENAI = Api(
+    name="openai",
     paths=("/v1",),
     errors=OpenAiErrors(),
     routers=lambda context: (
@@ -113,6 +114,7 @@ OPENAI = Api(
     bodies={CHAT_PATH: ChatRequest},
 )
 OPENAI_UNPREFIXED = Api(
+    name="openai",
     paths=("/chat", "/models"),
     errors=OpenAiErrors(EXCEEDS_CONTEXT),
     routers=lambda _: (),

@@ -112,6 +112,7 @@ def create_router(creator: Creator) -> APIRouter:
 
 
 OPENAI_RESPONSES = Api(
+    name="responses",
     paths=(PATH,),
     errors=ResponsesErrors(),
     routers=_routers,

@@ -13,7 +13,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from shepherd.server.api import ErrorShapes
-from shepherd.server.edge import AccessLog
+from shepherd.server.operation.metrics import Metrics
+from shepherd.server.operation.request_log import RequestLog
+from shepherd.server.operation.traces import Traces
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.handshake import TlsHandshake
 from shepherd.server.transport.protocol import HttpProtocol
@@ -47,6 +49,7 @@ class DrainingServer(uvicorn.Server):
         *,
         settings: ServerSettings,
         tls: ServerTls | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
@@ -54,11 +57,14 @@ class DrainingServer(uvicorn.Server):
         self._ended = asyncio.Event()
         self._settings = settings
         self._tls = tls
-        self._table = ConnectionTable(settings)
         self._errors = cast(ErrorShapes, app.state.errors)
+        metrics = cast(Metrics, app.state.metrics)
+        metrics.connections = lambda: len(self._table)
+        self._log = RequestLog(app, metrics, traces)
+        self._table = ConnectionTable(settings, self._log.note_refusal)
         super().__init__(
             uvicorn.Config(
-                AccessLog(app),
+                self._log,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

@@ -22,7 +22,7 @@ from shepherd.errors import (
     ShepherdError,
 )
 from shepherd.server.errors import ApiError
-from shepherd.server.models import ModelState, ServedModel, unknown_model
+from shepherd.server.models import LoadedModel, ModelState, ServedModel, unknown_model
 from shepherd.server.pool.aliases import Aliases
 from shepherd.server.pool.catalog import Catalog, Entry
 from shepherd.server.pool.loaded import Limits, LoadedModels
@@ -132,6 +132,15 @@ class ModelPool:
     def listed(self) -> Sequence[ModelInfo]:
         """The models of `served`."""
         return [model.info for model in self.served()]
+
+    def loaded(self) -> Sequence[LoadedModel]:
+        """The models in memory, and the providers that are connected."""
+        names = {entry.model.key: entry.info.id for entry in self._catalog.entries.values()}
+        names[self._model.key] = self.default.info.id
+        return [
+            LoadedModel(names.get(key, key), backend, memory)
+            for key, backend, memory in self._loaded.loaded()
+        ]
 
     async def unload(self, name: str) -> None:
         """Unload a model, also the default one; its next request loads it again."""

@@ -91,6 +91,7 @@ class HttpProtocol(H11Protocol):
         headers = {"Retry-After": "1"}
         error = ApiError(503, message, "too_many_connections", headers=headers)
         transport.write(raw_response(error, self._errors.default))
+        self._table.note_refusal(error.status, self.address)
         self._lingers_since = self.loop.time()
         transport.close()
 
@@ -223,7 +224,9 @@ class HttpProtocol(H11Protocol):
         self._lingers_since = self.loop.time()
         answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
         cycle, shape = self._cycle, self._errors.default
-        if cycle is not None and not cycle.response_complete:
+        if cycle is None or cycle.response_complete:
+            self._table.note_refusal(error.status, self.address)
+        else:  # the application notes the end of this request
             shape = self._errors.of(cycle.scope["path"], cycle.scope["headers"])
             cycle.disconnected = True
             cycle.message_event.set()

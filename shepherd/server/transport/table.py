@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from shepherd.server.settings import ServerSettings
@@ -32,6 +33,10 @@ class TrackedConnection(Protocol):
         ...
 
 
+def _ignore(_status: int, _client: str) -> None:
+    """Refusals need not be noted."""
+
+
 class ConnectionTable:
     """Admits connections up to `max_connections`, and per address up to another limit.
 
@@ -39,7 +44,11 @@ class ConnectionTable:
     their own: a proxy's clients all come from one.
     """
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(
+        self, settings: ServerSettings, note_refusal: Callable[[int, str], None] = _ignore
+    ) -> None:
+        """`note_refusal` gets the status of a refused request and the client's address."""
+        self.note_refusal = note_refusal
         self._settings = settings
         self._connections: dict[TrackedConnection, None] = {}
         self._by_address: Counter[str] = Counter()

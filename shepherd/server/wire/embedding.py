@@ -68,16 +68,19 @@ async def _work(
     work: Callable[[Embedder], Coroutine[Any, Any, T]],
     param: str,
 ) -> tuple[T, ModelInfo]:
-    async with context.models.lease(model) as backend, _reporting(backend, param):
+    leasing = context.monitor.leased(context.models, model)
+    async with leasing as backend, _reporting(backend, param):
         embedder = backend.embedder
         if embedder is None:
             raise no_embedder(backend.info)
         if context.meter is None:
-            return await work(embedder), backend.info
-        count = partial(embedder.count, inputs)
-        async with context.meter.reading(backend.info.id, count) as read:
             result = await work(embedder)
-            read.tokens = result.tokens
+        else:
+            count = partial(embedder.count, inputs)
+            async with context.meter.reading(backend.info.id, count) as read:
+                result = await work(embedder)
+                read.tokens = result.tokens
+        context.monitor.note_tokens(result.tokens)
         return result, backend.info
 
 

@@ -41,6 +41,11 @@ class Scheduler:
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
 
     @property
+    def waiting(self) -> int:
+        """The number of jobs without a sequence; any thread may read it."""
+        return len(self._waiting)
+
+    @property
     def jobs(self) -> list[Job]:
         """All jobs that are not done, oldest first."""
         return [*self._active, *self._waiting]

@@ -1,0 +1,165 @@
+"""Traces with OpenTelemetry, for servers that the environment tells where to send them."""
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from shepherd.backends.base import Generation, GenerationStats
+from shepherd.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+logger = logging.getLogger(__name__)
+_SDK = "opentelemetry.sdk"
+_EXPORTERS = "OTEL_TRACES_EXPORTER"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+class Span:
+    """One span; without OpenTelemetry it does nothing."""
+
+    def __init__(self, span: Any = None) -> None:
+        self._span = span
+
+    def note(self, **attributes: str | float) -> None:
+        """Add attributes; `__` in a name stands for a dot."""
+        if self._span is not None:
+            self._span.set_attributes({k.replace("__", "."): v for k, v in attributes.items()})
+
+    def note_prompt(self, stats: GenerationStats) -> None:
+        """Add the tokens of a prompt."""
+        self.note(
+            gen_ai__usage__input_tokens=stats.prompt_tokens,
+            shepherd__cached_tokens=stats.cached_tokens,
+        )
+
+    def note_answer(self, generation: Generation) -> None:
+        """Add the tokens of an answer and its end."""
+        self.note(
+            gen_ai__usage__output_tokens=generation.stats.completion_tokens,
+            shepherd__finish_reason=str(generation.finish_reason),
+        )
+
+    def fail(self, description: str) -> None:
+        """Mark it as failed."""
+        if self._span is not None:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.set_status(Status(StatusCode.ERROR, description))
+
+
+NO_SPAN = Span()
+
+
+class Traces:
+    """The spans of a server; nothing is registered globally."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("shepherd", __version__)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "Traces | None":
+        """Traces to where `OTEL_*` says, None if it says nothing or the package is missing."""
+        names = env.get(_EXPORTERS, "")
+        requested = names not in ("", "none") or any(env.get(name) for name in _ENDPOINTS)
+        disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true" or names == "none"
+        if disabled or not requested:
+            return None
+        if find_spec("opentelemetry") is None or find_spec(_SDK) is None:
+            logger.warning("OTEL_* asks for traces: install opentelemetry-sdk and an exporter")
+            return None
+        return cls._exporting(names or "otlp", env)
+
+    @classmethod
+    def _exporting(cls, names: str, env: Mapping[str, str]) -> "Traces | None":
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        named = "OTEL_SERVICE_NAME" in env or "service.name" in env.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
+        )
+        resource = Resource.create({} if named else {SERVICE_NAME: "shepherd"})
+        provider = TracerProvider(resource=resource)
+        for name in filter(None, (part.strip() for part in names.split(","))):
+            exporter = _exporter(name, env)
+            if exporter is not None:
+                provider.add_span_processor(BatchSpanProcessor(exporter))
+        return cls(provider)
+
+    @contextmanager
+    def request(self, headers: Mapping[str, str], method: str) -> Generator[Span]:
+        """The span of a request, below that of its `traceparent`; inner spans are below it."""
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context = TraceContextTextMapPropagator().extract(dict(headers))
+        token = _current.set(self)
+        try:
+            with self._tracer.start_as_current_span(
+                "request",
+                context,
+                kind=SpanKind.SERVER,
+                attributes={"http.request.method": method},
+                record_exception=False,  # it could have texts of the conversation
+            ) as span:
+                yield Span(span)
+        finally:
+            _current.reset(token)
+
+    @contextmanager
+    def inner(self, name: str, attributes: Mapping[str, str]) -> Generator[Span]:
+        """A span below the current one."""
+        with self._tracer.start_as_current_span(
+            name, attributes=dict(attributes), record_exception=False
+        ) as span:
+            yield Span(span)
+
+    def close(self) -> None:
+        """Send what was not sent yet; waits for that."""
+        self._provider.shutdown()
+
+
+_current: ContextVar[Traces | None] = ContextVar("traces", default=None)
+
+
+@contextmanager
+def span(name: str, **attributes: str) -> Generator[Span]:
+    """A span below that of the request, if requests are traced."""
+    traces = _current.get()
+    if traces is None:
+        yield NO_SPAN
+        return
+    with traces.inner(name, {k.replace("__", "."): v for k, v in attributes.items()}) as inner:
+        yield inner
+
+
+def _exporter(name: str, env: Mapping[str, str]) -> "SpanExporter | None":
+    """The exporter of that name; None, with a line in the log, if it is not installed."""
+    if name == "console":
+        import sys
+
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        return ConsoleSpanExporter(out=sys.stderr)
+    protocol = env.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    protocol = env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+    kind = "grpc" if protocol == "grpc" else "http"
+    package = f"opentelemetry.exporter.otlp.proto.{kind}"
+    if name != "otlp":
+        logger.warning("Traces can't be sent by %r; use otlp or console", name)
+        return None
+    try:
+        module = import_module(f"{package}.trace_exporter")
+    except ImportError:
+        logger.warning("Traces are not sent: install opentelemetry-exporter-otlp-proto-%s", kind)
+        return None
+    exporter: SpanExporter = module.OTLPSpanExporter()
+    return exporter

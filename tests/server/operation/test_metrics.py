@@ -1,0 +1,198 @@
+"""`/metrics`: what the server counted is what the clients did."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.access.key import KeyScope
+from shepherd.server.keys import KeyStore
+from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics
+from shepherd.server.settings import ServerSettings
+from tests.patience import PATIENCE
+from tests.server.harness import HI, HeldBackend, RunningServer, Scripted, scripted
+
+PLAIN: Mapping[str, Any] = {"model": "default", "messages": HI}
+WIRES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "openai": ("/v1/chat/completions", PLAIN),
+    "anthropic": ("/v1/messages", {**PLAIN, "max_tokens": 100}),
+    "responses": ("/v1/responses", {"model": "default", "input": "hi"}),
+    "gemini": (
+        "/v1beta/models/default:generateContent",
+        {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+    ),
+    "ollama": ("/api/chat", {**PLAIN, "stream": False}),
+    "embeddings": ("/v1/embeddings", {"model": "default", "input": "hi"}),
+}
+
+
+class Samples(dict[tuple[str, frozenset[tuple[str, str]]], float]):
+    """The values of all samples by their names and labels."""
+
+    def of(self, name: str, **labels: str) -> float:
+        """The sum of the samples of that name with these labels, 0 for none."""
+        return sum(
+            value for (n, pairs), value in self.items() if n == name and labels.items() <= pairs
+        )
+
+
+def read(server: RunningServer[Any], **headers: str) -> Samples:
+    answer = httpx.get(f"{server.url}/metrics", headers=headers, timeout=PATIENCE)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    samples = Samples()
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            place = sample.name, frozenset(sample.labels.items())
+            assert place not in samples
+            samples[place] = sample.value
+    return samples
+
+
+def post(server: RunningServer[Any], path: str, body: Mapping[str, Any]) -> int:
+    return httpx.post(server.url + path, json=body, timeout=PATIENCE).status_code
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with scripted("chunk: 3\ntext: one two three") as running:
+        yield running
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_every_wire_counts_its_requests_and_tokens(server: Scripted, wire: str) -> None:
+    path, body = WIRES[wire]
+    assert [post(server, path, body) for _ in range(2)] == [200, 200]
+    assert post(server, path, {"nothing": 1}) == 400
+    samples, model = read(server), server.backend.info.id
+    assert samples.of("shepherd_requests_total", wire=wire, model=model, status="200") == 2
+    assert samples.of("shepherd_requests_total", wire=wire, status="400") == 1
+    assert samples.of("shepherd_requests_total") == 3
+    assert samples.of("shepherd_request_seconds_count", wire=wire) == 3
+    assert samples.of("shepherd_tokens_total", wire=wire, model=model, kind="prompt") > 0
+    if wire != "embeddings":
+        assert samples.of("shepherd_tokens_total", wire=wire, kind="generated") > 0
+        first = "shepherd_time_to_first_token_seconds"
+        assert samples.of(f"{first}_count", wire=wire, model=model) == 2
+        assert samples.of(f"{first}_bucket", wire=wire, le="+Inf") == 2
+        assert samples.of("shepherd_time_between_tokens_seconds_count", model=model) > 0
+        assert samples.of("shepherd_queue_wait_seconds_count", model=model) == 2
+
+
+def test_tokens_are_those_that_the_answers_tell(server: Scripted) -> None:
+    usages: list[dict[str, Any]] = []
+    for _ in range(3):
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=PLAIN, timeout=PATIENCE)
+        usages.append(answer.json()["usage"])
+    samples = read(server)
+    for kind, field in (("prompt", "prompt_tokens"), ("generated", "completion_tokens")):
+        expected = sum(usage[field] for usage in usages)
+        assert samples.of("shepherd_tokens_total", kind=kind) == expected
+
+
+def test_streams_are_counted_by_how_they_end(server: Scripted) -> None:
+    body = {**PLAIN, "stream": True}
+    assert post(server, "/v1/chat/completions", body) == 200
+    assert read(server).of("shepherd_requests_total", status="200", wire="openai") == 1
+    with scripted("text: one\nerror: broken") as broken:
+        answer = httpx.post(f"{broken.url}/v1/chat/completions", json=body, timeout=PATIENCE)
+        assert answer.status_code == 200
+        event = json.loads(answer.text.strip().rpartition("data: ")[2])
+        assert "error" in event
+        samples = read(broken)
+        assert samples.of("shepherd_requests_total", wire="openai", status="200") == 0
+        assert samples.of("shepherd_requests_total", wire="openai") == 1
+
+
+def test_a_client_that_hangs_up_counts_as_499_and_runs_no_more() -> None:
+    with RunningServer(HeldBackend(hold_generation=True)) as server:
+        with server.connect_and_post({"messages": HI, "stream": True}) as sock:
+            assert b"200 OK" in sock.recv(65_536)
+            samples = read(server)
+            assert samples.of("shepherd_requests_running") == 2
+            assert samples.of("shepherd_connections") == 2
+        server.until(lambda: server.tasks == 0)
+        samples = read(server)
+        assert samples.of("shepherd_requests_total", wire="openai", status="499") == 1
+        assert samples.of("shepherd_tokens_total", wire="openai", kind="prompt") == 1
+        assert samples.of("shepherd_requests_running") == 1
+
+
+def test_requests_that_never_were_whole_are_counted(server: Scripted) -> None:
+    server.raw(b"GET / HTTP/9.9\r\n\r\n")
+    server.raw(b"GET /" + b"x" * 20_000)
+    samples = read(server)
+    assert samples.of("shepherd_requests_total", wire="server", model="") == 2
+    assert samples.of("shepherd_requests_total", status="414") == 1
+
+
+def test_the_state_of_the_server_is_there(server: Scripted) -> None:
+    samples, model = read(server), server.backend.info.id
+    assert samples.of("shepherd_models_loaded") == 1
+    assert samples.of("shepherd_connections") >= 1
+    assert ("shepherd_queue_requests", frozenset({("model", model)})) in samples
+    assert ("shepherd_model_memory_bytes", frozenset({("model", model)})) in samples
+    assert samples.of("process_resident_memory_bytes") > 0
+
+
+def test_names_that_clients_invent_add_no_series() -> None:
+    metrics = Metrics(lambda: ["known"])
+    labels = {metrics.label(name) for name in ("known", "", *(f"x{n}" for n in range(1000)))}
+    assert labels == {"known", "", OTHER}
+    crowd = Metrics(lambda: [f"m{n}" for n in range(10 * MAX_MODELS)])
+    assert len({crowd.label(f"m{n}") for n in range(10 * MAX_MODELS)}) <= MAX_MODELS + 1
+
+
+def test_a_key_needs_the_scope_admin_unless_metrics_are_open(tmp_path: Path) -> None:
+    keys = KeyStore(tmp_path / "keys.json")
+    user = keys.add("user")
+    admin = keys.add("admin", lambda key: _with_scopes(key, KeyScope.ADMIN))
+
+    def status(server: Scripted, key: str = "") -> int:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.get(f"{server.url}/metrics", headers=headers, timeout=PATIENCE).status_code
+
+    backend = ScriptedBackend(parse_script("text: hi"))
+    with RunningServer(backend, ServerSettings(port=0), keys) as server:
+        assert [status(server), status(server, user), status(server, admin)] == [401, 403, 200]
+        named = read(server, Authorization=f"Bearer {admin}")
+        assert named.of("shepherd_requests_total", status="403") == 1
+    backend = ScriptedBackend(parse_script("text: hi"))
+    with RunningServer(backend, ServerSettings(port=0, metrics_open=True), keys) as server:
+        assert status(server) == 200
+        assert httpx.get(f"{server.url}/stats", timeout=PATIENCE).status_code == 401
+
+
+def _with_scopes(key: Any, *scopes: KeyScope) -> Any:
+    from dataclasses import replace
+
+    return replace(key, scopes=frozenset(scopes))
+
+
+class Cached(ScriptedBackend):
+    """A backend with caches."""
+
+    @property
+    def cache_tiers(self) -> Any:
+        from shepherd.backends.base import CacheTier
+
+        return (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10))
+
+
+def test_caches_are_counted_by_tier() -> None:
+    backend: Backend = Cached(parse_script("text: hi"))
+    assert isinstance(backend.info, ModelInfo)
+    with RunningServer(backend) as server:
+        samples = read(server)
+    names = ("hits", "evictions")
+    values = [samples.of(f"shepherd_cache_{name}_total", tier="disk") for name in names]
+    assert values == [8, 10]
+    assert samples.of("shepherd_cached_tokens_total", tier="memory") == 4
+    assert samples.of("shepherd_cache_bytes", tier="memory") == 2
+    assert samples.of("shepherd_cache_entries") == 7
