@@ -1,6 +1,6 @@
 """A conversation: its messages, its tools, and the number of tokens of each part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -83,7 +83,8 @@ class Session:
     the date for templates, also after a restart; None means the date of the first request. `times`
     runs parallel to `messages` and holds the time of each; None if it is unknown. `raw_prompt`
     replaces the messages. With `continues`, the answer continues the last message, which must be
-    the assistant's. Both need a backend whose `ModelInfo.raw_prompts` is true.
+    the assistant's. `template_values` are further variables of the chat template, in JSON. All
+    three need a backend whose `ModelInfo.raw_prompts` is true.
     """
 
     system_message: str = ""
@@ -95,6 +96,7 @@ class Session:
     output_format: OutputFormat | None = None
     raw_prompt: RawPrompt | Infill | None = None
     continues: bool = False
+    template_values: Mapping[str, object] = field(default_factory=dict[str, object])
     id: str = ""
     began: datetime | None = None
     ledger: TokenLedger = field(default_factory=TokenLedger)

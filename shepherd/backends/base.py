@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from types import TracebackType
 
 from shepherd.backends.embedding import Embedder
@@ -111,6 +112,14 @@ class Concurrency:
 ONE = Concurrency()
 
 
+class ModelKind(StrEnum):
+    """What a model makes: text, vectors of texts, or scores of documents."""
+
+    TEXT = "completion"
+    EMBEDDING = "embedding"
+    RERANKING = "rerank"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The model behind a backend; `context_size` in tokens, 0 if unknown.
@@ -118,7 +127,8 @@ class ModelInfo:
     `trained_tools` are the names of the only tools that it should be offered; None for all tools.
     The model was trained on them, and others make it worse. `vision`: whether it sees images, None
     if that is unknown. `raw_prompts`: whether it accepts raw prompts and grammars, and continues
-    messages. `checks_calls`: whether it enforces the schemas of tools in its calls.
+    messages. `checks_calls`: whether it enforces the schemas of tools in its calls. `kind` is what
+    it makes; a provider's is not known, and counts as text.
     """
 
     id: str
@@ -129,6 +139,7 @@ class ModelInfo:
     vision: bool | None = None
     raw_prompts: bool = False
     checks_calls: bool = False
+    kind: ModelKind = ModelKind.TEXT
 
 
 def _ignore() -> None:

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, ModelInfo, ModelKind
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import LOCAL
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_from_user, with_model, with_provider
-from shepherd.errors import ConfigError, ShepherdError
+from shepherd.errors import ConfigError, ModelLoadError, ShepherdError
 from shepherd.tasks import end_tasks
 
 BackendOpener: TypeAlias = Callable[[Config], Awaitable[Backend]]
@@ -148,6 +148,7 @@ class ModelSlot:
                 stack.push_async_callback(backend.aclose)
             else:
                 backend = self._borrowed
+            _check_writes(backend.info)
             await preparing
             stack.pop_all()
         self._stop_listening()
@@ -190,6 +191,17 @@ class ModelSlot:
             return self.providers.is_local(config.model.provider)
         except ConfigError:  # the provider was removed in the meantime
             return False
+
+
+def _check_writes(info: ModelInfo) -> None:
+    """Raise ModelLoadError for a model that makes no text."""
+    if info.kind is ModelKind.TEXT:
+        return
+    makes = "reranks" if info.kind is ModelKind.RERANKING else "makes embeddings"
+    raise ModelLoadError(
+        f"The model {info.id} {makes} and can't write text. Choose another one with --model, or "
+        "serve it with `shepherd --server`."
+    )
 
 
 async def _end(task: asyncio.Task[Backend] | None) -> None:

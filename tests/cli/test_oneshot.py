@@ -5,6 +5,7 @@ import pty
 import subprocess
 
 from shepherd.cli.batch.oneshot import MAX_PIPED_BYTES
+from tests.backends.llamacpp.embedders import write_bert
 from tests.cli.program import Program
 from tests.forked import SHEPHERD
 from tests.patience import PATIENCE
@@ -158,3 +159,11 @@ def test_a_control_sequence_does_not_reach_the_terminal(program: Program) -> Non
     assert b"\x1b" not in os.read(main, 4096)
     os.close(side)
     os.close(main)
+
+
+def test_a_model_that_makes_no_text_is_refused(program: Program) -> None:
+    path = write_bert(program.home / "bert.gguf")
+    ended = program.run("--model", str(path), "-e", "hi")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "The model bert makes embeddings and can't write text." in ended.stderr
+    assert "shepherd --server" in ended.stderr

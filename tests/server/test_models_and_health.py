@@ -26,6 +26,7 @@ def test_models_are_listed_and_found(server: RunningServer[HeldBackend]) -> None
         "max_model_len": 2048,
         "meta": {"n_ctx": 2048},
         "status": {"value": "loaded"},
+        "capabilities": ["completion"],
     }
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Match
 from starlette.types import Scope
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse
@@ -81,6 +81,7 @@ def _limit(text: str | None) -> int:
 
 
 def _model(info: ModelInfo, created: int) -> JsonObject:
+    unknown = info.vision is None or info.kind is not ModelKind.TEXT
     return {
         "type": "model",
         "id": info.id,
@@ -89,7 +90,7 @@ def _model(info: ModelInfo, created: int) -> JsonObject:
         "lifecycle": "active",
         "max_input_tokens": info.context_size or None,
         "max_tokens": info.context_size or None,
-        "capabilities": None if info.vision is None else _capabilities(vision=info.vision),
+        "capabilities": None if unknown else _capabilities(vision=bool(info.vision)),
     }
 
 

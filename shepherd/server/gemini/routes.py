@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with, use_error_shape
 from shepherd.server.errors import ApiError
@@ -179,6 +179,7 @@ def _prompt(body: CountRequest) -> PromptFields:
 
 
 def _model(info: ModelInfo) -> JsonObject:
+    writes = info.kind is ModelKind.TEXT
     limits = {"inputTokenLimit": info.context_size, "outputTokenLimit": info.context_size}
     return {
         "name": f"{_PREFIX}{info.id}",
@@ -187,8 +188,8 @@ def _model(info: ModelInfo) -> JsonObject:
         "displayName": info.id,
         "description": f"Served by {info.owned_by}.",
         **(limits if info.context_size else {}),
-        "supportedGenerationMethods": [*_METHODS],
-        "thinking": True,
+        "supportedGenerationMethods": [*_METHODS] if writes else [],
+        "thinking": writes,
     }
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from datetime import UTC, datetime
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
 from shepherd.server.models import Models, ServedModel
@@ -49,10 +49,12 @@ def running_model(model: ServedModel) -> JsonObject:
 def model_details(info: ModelInfo, started: int) -> JsonObject:
     """The answer of `/api/show`; what the server does not know of a model is empty.
 
-    Every model takes tools and `think`; one that can't reason answers without.
+    Every model of texts takes tools and `think`; one that can't reason answers without.
     """
     size = {f"{_FAMILY}.context_length": info.context_size} if info.context_size else {}
-    capabilities = ["completion", "tools", "thinking", *(["vision"] if info.vision else [])]
+    capabilities: list[str] = [info.kind]
+    if info.kind is ModelKind.TEXT:
+        capabilities += ["tools", "thinking", *(["vision"] if info.vision else [])]
     return {
         "modelfile": "",
         "parameters": "",

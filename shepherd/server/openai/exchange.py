@@ -7,6 +7,7 @@ from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import (
     check_continuation,
     check_images,
+    check_template_values,
     choice_count,
     session_from_request,
     token_limit,
@@ -20,6 +21,7 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
     check_images(body, model)
     check_tools(body.tools, model)
     check_continuation(body, model)
+    check_template_values(body, model)
     session = session_from_request(body, thinking=settings.thinking)
     answer = ChatAnswer.to_request(body, session, model)
     return Exchange(

@@ -6,6 +6,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainValidator,
     model_validator,
@@ -52,9 +53,23 @@ class StreamOptions(RequestModel):
 
 
 class TemplateOptions(RequestModel):
-    """Options for the chat template."""
+    """Options for the chat template; other names are variables of the model's own template."""
 
-    enable_thinking: Annotated[bool | None, Field(description="Whether the model reasons.")] = None
+    model_config = ConfigDict(extra="allow")
+
+    enable_thinking: Annotated[
+        bool | None,
+        Field(
+            validation_alias=AliasChoices("enable_thinking", "thinking"),
+            description="Whether the model reasons.",
+        ),
+    ] = None
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The variables besides `enable_thinking`; null means that one is not set."""
+        extra: dict[str, object] = self.model_extra or {}
+        return {name: value for name, value in extra.items() if value is not None}
 
 
 _OF_OTHER_SERVERS = {
@@ -114,7 +129,10 @@ class ChatRequest(SamplingFields):
     ] = None
     chat_template_kwargs: Annotated[
         TemplateOptions | None,
-        Field(description="`enable_thinking`: whether the model reasons; outweighs the effort."),
+        Field(
+            description="`enable_thinking`: whether the model reasons; outweighs the effort. Other "
+            "names are variables of the chat template of a model in this process."
+        ),
     ] = None
     n: Annotated[
         int | None,

@@ -86,6 +86,7 @@ def _model(model: ServedModel, context: ServerContext) -> JsonObject:
         "max_model_len": info.context_size or None,
         "meta": {"n_ctx": info.context_size or None},
         "status": {"value": model.state},
+        "capabilities": [info.kind],
         **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
     }
 
@@ -95,7 +96,7 @@ def _entry(info: ModelInfo) -> JsonObject:
         "name": info.id,
         "model": info.id,
         "type": "model",
-        "capabilities": ["completion", *(["multimodal"] if info.vision else [])],
+        "capabilities": [info.kind, *(["multimodal"] if info.vision else [])],
         "details": {"format": "gguf" if info.raw_prompts else ""},
     }
 

@@ -1,9 +1,11 @@
 """A chat request as a `Session`."""
 
+import re
 from collections.abc import Sequence
 from typing import cast
 
 from shepherd.backends.base import ModelInfo
+from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.requests import ChatRequest, WireMessage
@@ -15,6 +17,23 @@ from shepherd.structure import OutputFormat
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")
+_KWARGS = "chat_template_kwargs"
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_OWN_VARIABLES = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "documents",
+        "eos_token",
+        "messages",
+        "raise_exception",
+        "strftime_now",
+        "tools",
+    }
+)
+"""Variables that the server sets, or that hold what belongs into messages."""
+
+MAX_TEMPLATE_BYTES = 16 * 1024
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -37,6 +56,7 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
         tool_choice=tool_choice(request.tools, request.tool_choice, single=single),
         output_format=output_format(request),
         continues=bool(request.continue_final_message),
+        template_values=template_values(request),
     )
 
 
@@ -76,6 +96,29 @@ def check_supported(request: ChatRequest) -> None:
     if request.add_generation_prompt is False and not request.continue_final_message:
         message = "add_generation_prompt: false only with continue_final_message"
         raise unsupported("add_generation_prompt", message)
+
+
+def template_values(request: ChatRequest) -> dict[str, object]:
+    """The variables of the chat template that a request sets; raises ApiError."""
+    values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
+    for name in values:
+        if name in _OWN_VARIABLES or not _VARIABLE.fullmatch(name):
+            message = f"{_KWARGS}: {name[:80]!r} can't be set"
+            raise ApiError(400, message, "invalid_value", _KWARGS)
+    size = len(to_json(values).encode()) if values else 0
+    if size > MAX_TEMPLATE_BYTES:
+        message = f"{_KWARGS}: must have at most {MAX_TEMPLATE_BYTES} bytes, got {size}"
+        raise ApiError(400, message, "invalid_value", _KWARGS)
+    return values
+
+
+def check_template_values(request: ChatRequest, model: ModelInfo) -> None:
+    """Raise ApiError for variables of a template that is not in this process."""
+    values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
+    if values and not model.raw_prompts:
+        name = f"{_KWARGS}.{next(iter(values))[:80]}"
+        message = f"{model.id} does not run in this process, so its template can't have {name}."
+        raise unsupported(name, message)
 
 
 def check_continuation(request: ChatRequest, model: ModelInfo) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.catalog.model_files import ModelFile, model_name, models_in
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
@@ -33,7 +33,7 @@ class ModelFolder:
 
     def __init__(self, settings: LlamaCppSection) -> None:
         self._settings = settings
-        self._contexts: dict[_Header, int | None] = {}
+        self._contexts: dict[_Header, _Facts | None] = {}
 
     def look(self) -> Mapping[str, ServedFile]:
         """The models by their paths in the directory, without suffix; reads new headers."""
@@ -47,17 +47,18 @@ class ModelFolder:
         until = time.monotonic() + HEADER_SECONDS
         for header in headers.values():
             if header not in self._contexts and time.monotonic() < until:
-                self._contexts[header] = _context(header[0].path)
+                self._contexts[header] = _facts(header[0].path)
         self._contexts = {h: c for h, c in self._contexts.items() if h in headers.values()}
         return {
-            name: ServedFile(file.path, file.size, self._info(name, context))
+            name: ServedFile(file.path, file.size, self._info(name, facts))
             for name, (file, changed) in headers.items()
-            if (context := self._contexts.get((file, changed), 0)) is not None
+            if (facts := self._contexts.get((file, changed), _UNKNOWN)) is not None
         }
 
-    def _info(self, name: str, context: int) -> ModelInfo:
-        size = self._settings.context_size or context
-        info = ModelInfo(name, "llamacpp", size, vision=False, raw_prompts=True)
+    def _info(self, name: str, facts: "_Facts") -> ModelInfo:
+        size = self._settings.context_size or facts.context
+        writes = facts.kind is ModelKind.TEXT
+        info = ModelInfo(name, "llamacpp", size, vision=False, raw_prompts=writes, kind=facts.kind)
         return replace(info, trained_tools=BUILTIN_TOOLS) if name == BUILTIN_NAME else info
 
 
@@ -72,12 +73,24 @@ def memory_needs(path: Path, context_size: int) -> int:
     return summary.needs(context_size or summary.context)
 
 
-def _context(path: Path) -> int | None:
-    """The context that the model was trained with, in tokens; None if the file is damaged."""
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The context that a model was trained with, in tokens, and what it makes."""
+
+    context: int = 0
+    kind: ModelKind = ModelKind.TEXT
+
+
+_UNKNOWN = _Facts()
+
+
+def _facts(path: Path) -> _Facts | None:
+    """What the header of a file tells; None if the file is damaged."""
+    from shepherd.backends.llamacpp.embedding.kind import kind_of, pooling_of
     from shepherd.backends.llamacpp.native.summary import summarise
 
     try:
-        return summarise(path).context
+        return _Facts(summarise(path).context, kind_of(pooling_of(path)))
     except ModelLoadError:
         return None
 

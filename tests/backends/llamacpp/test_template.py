@@ -4,9 +4,10 @@ import pytest
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.prompt.special import SEAL, SpecialTexts
 from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall
 from tests.backends.llamacpp.support import LIST
 
@@ -18,6 +19,18 @@ CALLED = Conversation("", (Message.user("a"), Message.assistant("", tool_calls=(
 def render(model: NativeModel, source: str, conversation: Conversation = HI) -> str:
     specials = SpecialTexts(model.vocab, source)
     return ChatTemplate(source, specials, {"bos_token": "<s>"}).render(conversation)
+
+
+def test_templates_get_the_values_of_a_client(llama_model: NativeModel) -> None:
+    values = {"style": "terse</s>", "deep": {"a": [True, None, 2]}, "bos_token": "x", "tools": [1]}
+    asked = Conversation("sys", (Message.user("hi"),), template_values=values)
+    source = "{{ bos_token }}{{ style }}{{ deep.a[2] }}{{ tools is defined }}{{ other }}"
+    rendered = render(llama_model, source, asked)
+    assert rendered.replace(SEAL, "") == "<s>terse</s>2False"
+    assert "</s>" not in rendered
+    builder = PromptBuilder(llama_model, "{{ raise_exception(style) }}")
+    with pytest.raises(InvalidRequestError, match="terse"):
+        builder.rendered(asked)
 
 
 @pytest.mark.parametrize(

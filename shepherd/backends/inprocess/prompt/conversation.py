@@ -1,7 +1,7 @@
 """A session as the variables of a chat template, with untrusted text made harmless."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
@@ -24,6 +24,7 @@ class Conversation:
     thinking: bool = False
     began: datetime | None = None
     continues: bool = False
+    template_values: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @classmethod
     def of(cls, session: Session, began: datetime) -> "Conversation":
@@ -35,6 +36,7 @@ class Conversation:
             session.thinking,
             began,
             session.continues,
+            session.template_values,
         )
 
 
@@ -66,6 +68,18 @@ def template_messages(
             message["content"] = f"{system}\n\n{message['content']}"
             return messages
     return [{"role": "user", "content": system}, *messages]
+
+
+def template_value(value: object, specials: SpecialTexts) -> object:
+    """A value of a client for a template, without control tokens in its texts."""
+    if isinstance(value, str):
+        return specials.seal_all(value)
+    if isinstance(value, list):
+        return [template_value(item, specials) for item in cast(list[object], value)]
+    if isinstance(value, dict):
+        fields = cast(dict[str, object], value)
+        return {specials.seal_all(k): template_value(v, specials) for k, v in fields.items()}
+    return value
 
 
 def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[JsonObject] | None:

@@ -22,6 +22,7 @@ from shepherd.backends.output import (
     detect_style,
     with_separator,
 )
+from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall
 
 logger = logging.getLogger(__name__)
@@ -159,6 +160,9 @@ class PromptBuilder:
         try:
             return template.render(conversation, answer=answer), ""
         except TemplateFailedError as error:
+            if conversation.template_values:
+                message = f"The model's chat template refuses these values: {error}"
+                raise InvalidRequestError(message, "chat_template_kwargs") from error
             warning = f"The model's chat template failed ({error}); ChatML is used instead."
             return self._fallback.render(conversation, answer=answer), warning
 

@@ -19,6 +19,7 @@ from shepherd.backends.inprocess.prompt.conversation import (
     Dialect,
     template_messages,
     template_tools,
+    template_value,
 )
 from shepherd.backends.inprocess.prompt.special import SpecialTexts
 from shepherd.errors import InvalidRequestError
@@ -197,13 +198,17 @@ class ChatTemplate:
 
     def _variables(self, conversation: Conversation) -> dict[str, Any]:
         now = conversation.began or datetime.now().astimezone()
+        values = conversation.template_values
         variables: dict[str, Any] = {
+            "date_string": now.strftime("%d %b %Y"),
+            **{name: template_value(value, self._specials) for name, value in values.items()},
             **self._constants,
             "enable_thinking": conversation.thinking,
             "thinking": conversation.thinking,
-            "date_string": now.strftime("%d %b %Y"),
             "strftime_now": clock(now),
+            "raise_exception": raise_exception,
         }
+        variables.pop("tools", None)
         tools = template_tools(conversation.tools, self._specials)
         if tools is not None:
             variables["tools"] = tools

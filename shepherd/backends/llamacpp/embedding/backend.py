@@ -17,6 +17,7 @@ from shepherd.backends.embedding import (
 )
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.embedding.engine import PooledEngine
+from shepherd.backends.llamacpp.embedding.kind import kind_of
 from shepherd.backends.llamacpp.embedding.queue import EmbeddingQueue, Vector
 from shepherd.backends.llamacpp.native.pooled import Pooling
 from shepherd.config.sections import LlamaCppSection
@@ -113,7 +114,8 @@ class LlamaEmbeddingBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo(self._name, "llamacpp", self.engine.context.size, vision=False)
+        kind = kind_of(self.engine.context.pooling)
+        return ModelInfo(self._name, "llamacpp", self.engine.context.size, vision=False, kind=kind)
 
     @property
     def embedder(self) -> Embedder:

@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends.base import ModelKind
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import ENCODERS
 from shepherd.backends.llamacpp.native.pooled import Pooling
+
+
+def kind_of(pooling: Pooling | None) -> ModelKind:
+    """What a model makes that pools like this, None for not at all."""
+    if pooling is None:
+        return ModelKind.TEXT
+    return ModelKind.RERANKING if pooling is Pooling.RANK else ModelKind.EMBEDDING
 
 
 def pooling_of(path: Path) -> Pooling | None:
