@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 PROFILE = os.environ.get("SHEPHERD_EXAMPLES", "same")
 SEED = os.environ.get("SHEPHERD_SEED", "0") if PROFILE == "search" else "0"
-SHARE = 4
+SHARE = 8
 """All but the long run try one in so many."""
 
 

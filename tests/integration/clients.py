@@ -19,7 +19,6 @@ from shepherd.session import Session
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, RunningServer
 
-CLIENTS = 64
 PARALLEL = 4
 SYSTEMS = ["", "Be brief.", " ".join(f"Rule {n} applies." for n in range(60))]
 WORDS = [
@@ -96,12 +95,13 @@ class WatchedBackend(LlamaCppBackend):
 
 @dataclass
 class Crowd:
-    """`CLIENTS` clients of one server; what they were told is in `texts`."""
+    """So many clients of one server; what they were told is in `texts`."""
 
     server: RunningServer[WatchedBackend]
     loop: asyncio.AbstractEventLoop
     cases: list[Case]
     random: Random
+    clients: int
     texts: dict[Case, Counter[str]] = field(default_factory=lambda: defaultdict(Counter[str]))
     ends: Counter[str] = field(default_factory=Counter[str])
     memory: list[int] = field(default_factory=list[int])
@@ -114,7 +114,7 @@ class Crowd:
         async with httpx.AsyncClient(
             base_url=self.server.url, timeout=10 * PATIENCE, limits=limits, trust_env=False
         ) as http:
-            clients = [self._client(http) for _ in range(CLIENTS)]
+            clients = [self._client(http) for _ in range(self.clients)]
             await asyncio.gather(*clients)
 
     async def _client(self, http: httpx.AsyncClient) -> None:

@@ -14,11 +14,11 @@ from shepherd.session import Session
 from shepherd.tools.runner import ToolRunner
 from shepherd.transcript import SessionStore
 from shepherd.turn import run_turn
-from tests.examples import PROFILE
+from tests.examples import few
 from tests.integration.conftest import SYSTEM, Recorder, assert_valid
 
 ASK = "read notes.txt"
-TURNS = 300 if PROFILE == "long" else 60
+TURNS = few(300, 40)
 
 
 async def test_a_tool_call_of_the_model_reads_a_real_file(
@@ -47,12 +47,12 @@ async def test_each_request_decodes_only_what_is_new(
     assert used > 0
 
 
-async def test_cancel_at_every_event_then_the_next_turn_works_and_the_file_loads(
+async def test_cancel_at_any_event_then_the_next_turn_works_and_the_file_loads(
     backend: LlamaCppBackend, runner: ToolRunner, tmp_path: Path
 ) -> None:
     tools = runner.registry.specs()
     store = SessionStore(Paths.from_env({"HOME": str(tmp_path)}).sessions)
-    for index in count():
+    for index in count(step=few(1, 3)):
         transcript = store.create(tmp_path, "pup", SYSTEM, pytest.fail)
         session = Session(SYSTEM, tools=tools, journal=transcript, id=transcript.header.id)
         recorder = Recorder(cancel_at=index)
@@ -92,6 +92,7 @@ async def test_many_turns_in_a_small_context(
     assert f"turn {TURNS - 3}" in (folder / "log.txt").read_text()
 
 
+@pytest.mark.parametrize("backend", [2048], indirect=True)
 async def test_a_long_file_is_read_in_parts(
     backend: LlamaCppBackend, runner: ToolRunner, session: Session, folder: Path
 ) -> None:

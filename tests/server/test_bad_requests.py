@@ -12,9 +12,8 @@ from bench.server.requests import BAD_REQUESTS
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import CHAT, HI, RunningServer, scripted
+from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
 
 Engine = RunningServer[LlamaCppBackend]
 SERVED = {"4 MB of spaces between values", "16 stops of 4 KB"}
@@ -65,29 +64,35 @@ def test_bad_requests_are_refused_while_others_are_served(server: Engine, name: 
 
 
 SIZES = {"n_prompt_tokens", "n_ctx"}
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Scripted]:
+    with scripted("text: hi") as running:
+        yield running
+
+
 NUMBERS = ["temperature", "top_p", "n", "seed", "max_tokens", "top_logprobs", "repeat_penalty"]
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", ["true", "NaN", "-Infinity", "1e999", "9" * 5000, "[]"])
-def test_what_is_not_a_number_is_refused(name: str, value: str) -> None:
+def test_what_is_not_a_number_is_refused(plain: Scripted, name: str, value: str) -> None:
     body = f'{{"messages": {json.dumps(HI)}, "{name}": {value}}}'
     headers = {"Content-Type": "application/json"}
-    with scripted("text: hi", ServerSettings(port=0)) as server:
-        url = server.url + CHAT
-        response = httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
+    url = plain.url + CHAT
+    response = httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
     assert response.status_code == 400
     assert response.json()["error"]["code"] in ("invalid_json", "invalid_value")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999", "9" * 5000])
 @pytest.mark.parametrize("field", ["tools", "response_format", "unknown"])
-def test_no_number_is_too_large_anywhere(field: str, number: str) -> None:
+def test_no_number_is_too_large_anywhere(plain: Scripted, field: str, number: str) -> None:
     body = f'{{"messages": {json.dumps(HI)}, "{field}": {{"a": [{number}]}}}}'
     headers = {"Content-Type": "application/json"}
-    with scripted("text: hi") as server:
-        url = server.url + CHAT
-        response = httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
+    url = plain.url + CHAT
+    response = httpx.post(url, content=body, headers=headers, timeout=PATIENCE)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
 
 
@@ -100,8 +105,7 @@ def test_no_number_is_too_large_anywhere(field: str, number: str) -> None:
         (b'{"n": 9, "n": 1, "messages": [{"role": "user", "content": "hi"}]}', 200),
     ],
 )
-def test_odd_encodings(body: bytes, status: int) -> None:
-    with scripted("text: hi") as server:
-        headers = {"Content-Type": "application/json"}
-        response = httpx.post(server.url + CHAT, content=body, headers=headers, timeout=PATIENCE)
+def test_odd_encodings(plain: Scripted, body: bytes, status: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = httpx.post(plain.url + CHAT, content=body, headers=headers, timeout=PATIENCE)
     assert response.status_code == status

@@ -105,10 +105,11 @@ class Talk:
         self.upstream.requests.clear()
 
     def measure(self) -> None:
-        gc.collect()
         vendor, characters_read = self.vendor, self.backend.estimator.characters_read
         self.work.append(Work(vendor.requests, vendor.bytes, vendor.messages, characters_read))
-        self.objects.append(len(gc.get_objects()))
+        if TURNS == ALL:
+            gc.collect()
+            self.objects.append(len(gc.get_objects()))
 
     def _listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         if event is CallbackEvent.ERROR or name == "warning":

@@ -15,7 +15,7 @@ from shepherd.server.settings import ServerSettings
 from tests.server.conversation.harness import PATIENCE, Seen, Served, serving, until
 from tests.server.harness import HeldBackend
 
-SLOW_BYTES = 16_000_000
+SLOW_BYTES = 8_000_000
 """More than the kernel takes for a receiver that does not read."""
 
 TURNS = """\
@@ -236,14 +236,14 @@ async def test_what_a_model_says_stays_in_its_frame(work: Path) -> None:
 
 @pytest.mark.parametrize("text", ["word ", "слово "])
 def test_updates_take_bounded_memory(text: str) -> None:
-    log = UpdateLog(max_bytes=1_000_000)
+    log = UpdateLog(max_bytes=500_000)
     log.publish(UpdateKind.DELTA, {"text": ""})
     tracemalloc.start()
     try:
-        for _ in range(3000):
+        for _ in range(1500):
             log.publish(UpdateKind.DELTA, {"text": text * 100})
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 100_000 < kept < 2_500_000
+    assert 50_000 < kept < 1_250_000
     assert log.since(log.last - 100) is not None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, get_args
 
 import httpx
@@ -33,7 +34,7 @@ def created(server: RunningServer[Any], **body: Any) -> dict[str, Any]:
 
 def checked(response: dict[str, Any]) -> dict[str, Any]:
     """A response that fits its type strictly."""
-    TypeAdapter(Response).validate_python(response, strict=True)
+    _adapter(Response).validate_python(response, strict=True)
     return response
 
 
@@ -53,7 +54,7 @@ def checked_events(text: str, first: int = 0) -> list[dict[str, Any]]:
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
-        TypeAdapter(_EVENTS[event["type"]]).validate_python(event, strict=True)
+        _adapter(_EVENTS[event["type"]]).validate_python(event, strict=True)
         events.append(event)
     numbers = [event["sequence_number"] for event in events]
     assert numbers == list(range(first, first + len(events)))
@@ -76,3 +77,9 @@ def rebuilt(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         elif "text" in event:
             assert items[-1]["text"] == event["text"]
     return items
+
+
+@cache
+def _adapter(kind: type[BaseModel]) -> TypeAdapter[BaseModel]:
+    """What validates a type; to make one takes longer than to use it."""
+    return TypeAdapter(kind)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 from shepherd.backends.base import Backend
@@ -53,7 +54,7 @@ class Home:
         """Put a copy of the built-in model into the models directory."""
         path = self.models / f"{name}.gguf"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(builtin_model().read_bytes())
+        copyfile(builtin_model(), path)
 
     @property
     def book(self) -> ProviderBook:
