@@ -78,3 +78,19 @@ def test_each_prompt_continues_the_last_one_in_the_cache(
     assert first.usage.prompt_tokens_details is not None
     totals = first.usage.prompt_tokens, first.usage.prompt_tokens_details.cached_tokens
     assert totals == tuple(map(sum, zip(*prompts[:rounds], strict=True)))
+
+
+def test_clients_that_leave_hold_no_sequence(server: Engine) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Read notes.txt"}]
+    body = {"messages": messages, "stream": True}
+    for count in (0, 1, 300, 600, 1200):
+        with server.connect_and_post(body) as sock:
+            received = 0
+            while received < count and (piece := sock.recv(count - received)):
+                received += len(piece)
+                if piece.endswith(b"0\r\n\r\n"):
+                    break
+        server.until(lambda: server.tasks == 0 and server.backend.running == 0)
+    with server.client() as client:
+        answer = ask(client, messages=messages).choices[0].message
+    assert "remember the milk" in (answer.content or "")
