@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.device_memory import Memory
 from shepherd.catalog.model_files import SUFFIX
+from shepherd.config.durations import parse_duration
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, missing_type
 from shepherd.config.settings import Config
@@ -18,7 +20,7 @@ from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError, ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.server.pool.files import ModelFolder, ServedFile, memory_needs
+from shepherd.server.pool.files import MachineMemory, ModelFolder, ServedFile
 from shepherd.server.pool.slot import OpenableModel
 
 logger = logging.getLogger(__name__)
@@ -42,19 +44,21 @@ class Entry:
 
 
 class Catalog:
-    """The models that requests may name; `entries` has them by name, as of the last `refresh`.
-
-    `keep_alive` in seconds is that of all models but the default one.
-    """
+    """The models that requests may name; `entries` has them by name, as of the last `refresh`."""
 
     def __init__(
-        self, config: Config, providers: ProviderBook, opener: BackendOpener, keep_alive: float
+        self,
+        config: Config,
+        providers: ProviderBook,
+        opener: BackendOpener,
+        memory: MachineMemory,
     ) -> None:
         self.entries: dict[str, Entry] = {}
         self._config = config
         self._providers = providers
         self._opener = opener
-        self._keep_alive = keep_alive
+        self._memory = memory
+        self._keep_alive = parse_duration(config.server.keep_alive)
         self._provided: dict[str, Entry] = {}
         self._folder = ModelFolder(config.llamacpp)
         self._refreshing: asyncio.Task[None] | None = None
@@ -86,7 +90,7 @@ class Catalog:
         config, model = self._config, self._config.model
         opening = partial(self._open, config)
         if not model.provider:
-            return OpenableModel(*_local_key(config), opening, essential=True)
+            return OpenableModel(*self._local_key(), opening, essential=True)
         provider = self._providers.pick(model.provider)
         key = "" if model.fallback else provider.label
         return OpenableModel(key, self._measure(provider), opening, essential=True)
@@ -118,7 +122,7 @@ class Catalog:
     def _file_entry(self, file: ServedFile) -> Entry:
         name = BUILTIN_NAME if file.info.id == BUILTIN_NAME else str(file.path)
         config = with_provider(self._config, "", name)
-        measure = partial(memory_needs, file.path, config.llamacpp.context_size)
+        measure = partial(self._memory.needs, file.path, config.llamacpp)
         return Entry(
             file.info, self._openable(str(file.path.resolve()), measure, config), file.size
         )
@@ -142,15 +146,17 @@ class Catalog:
         config = with_provider(self._config, provider.name)
         return Entry(info, self._openable(provider.label, self._measure(provider), config))
 
-    def _measure(self, provider: Provider) -> Callable[[], int] | None:
+    def _measure(self, provider: Provider) -> Callable[[], Memory] | None:
         if not provider.is_local:
             return None
         path = Path(provider.model).expanduser()
-        size = provider.context_size or self._config.llamacpp.context_size
-        return partial(memory_needs, path, size) if path.is_absolute() else _nothing
+        settings = self._config.llamacpp
+        size = provider.context_size or settings.context_size
+        settings = settings.model_copy(update={"context_size": size})
+        return partial(self._memory.needs, path, settings) if path.is_absolute() else Memory
 
     def _openable(
-        self, key: str, measure: Callable[[], int] | None, config: Config
+        self, key: str, measure: Callable[[], Memory] | None, config: Config
     ) -> OpenableModel:
         """A model besides the default one: adapters and a draft model are not for it."""
         model = config.model.model_copy(update={"fallback": False})
@@ -164,19 +170,15 @@ class Catalog:
         except ConfigError as error:
             raise ModelLoadError(str(error)) from error
 
+    def _local_key(self) -> tuple[str, Callable[[], Memory]]:
+        """The key of the local model of the settings, and how much memory it takes."""
+        from shepherd.backends.llamacpp import locate_model
 
-def _local_key(config: Config) -> tuple[str, Callable[[], int]]:
-    """The key of the local model of the settings, and how much memory it takes."""
-    from shepherd.backends.llamacpp import locate_model
-
-    name, directory = config.model.name, Path(config.llamacpp.models_dir).expanduser()
-    try:
-        path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory, directory)
-    except ModelLoadError:  # a script, or opening it reports it
-        return name, _nothing
-    return str(path.resolve()), partial(memory_needs, path, config.llamacpp.context_size)
-
-
-def _nothing() -> int:
-    """Memory that is not known."""
-    return 0
+        settings = self._config.llamacpp
+        name, directory = self._config.model.name, Path(settings.models_dir).expanduser()
+        is_builtin = name == BUILTIN_NAME
+        try:
+            path = builtin_model() if is_builtin else locate_model(name, directory, directory)
+        except ModelLoadError:  # a script, or opening it reports it
+            return name, Memory
+        return str(path.resolve()), partial(self._memory.needs, path, settings)

@@ -3,14 +3,18 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.backends.base import ModelInfo, ModelKind
+from shepherd.backends.device_memory import Memory
 from shepherd.catalog.model_files import ModelFile, model_name, models_in
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
+
+_MIB = 1024**2
 
 HEADER_SECONDS = 1.0
 """The time for headers of new files in one look; the others follow in the next ones."""
@@ -62,15 +66,40 @@ class ModelFolder:
         return replace(info, trained_tools=BUILTIN_TOOLS) if name == BUILTIN_NAME else info
 
 
-def memory_needs(path: Path, context_size: int) -> int:
-    """About how many bytes a model takes: its files, and a context in f16.
+class MachineMemory:
+    """The memory of this machine for models, without what other programs use.
 
-    `context_size` 0 is the model's own. Raises ModelLoadError for a damaged file.
+    That of GPUs is measured when it is first needed: a server of providers loads no llama.cpp.
     """
-    from shepherd.backends.llamacpp.native.summary import summarise
 
-    summary = summarise(path)
-    return summary.needs(context_size or summary.context)
+    def __init__(self, settings: LlamaCppSection, models_mib: int = 0) -> None:
+        """Measures the CPU's memory, unless `models_mib` limits it."""
+        from shepherd.backends.llamacpp.native.devices import available_memory
+
+        self._settings = settings
+        self._free = available_memory()
+        self._limit = models_mib * _MIB or self._free
+
+    @cached_property
+    def _vram(self) -> int:
+        from shepherd.backends.llamacpp.native.fitting import free_memory, model_gpus
+
+        return free_memory(model_gpus(self._settings)).vram
+
+    def limit(self) -> Memory:
+        """The limit for all models together; that of GPUs is 0 without any. Blocks."""
+        return Memory(self._limit, self._vram)
+
+    def needs(self, path: Path, settings: LlamaCppSection) -> Memory:
+        """About what a model takes when no other model is loaded; blocks.
+
+        Raises ModelLoadError for a damaged file.
+        """
+        from shepherd.backends.llamacpp.native.fitting import fit_model
+        from shepherd.backends.llamacpp.native.gguf import check_model_file
+
+        limit = Memory(self._free, self._vram)
+        return fit_model(check_model_file(path), settings, limit=limit).memory
 
 
 @dataclass(frozen=True, slots=True)

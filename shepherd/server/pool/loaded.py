@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 
 from shepherd.backends.base import Backend
+from shepherd.backends.device_memory import Memory
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
 from shepherd.server.pool.slot import OpenableModel, Slot
@@ -19,17 +20,19 @@ MAX_IDLE_CONNECTIONS = 32
 """The maximum of connected providers that no request uses."""
 
 _GIB = 1024**3
+_NONE = Memory()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the models in memory; 0 for no limit of `memory` in bytes and of `models`.
+    """The limits of the models in memory; 0 for no limit of a memory and of `models`.
 
-    At most `waiting` requests wait for models. A model that has no room gets it within `patience`
-    seconds, or its requests are refused.
+    `memory` is called before the first local model is loaded, and may block. At most `waiting`
+    requests wait for models. A model that has no room gets it within `patience` seconds, or its
+    requests are refused.
     """
 
-    memory: int = 0
+    memory: Callable[[], Memory] = Memory
     models: int = 0
     waiting: int = 64
     patience: float = 60.0
@@ -43,6 +46,7 @@ class LoadedModels:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._memory = Memory()
         self._slots: dict[str, Slot] = {}
         self._held: set[Slot] = set()
         """All slots with a backend that is not closed yet, also retired and closing ones."""
@@ -152,18 +156,15 @@ class LoadedModels:
         if model.measure is None:
             return await model.open()
         async with self._turn:
+            self._memory = await asyncio.to_thread(self._limits.memory)
             slot.needs = await asyncio.to_thread(model.measure)
             await self._make_room(slot)
             return await model.open()
 
     async def _make_room(self, slot: Slot) -> None:
         """Unload idle models until `slot` fits; raises ModelLoadError if it never will."""
-        memory = self._limits.memory
-        if memory and slot.needs > memory and not slot.model.essential:
-            raise ModelLoadError(
-                f"The model takes about {slot.needs / _GIB:.1f} GiB, and there are "
-                f"{memory / _GIB:.1f} GiB for models (server.models_mib)."
-            )
+        if not slot.model.essential:
+            _check_size(slot.needs, self._memory)
         try:
             async with asyncio.timeout(self._limits.patience):
                 while not self._fits(slot, self._held):
@@ -178,8 +179,12 @@ class LoadedModels:
         """Begin to unload one more model if that is needed and possible."""
         remaining = {other for other in self._held if other.closing is None}
         self._changed.clear()
+        if self._fits(slot, remaining):
+            return False
+        short = self._shortage(slot, remaining)
         idle = [other for other in remaining if other.is_idle and other.is_local]
-        if not idle or self._fits(slot, remaining):
+        idle = [other for other in idle if short == _NONE or _share_memory(other.needs, short)]
+        if not idle:
             return False
         self._close(min(idle, key=lambda other: other.used))
         return True
@@ -191,8 +196,20 @@ class LoadedModels:
             return False
         if self._limits.models and len(others) >= self._limits.models:
             return False
-        used = sum(other.needs for other in others)
-        return not (self._limits.memory and used and used + slot.needs > self._limits.memory)
+        return self._shortage(slot, held) == _NONE
+
+    def _shortage(self, slot: Slot, held: set[Slot]) -> Memory:
+        """What is missing to load `slot` beside those of `held`; nothing if it is alone."""
+        others = [other.needs for other in held if other.is_local and other is not slot]
+        used = sum(others, _NONE)
+        ram, vram = (
+            max(0, taken + more - limit) if limit and taken and more else 0
+            for taken, more, limit in (
+                (used.ram, slot.needs.ram, self._memory.ram),
+                (used.vram, slot.needs.vram, self._memory.vram),
+            )
+        )
+        return Memory(ram, vram)
 
     def _settle(self, slot: Slot) -> None:
         """Close or keep a model that may have become idle."""
@@ -236,6 +253,25 @@ class LoadedModels:
         finally:
             self._held.discard(slot)
             self._changed.set()
+
+
+def _check_size(needs: Memory, limit: Memory) -> None:
+    """Raise ModelLoadError for a model that is larger than all memory for models."""
+    pairs = (
+        (needs.ram, limit.ram, "for models (server.models_mib)"),
+        (needs.vram, limit.vram, "on the GPUs; set fewer llamacpp.gpu_layers"),
+    )
+    for size, most, place in pairs:
+        if 0 < most < size:
+            raise ModelLoadError(
+                f"The model takes about {size / _GIB:.1f} GiB, and there are "
+                f"{most / _GIB:.1f} GiB {place}."
+            )
+
+
+def _share_memory(one: Memory, other: Memory) -> bool:
+    """Whether both take memory of the same device."""
+    return bool((one.ram and other.ram) or (one.vram and other.vram))
 
 
 def _retrieve(task: asyncio.Task[Backend]) -> None:

@@ -10,7 +10,6 @@ from functools import partial
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.config.durations import parse_duration
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
@@ -25,6 +24,7 @@ from shepherd.server.errors import ApiError
 from shepherd.server.models import LoadedModel, ModelState, ServedModel, unknown_model
 from shepherd.server.pool.aliases import Aliases
 from shepherd.server.pool.catalog import Catalog, Entry
+from shepherd.server.pool.files import MachineMemory
 from shepherd.server.pool.loaded import Limits, LoadedModels
 from shepherd.server.pool.slot import OpenableModel
 from shepherd.server.pool.unloaded import UnloadedBackend
@@ -35,7 +35,6 @@ DEFAULT = "default"
 """A name of the default model in requests."""
 
 MAX_LOGGED_NAMES = 1000
-_MIB = 1024 * 1024
 
 RETRY_SECONDS = 30.0
 """A model of an alias that has failed is tried last for this long."""
@@ -221,13 +220,13 @@ class ModelPool:
 async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpener) -> ModelPool:
     """The models of the settings; loads the default one, and raises the errors of that."""
     section = config.server
-    free = await asyncio.to_thread(_free_memory)
+    memory = await asyncio.to_thread(MachineMemory, config.llamacpp, section.models_mib)
     limits = Limits(
-        memory=section.models_mib * _MIB or free,
+        memory=memory.limit,
         models=section.max_models,
         waiting=config.llamacpp.max_queue,
     )
-    catalog = Catalog(config, providers, opener, parse_duration(section.keep_alive))
+    catalog = Catalog(config, providers, opener, memory)
     aliases = Aliases(section.aliases)
     return await ModelPool.open(catalog, LoadedModels(limits), aliases, any_model=section.any_model)
 
@@ -235,12 +234,6 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
 def _is_failure(error: ShepherdError) -> bool:
     """Whether another model may succeed: the error is not the request's own."""
     return not isinstance(error, InvalidRequestError | ContextFullError)
-
-
-def _free_memory() -> int:
-    from shepherd.backends.llamacpp.native.devices import available_memory
-
-    return available_memory()
 
 
 async def _not_open() -> Backend:

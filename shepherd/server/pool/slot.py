@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
+from shepherd.backends.device_memory import Memory
 from shepherd.config.durations import FOREVER
 from shepherd.server.models import ModelState
 
@@ -13,13 +14,13 @@ from shepherd.server.models import ModelState
 class OpenableModel:
     """A model that can be opened; models with the same `key` are the same.
 
-    `measure` tells how many bytes of memory the model will take, and blocks; None for a model
-    elsewhere. `keep_alive` is in seconds. An `essential` model is loaded even if it takes more
-    memory than there is for models.
+    `measure` tells how much memory the model will take, and blocks; None for a model elsewhere.
+    `keep_alive` is in seconds. An `essential` model is loaded even if it takes more memory than
+    there is for models.
     """
 
     key: str
-    measure: Callable[[], int] | None
+    measure: Callable[[], Memory] | None
     open: Callable[[], Awaitable[Backend]]
     keep_alive: float = FOREVER
     essential: bool = False
@@ -28,7 +29,7 @@ class OpenableModel:
 class Slot:
     """A model that is loading or loaded; `leases` counts the requests that wait for it or use it.
 
-    `used` orders the slots by their last use. `needs` is the memory in bytes. `expires` is the
+    `used` orders the slots by their last use. `needs` is the memory. `expires` is the
     loop's time at which an idle one is unloaded. A `retired` one gets no new leases.
     """
 
@@ -37,7 +38,7 @@ class Slot:
         self.keep_alive = model.keep_alive
         self.leases = 0
         self.used = 0
-        self.needs = 0
+        self.needs = Memory()
         self.backend: Backend | None = None
         self.loading: asyncio.Task[Backend] | None = None
         self.closing: asyncio.Task[None] | None = None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from shepherd.backends.base import Backend
+from shepherd.backends.device_memory import Memory
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.durations import FOREVER
 from shepherd.errors import ModelLoadError
@@ -34,11 +35,11 @@ class Machine:
     """Opens models; `taken` is the memory of those that are open or opening, by their names."""
 
     def __init__(self) -> None:
-        self.taken: dict[str, int] = {}
+        self.taken: dict[str, Memory] = {}
         self.opened: list[str] = []
         self.backends: list[Closable] = []
         self.opening = 0
-        self.most_taken = self.most_models = self.most_opening = 0
+        self.most_taken = self.most_vram = self.most_models = self.most_opening = 0
         self.fails: set[str] = set()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -49,20 +50,23 @@ class Machine:
         needs: int = 1,
         keep_alive: float = FOREVER,
         *,
+        vram: int = 0,
         is_local: bool = True,
         essential: bool = False,
     ) -> OpenableModel:
-        async def opening() -> Backend:
-            return await self._open(name, needs if is_local else 0)
+        memory = Memory(needs, vram) if is_local else Memory()
 
-        measure = (lambda: needs) if is_local else None
+        async def opening() -> Backend:
+            return await self._open(name, memory)
+
+        measure = (lambda: memory) if is_local else None
         return OpenableModel(name, measure, opening, keep_alive, essential)
 
-    async def _open(self, name: str, needs: int) -> Backend:
+    async def _open(self, name: str, needs: Memory) -> Backend:
         assert name not in self.taken, "two of one model at once"
         self.opened.append(name)
         self.taken[name] = needs
-        self.opening += bool(needs)
+        self.opening += bool(needs.ram)
         self._note()
         try:
             await self.gate.wait()
@@ -73,13 +77,14 @@ class Machine:
             del self.taken[name]
             raise
         finally:
-            self.opening -= bool(needs)
+            self.opening -= bool(needs.ram)
         self.backends.append(Closable(name, lambda: self.taken.__delitem__(name)))
         return self.backends[-1]
 
     def _note(self) -> None:
-        local = [needs for needs in self.taken.values() if needs]
-        self.most_taken = max(self.most_taken, sum(local))
+        local = [needs for needs in self.taken.values() if needs.ram]
+        self.most_taken = max(self.most_taken, sum(needs.ram for needs in local))
+        self.most_vram = max(self.most_vram, sum(needs.vram for needs in local))
         self.most_models = max(self.most_models, len(local))
         self.most_opening = max(self.most_opening, self.opening)
 

@@ -2,17 +2,29 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shepherd.backends.device_memory import Memory
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
 from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels
 from shepherd.server.pool.slot import OpenableModel
 from tests.patience import PATIENCE
 from tests.server.pool.doubles import Closable, Machine
+
+
+def ram(size: int) -> Callable[[], Memory]:
+    """A machine without GPUs."""
+    return lambda: Memory(size)
+
+
+def gpu(vram: int) -> Callable[[], Memory]:
+    """A machine with a GPU of this size and plenty of other memory."""
+    return lambda: Memory(100, vram)
 
 
 async def use(models: LoadedModels, model: OpenableModel, keep_alive: float | None = None) -> None:
@@ -31,7 +43,7 @@ async def test_requests_that_wait_share_one_load() -> None:
 
 
 async def test_the_least_recently_used_idle_model_makes_room() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=3))
+    machine, models = Machine(), LoadedModels(Limits(memory=ram(3)))
     a, b, c, d = (machine.model(name) for name in "abcd")
     for model in (a, b, c, a):
         await use(models, model)
@@ -40,6 +52,39 @@ async def test_the_least_recently_used_idle_model_makes_room() -> None:
     async with models.lease(c):
         await use(models, b)
         assert sorted(machine.taken) == ["b", "c", "d"]
+    await models.aclose()
+
+
+async def test_idle_models_make_room_on_a_gpu() -> None:
+    """Those that take nothing there stay, also if they were used longer ago."""
+    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4)))
+    on_cpu, first, second = machine.model("cpu"), *(machine.model(n, vram=2) for n in "ab")
+    for model in (on_cpu, first, second, machine.model("c", vram=3)):
+        await use(models, model)
+    assert sorted(machine.taken) == ["c", "cpu"]
+    assert machine.most_vram <= 4
+    await models.aclose()
+
+
+async def test_a_busy_model_keeps_its_place_on_a_gpu() -> None:
+    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4), patience=0.02))
+    async with models.lease(machine.model("a", vram=3)) as busy:
+        with pytest.raises(BusyError, match="no room for another"):
+            await use(models, machine.model("b", vram=2))
+        await use(models, machine.model("cpu"))
+        await use(models, machine.model("small", vram=1))
+        assert busy.alive
+    await use(models, machine.model("b", vram=2))
+    assert "a" not in machine.taken
+    await models.aclose()
+
+
+async def test_a_model_that_is_larger_than_the_gpus_is_refused() -> None:
+    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4)))
+    await use(models, machine.model("a", vram=4))
+    with pytest.raises(ModelLoadError, match=r"on the GPUs.*gpu_layers"):
+        await use(models, machine.model("big", vram=5))
+    assert [*machine.taken] == ["a"]
     await models.aclose()
 
 
@@ -65,7 +110,7 @@ async def test_a_model_without_room_is_refused_in_time() -> None:
 
 
 async def test_a_model_that_never_fits_unloads_no_other() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=4))
+    machine, models = Machine(), LoadedModels(Limits(memory=ram(4)))
     await use(models, machine.model("a"))
     with pytest.raises(ModelLoadError, match=r"server\.models_mib"):
         await use(models, machine.model("big", 5))
@@ -149,7 +194,7 @@ async def test_unloading_by_hand() -> None:
 
 
 async def test_connections_without_requests_are_bounded() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=1))
+    machine, models = Machine(), LoadedModels(Limits(memory=ram(1)))
     for number in range(MAX_IDLE_CONNECTIONS + 20):
         await use(models, machine.model(str(number), is_local=False))
     await asyncio.sleep(0)
@@ -173,16 +218,21 @@ async def test_closing_ends_what_loads_and_what_waits() -> None:
 
 
 NEEDS = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 2}
+VRAM = {"a": 3, "b": 0, "c": 2, "d": 1, "e": 0}
 
 
-async def _random_requests(seed: int, memory: int, limit: int) -> Machine:
+async def _random_requests(seed: int, memory: Memory, limit: int) -> Machine:
     """Leases, cancellations, failures and unloads in a random order; checks what must hold."""
     rng, machine = random.Random(seed), Machine()
-    models = LoadedModels(Limits(memory=memory, models=limit, patience=PATIENCE))
+
+    def device() -> Memory:
+        return memory
+
+    models = LoadedModels(Limits(memory=device, models=limit, patience=PATIENCE))
 
     async def request(name: str) -> None:
         keep = rng.choice([None, None, 0.0, 0.002])
-        model = machine.model(name, NEEDS[name], is_local=name != "e")
+        model = machine.model(name, NEEDS[name], vram=VRAM[name], is_local=name != "e")
         async with models.lease(model, keep) as backend:
             for _ in range(rng.randrange(4)):
                 await asyncio.sleep(rng.choice([0, 0, 0.001]))
@@ -214,11 +264,12 @@ async def _random_requests(seed: int, memory: int, limit: int) -> Machine:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.integers(4, 8), st.integers(0, 3))
-def test_any_requests_keep_the_bounds(seed: int, memory: int, limit: int) -> None:
-    machine = asyncio.run(_random_requests(seed, memory, limit))
+@given(st.integers(0, 2**32), st.integers(4, 8), st.integers(3, 6), st.integers(0, 3))
+def test_any_requests_keep_the_bounds(seed: int, memory: int, vram: int, limit: int) -> None:
+    machine = asyncio.run(_random_requests(seed, Memory(memory, vram), limit))
     assert machine.taken == {}, "a model leaked"
     assert machine.most_taken <= memory
+    assert machine.most_vram <= vram
     assert machine.most_models <= (limit or len(NEEDS))
     assert machine.most_opening <= 1
     assert all(backend.closed for backend in machine.backends)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from shepherd.backends.device_memory import Memory
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
@@ -39,21 +40,6 @@ MAX_ATTEMPTS = 4
 _STEPS = 4
 """Sizes of a fitted context between a power of two and the next. Few sizes keep the conversations
 of an earlier start usable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of the CPU's memory and of all GPUs together."""
-
-    ram: int = 0
-    vram: int = 0
-
-    def __add__(self, other: "Memory") -> "Memory":
-        return Memory(self.ram + other.ram, self.vram + other.vram)
-
-    def fits(self, limit: "Memory") -> bool:
-        """Whether both are at most those of `limit`."""
-        return self.ram <= limit.ram and self.vram <= limit.vram
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +220,7 @@ def fit_model(
         return Fit(demand, demand.layers, demand.context)
     if limit is None:
         free = free_memory(devices)
-        limit = Memory(free.ram - (0 if devices else beside), max(0, free.vram - beside))
+        limit = free - (Memory(vram=beside) if devices else Memory(ram=beside))
     return fit(demand, limit)
 
 

@@ -1,0 +1,63 @@
+"""The memory for models of a server, with a GPU of set size."""
+
+import pytest
+
+from shepherd.backends.device_memory import Memory
+from shepherd.backends.llamacpp.native import fitting
+from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
+from shepherd.config.sections import LlamaCppSection
+from shepherd.models import builtin_model
+from shepherd.server.pool.files import MachineMemory
+
+MIB = 1024**2
+SETTINGS = LlamaCppSection(flash_attention="on")
+
+
+def has(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> None:
+    """Let the machine have GPUs of these sizes, in bytes behind the reserve."""
+    devices = [
+        Device("GPU", "of set size", DeviceKind.GPU, size + fitting.GPU_RESERVE, size)
+        for size in sizes
+    ]
+
+    def given(_settings: LlamaCppSection) -> list[Device]:
+        return devices
+
+    monkeypatch.setattr(fitting, "model_gpus", given)
+
+
+def test_a_model_takes_what_fits_onto_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, 20 * MIB)
+    memory = MachineMemory(SETTINGS)
+    assert memory.limit().vram == 20 * MIB
+    needs = memory.needs(builtin_model(), SETTINGS)
+    assert 0 < needs.vram <= 20 * MIB
+    assert needs.ram > 0
+    has(monkeypatch, 500 * MIB, 500 * MIB)
+    both = MachineMemory(SETTINGS)
+    assert both.limit().vram == 1000 * MIB
+    assert both.needs(builtin_model(), SETTINGS).vram > needs.vram
+
+
+def test_without_a_gpu_only_the_memory_of_the_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch)
+    memory = MachineMemory(SETTINGS, models_mib=300)
+    assert memory.limit() == Memory(300 * MIB)
+    small, large = (
+        memory.needs(builtin_model(), SETTINGS.model_copy(update={"context_size": size}))
+        for size in (512, 8192)
+    )
+    assert small.vram == large.vram == 0
+    assert builtin_model().stat().st_size < small.ram < large.ram
+
+
+def test_gpus_are_looked_at_only_for_a_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of providers loads no llama.cpp."""
+
+    def fails(_settings: LlamaCppSection) -> list[Device]:
+        raise AssertionError
+
+    monkeypatch.setattr(fitting, "model_gpus", fails)
+    memory = MachineMemory(SETTINGS)
+    with pytest.raises(AssertionError):
+        memory.limit()
