@@ -1,4 +1,4 @@
-"""A real server in a thread, and a backend that waits where a test wants it to."""
+"""A real server in a thread, and requests to it."""
 
 import asyncio
 import json
@@ -14,10 +14,8 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
-from shepherd.messages import Message
 from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
 from shepherd.server.app import APIS, create_app
@@ -28,7 +26,6 @@ from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
-from shepherd.session import Session
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 
@@ -189,83 +186,3 @@ def stream(client: openai.OpenAI, **options: Any) -> list[ChatCompletionChunk]:
 def joined(chunks: list[ChatCompletionChunk]) -> str:
     """The content of a stream."""
     return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-
-
-class HeldPrefilled(Prefilled):
-    """Counts itself in and out of its backend."""
-
-    prompt_tokens = 1
-    cached_tokens = 0
-
-    def __init__(self, backend: "HeldBackend") -> None:
-        self._backend = backend
-        backend.holding += 1
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._backend.holding -= 1
-
-
-class HeldBackend(Backend):
-    """A backend with one slot that works until it is let go, in prefill or in generation.
-
-    `working` is the number of requests at work, `queued` those that wait for it, `holding` those
-    that were prefilled, `begun` those that ever came to work, `stopped` those that were cancelled
-    at it.
-    """
-
-    def __init__(self, *, hold_prefill: bool = False, hold_generation: bool = False) -> None:
-        self.hold_prefill = hold_prefill
-        self.hold_generation = hold_generation
-        self.queued = self.working = self.holding = self.begun = self.stopped = 0
-        self.failed = self.closed = False
-        self.go = asyncio.Event()
-        self._slot = asyncio.Semaphore(1)
-
-    @property
-    def info(self) -> ModelInfo:
-        return ModelInfo("held", "held", 2048)
-
-    @property
-    def alive(self) -> bool:
-        return not self.failed
-
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        await self._work(held=self.hold_prefill)
-        return HeldPrefilled(self)
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
-        callback(CallbackEvent.CONTENT, "done", "", "")
-        await self._work(held=self.hold_generation)
-        stats = GenerationStats(prompt_tokens=1, completion_tokens=1)
-        return Generation(Message.assistant("done"), FinishReason.STOP, stats)
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return 1
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-    async def _work(self, *, held: bool) -> None:
-        self.queued += 1
-        try:
-            await self._slot.acquire()
-        finally:
-            self.queued -= 1
-        self.working += 1
-        self.begun += 1
-        try:
-            if held:
-                await self.go.wait()
-        except asyncio.CancelledError:
-            self.stopped += 1
-            raise
-        finally:
-            self.working -= 1
-            self._slot.release()

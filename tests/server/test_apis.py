@@ -29,7 +29,8 @@ from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.openai_errors import OpenAiErrors
 from shepherd.session import Session
 from tests.patience import PATIENCE
-from tests.server.harness import HI, HeldBackend, RunningServer
+from tests.server.harness import HI, RunningServer
+from tests.server.held import HeldBackend
 
 ECHO = "/v1/echo"
 OVERLOADED = 529

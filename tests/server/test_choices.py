@@ -14,7 +14,8 @@ from shepherd.config.sections import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling, choice_seed
 from shepherd.server.settings import ServerSettings
-from tests.server.harness import HI, HeldBackend, RunningServer, Scripted, ask, scripted, stream
+from tests.server.harness import HI, RunningServer, Scripted, ask, scripted, stream
+from tests.server.held import HeldBackend
 
 Engine = RunningServer[LlamaCppBackend]
 VARIED: dict[str, Any] = {"temperature": 5.0, "top_p": 1.0, "seed": 7, "max_tokens": 12}

@@ -11,7 +11,7 @@ from shepherd.events import CallbackEvent
 from shepherd.messages import Message
 from shepherd.server.generation import open_generation
 from shepherd.session import Session
-from tests.server.harness import HeldBackend
+from tests.server.held import HeldBackend
 
 SCRIPT = r"""
 chunk: 2

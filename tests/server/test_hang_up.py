@@ -9,7 +9,8 @@ import pytest
 
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import CHAT, HI, HeldBackend, RunningServer, ask
+from tests.server.harness import CHAT, HI, RunningServer, ask
+from tests.server.held import HeldBackend
 
 STREAM: dict[str, Any] = {"messages": HI, "stream": True}
 WHOLE: dict[str, Any] = {"messages": HI}

@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from tests.patience import PATIENCE
-from tests.server.harness import HeldBackend, RunningServer
+from tests.server.harness import RunningServer
+from tests.server.held import HeldBackend
 
 
 @pytest.fixture

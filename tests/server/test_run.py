@@ -24,7 +24,8 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
-from tests.server.harness import HI, HeldBackend, chat_request
+from tests.server.harness import HI, chat_request
+from tests.server.held import HeldBackend
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 
@@ -37,7 +38,7 @@ from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
-from tests.server.harness import HeldBackend
+from tests.server.held import HeldBackend
 
 class Announcing(HeldBackend):
     async def aclose(self):

@@ -15,7 +15,8 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.table import ConnectionTable
 from tests.patience import PATIENCE
-from tests.server.harness import CHAT, HI, HeldBackend, RunningServer, Scripted, scripted
+from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
+from tests.server.held import HeldBackend
 
 IMPATIENT = ServerSettings(port=0, read_timeout=0.3, write_timeout=0.3, max_body_bytes=100_000)
 HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
@@ -25,6 +26,14 @@ HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/js
 def server() -> Iterator[Scripted]:
     with scripted("text: hi", IMPATIENT) as running:
         yield running
+
+
+def is_healthy(server: RunningServer[ScriptedBackend]) -> bool:
+    """Whether the server answers; a request of a busy machine may be too slow for it."""
+    for _ in range(20):
+        if httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200:
+            return True
+    return False
 
 
 def read_to_end(sock: socket.socket) -> bytes:
@@ -78,7 +87,7 @@ def test_half_sent_requests_are_closed_before_a_key_is_checked(tmp_path: Path) -
         socks = [stack.enter_context(server.connect()) for _ in range(300)]
         for number, sock in enumerate(socks):
             sock.sendall([b"", b"GET /he", HEAD + b"Content-Length: 9\r\n\r\n"][number % 3])
-        assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
+        assert is_healthy(server)
         for sock in socks:
             read_to_end(sock)
         server.until(lambda: server.connections <= 1)
@@ -118,9 +127,9 @@ def test_an_answer_that_nobody_reads_is_given_up() -> None:
     with RunningServer(backend, IMPATIENT) as server:
         with server.connect_and_post({"messages": HI, "stream": True}) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            server.until(lambda: server.connections == 1)
+            assert sock.recv(5) == b"HTTP/"
             server.until(lambda: server.connections == 0)
-        assert httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code == 200
+        assert is_healthy(server)
 
 
 def test_connections_are_limited_and_idle_ones_make_room() -> None:

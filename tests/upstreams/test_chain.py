@@ -26,7 +26,7 @@ from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from shepherd.turn import TurnLimits, run_turn
 from tests.backends.api.support import Events
-from tests.server.harness import HeldBackend
+from tests.server.held import HeldBackend
 from tests.upstreams.asking import Files, asking, provider
 from tests.upstreams.chain import Chain, Innermost, chain, programs
 

@@ -29,7 +29,8 @@ from tests.server.anthropic.support import (
     post,
     stream,
 )
-from tests.server.harness import HeldBackend, RunningServer, scripted
+from tests.server.harness import RunningServer, scripted
+from tests.server.held import HeldBackend
 
 LONG: list[Any] = [{"role": "user", "content": "word " * 120}]
 

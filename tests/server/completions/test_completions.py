@@ -8,7 +8,8 @@ import pytest
 from openai.types import Completion
 
 from tests.server.engine import Engine, engine
-from tests.server.harness import HeldBackend, RunningServer, Scripted, scripted
+from tests.server.harness import RunningServer, Scripted, scripted
+from tests.server.held import HeldBackend
 
 PROMPT = "The first word is"
 

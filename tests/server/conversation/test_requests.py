@@ -6,7 +6,7 @@ import pytest
 
 from shepherd.conversation.shared.requests import MAX_WAITING
 from tests.server.conversation.harness import serving, until
-from tests.server.harness import HeldBackend
+from tests.server.held import HeldBackend
 
 TOOL_TURN = """\
 think: hm

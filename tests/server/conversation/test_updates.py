@@ -13,7 +13,7 @@ from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.server.settings import ServerSettings
 from tests.server.conversation.harness import PATIENCE, Seen, Served, serving, until
-from tests.server.harness import HeldBackend
+from tests.server.held import HeldBackend
 
 SLOW_BYTES = 8_000_000
 """More than the kernel takes for a receiver that does not read."""

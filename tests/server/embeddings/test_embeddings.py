@@ -18,7 +18,8 @@ from openai.types import CreateEmbeddingResponse
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from tests.patience import PATIENCE
-from tests.server.harness import HeldBackend, RunningServer, Scripted, scripted
+from tests.server.harness import RunningServer, Scripted, scripted
+from tests.server.held import HeldBackend
 
 TEXTS = ["The dog sleeps.", "A cat", "The dog sleeps."]
 

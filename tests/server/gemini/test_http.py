@@ -18,7 +18,8 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.gemini.harness import HI, PATH, STREAM_PATH, Recording, ask, google, recording
-from tests.server.harness import HeldBackend, RunningServer
+from tests.server.harness import RunningServer
+from tests.server.held import HeldBackend
 from tests.server.mutations import JSON, mutated
 
 Server = RunningServer[Recording]

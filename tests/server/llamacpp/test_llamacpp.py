@@ -10,7 +10,8 @@ import pytest
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.engine import Engine, engine
-from tests.server.harness import HI, HeldBackend, RunningServer, scripted
+from tests.server.harness import HI, RunningServer, scripted
+from tests.server.held import HeldBackend
 
 PROMPT = "The first word is"
 

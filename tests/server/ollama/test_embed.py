@@ -9,7 +9,8 @@ import ollama
 import pytest
 
 from tests.patience import PATIENCE
-from tests.server.harness import HeldBackend, RunningServer, Scripted, scripted
+from tests.server.harness import RunningServer, Scripted, scripted
+from tests.server.held import HeldBackend
 from tests.server.ollama.harness import client_of
 
 LONG = "dog " * 101

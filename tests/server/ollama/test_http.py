@@ -14,7 +14,8 @@ from hypothesis import given
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import HeldBackend, RunningServer
+from tests.server.harness import RunningServer
+from tests.server.held import HeldBackend
 from tests.server.mutations import mutated
 from tests.server.ollama.harness import CHAT, GENERATE, HI, Recording, client_of, recording
 

@@ -14,7 +14,8 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import CHAT, HI, HeldBackend, RunningServer, scripted
+from tests.server.harness import CHAT, HI, RunningServer, scripted
+from tests.server.held import HeldBackend
 
 Engine = RunningServer[LlamaCppBackend]
 GREEDY = Sampling(temperature=0.0)

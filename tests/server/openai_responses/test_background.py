@@ -11,7 +11,8 @@ import pytest
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import HeldBackend, RunningServer, scripted
+from tests.server.harness import RunningServer, scripted
+from tests.server.held import HeldBackend
 from tests.server.openai_responses.harness import PATH, checked, checked_events, created, post
 
 Held = RunningServer[HeldBackend]

@@ -16,7 +16,8 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
-from tests.server.harness import HI, HeldBackend, RunningServer, Scripted, scripted
+from tests.server.harness import HI, RunningServer, Scripted, scripted
+from tests.server.held import HeldBackend
 
 PLAIN: Mapping[str, Any] = {"model": "default", "messages": HI}
 WIRES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

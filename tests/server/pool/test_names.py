@@ -22,7 +22,11 @@ ALIASES = {"gpt-4o": "qwen", "smart": ["gone", "relay"], "pup2": "default"}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
+    return furnished(tmp_path / "home")
+
+
+def furnished(path: Path) -> Home:
+    home = Home(path)
     for name in ("qwen", "team/tiny", "big-00001-of-00002"):
         home.add_model(name)
     (home.models / "damaged.gguf").write_bytes(b"GGUF")
@@ -33,6 +37,16 @@ def home(tmp_path: Path) -> Home:
 def server(home: Home) -> Iterator[RunningServer[ModelPool]]:
     with serving(home, aliases=ALIASES) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[RunningServer[ModelPool], Home]]:
+    """A server for requests that change nothing, and its home."""
+    home = furnished(tmp_path_factory.mktemp("shared") / "home")
+    with serving(home, aliases=ALIASES) as running:
+        yield running, home
 
 
 def serving(home: Home, **settings: Any) -> RunningServer[ModelPool]:
@@ -100,8 +114,9 @@ def test_a_request_without_a_name_gets_the_default_model(server: RunningServer[M
     ],
 )
 def test_unknown_names_are_refused_in_the_shape_of_each_api(
-    server: RunningServer[ModelPool], home: Home, name: str
+    shared: tuple[RunningServer[ModelPool], Home], name: str
 ) -> None:
+    server, home = shared
     opened = [*home.opened]
     with server.client() as client, pytest.raises(openai.NotFoundError) as refused:
         ask(client, model=name)
