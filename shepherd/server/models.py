@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.device_memory import Memory
 from shepherd.server.errors import ApiError
 
 MAX_NAMES = 10
@@ -37,11 +38,11 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A loaded model by its name in lists; `memory` is an estimate in bytes, 0 for elsewhere."""
+    """A loaded model by its name in lists; `memory` is an estimate, nothing for elsewhere."""
 
     name: str
     backend: Backend
-    memory: int = 0
+    memory: Memory = field(default_factory=Memory)
 
 
 class Models(Protocol):

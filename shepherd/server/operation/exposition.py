@@ -101,14 +101,16 @@ class _Measurements(Collector):
             "shepherd_connections", "Open connections.", value=metrics.connections()
         )
         yield GaugeMetricFamily("shepherd_models_loaded", "Loaded models.", value=len(models))
-        queue, memory = Counter[Labels](), Counter[Labels]()
+        queue, memory, vram = Counter[Labels](), Counter[Labels](), Counter[Labels]()
         for model in models:
             label = (metrics.label(model.name),)
             queue[label] += model.backend.waiting_requests
-            memory[label] += model.memory
+            memory[label] += model.memory.ram
+            vram[label] += model.memory.vram
         names = ("model",)
         yield _gauge("shepherd_queue_requests", "Requests without a sequence.", names, queue)
         yield _gauge("shepherd_model_memory_bytes", "Estimated memory.", names, memory)
+        yield _gauge("shepherd_model_vram_bytes", "Estimated memory of GPUs.", names, vram)
         yield from self._caches(models)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:

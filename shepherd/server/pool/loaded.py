@@ -80,8 +80,8 @@ class LoadedModels:
         """The model's slot; None if it is not in memory."""
         return self._slots.get(key)
 
-    def loaded(self) -> list[tuple[str, Backend, int]]:
-        """The keys, backends and bytes of all loaded models, also of those that will leave."""
+    def loaded(self) -> list[tuple[str, Backend, Memory]]:
+        """The keys, backends and memory of all loaded models, also of those that will leave."""
         slots = sorted(self._held, key=lambda slot: slot.model.key)
         return [(s.model.key, s.backend, s.needs) for s in slots if s.backend is not None]
 

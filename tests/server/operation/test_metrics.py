@@ -138,7 +138,8 @@ def test_the_state_of_the_server_is_there(server: Scripted) -> None:
     assert samples.of("shepherd_models_loaded") == 1
     assert samples.of("shepherd_connections") >= 1
     assert ("shepherd_queue_requests", frozenset({("model", model)})) in samples
-    assert ("shepherd_model_memory_bytes", frozenset({("model", model)})) in samples
+    for memory in ("memory", "vram"):
+        assert (f"shepherd_model_{memory}_bytes", frozenset({("model", model)})) in samples
     assert samples.of("process_resident_memory_bytes") > 0
 
 
