@@ -1,0 +1,55 @@
+"""Coding agents run a tool of their own and finish, three times in a row."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.agents import (
+    CLAUDE_CODE,
+    CODEX,
+    GEMINI_CLI,
+    NOTES,
+    OPENCODE,
+    PI,
+    QWEN_CODE,
+    Agent,
+)
+from tests.clients.models import Request
+
+
+def installed(agent: Agent, *marks: pytest.MarkDecorator) -> Any:
+    """The agent as a parameter of a test, skipped where it is not installed."""
+    missing = pytest.mark.skipif(not agent.installed, reason=f"{agent.name} is not installed")
+    return pytest.param(agent, marks=[missing, *marks], id=agent.program)
+
+
+AGENTS = [
+    installed(CODEX, pytest.mark.client("Codex", "Responses")),
+    installed(CLAUDE_CODE, pytest.mark.client("Claude Code", "Messages")),
+    installed(GEMINI_CLI, pytest.mark.client("gemini-cli", "Gemini")),
+    installed(OPENCODE, pytest.mark.client("opencode", "Chat")),
+    installed(PI, pytest.mark.client("pi", "Chat")),
+    installed(QWEN_CODE, pytest.mark.client("qwen-code", "Chat")),
+]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_sessions_run_a_tool_and_share_their_beginning(agent: Agent, tmp_path: Path) -> None:
+    sessions = agent.run_sessions(tmp_path)
+    for first, second in sessions:
+        check_round(first, second)
+        assert (first.system, first.tools) == (sessions[0][0].system, sessions[0][0].tools)
+    for first, _ in sessions[1:]:
+        assert first.cached_tokens >= agent.shared * first.prompt_tokens
+
+
+def check_round(first: Request, second: Request) -> None:
+    """The second request extends the first: all of its prompt comes from the cache."""
+    answer, result = second.messages[len(first.messages) :]
+    assert second.messages[: len(first.messages)] == first.messages
+    assert second.system == first.system
+    assert second.cached_tokens >= first.prompt_tokens - 1
+    assert answer.content == "I look."
+    assert NOTES in result.plain_text
+    assert "billing" not in first.system

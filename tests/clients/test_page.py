@@ -1,0 +1,36 @@
+"""Each row of docs/clients.md has its test and its settings, and each test its row."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.clients.page import PAGE, block, marks, rows, sections
+
+HERE = Path(__file__).parent
+MARKED = {
+    (client, api, path.name) for path in HERE.glob("test_*.py") for client, api in marks(path)
+}
+
+
+def test_rows_and_tests_are_the_same() -> None:
+    table = [(client, api, Path(link).name) for client, api, link in rows()]
+    assert len(table) == len(set(table))
+    assert set(table) == MARKED
+    assert len({client for client, _, _ in table}) >= 17
+
+
+@pytest.mark.parametrize("client", sorted({client for client, _, _ in MARKED}))
+def test_a_client_has_settings_that_name_the_server(client: str) -> None:
+    assert client in sections()
+    languages = ("python", "bash")
+    assert any(f"```{language}\n" in sections()[client] for language in languages)
+    assert "127.0.0.1:8000" in sections()[client]
+
+
+def test_the_address_of_the_page_is_replaced() -> None:
+    assert block("openai", "python", "http://[::1]:1").count("http://[::1]:1/v1") == 1
+
+
+def test_a_row_without_a_test_is_seen() -> None:
+    line = "| [x](#x) | Chat | `y` | [test](../tests/clients/test_none.py) |\n"
+    assert ("x", "Chat", "../tests/clients/test_none.py") in rows(PAGE.read_text("utf-8") + line)
