@@ -38,8 +38,9 @@ search: .venv-dev    ## try new examples of the properties (SEED repeats a searc
 	@SHEPHERD_EXAMPLES=search SHEPHERD_SEED=$(SEED) $(BIN)/pytest $(PARALLEL) \
 		-m hypothesis --hypothesis-seed=$(SEED) $(addprefix --ignore=,$(HEAVY))
 
-soak: .venv-dev      ## two minutes of 64 clients that come and go (SOAK_SECONDS, SOAK_SEED)
+soak: .venv-dev      ## two minutes of clients that come and go, of chat and of all APIs (SOAK_SECONDS, SOAK_SEED)
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
+		tests/integration/test_all_wires.py \
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
 		--log-disable=shepherd.server.edge --log-disable=uvicorn.error
 
