@@ -82,7 +82,7 @@ bench-backends: .venv-dev   ## the API backends beside the official SDKs
 bench-sandbox: .venv-dev   ## what the sandbox costs, and which everyday commands run in it
 	@$(BIN)/python -m bench.sandbox
 
-bench-server: .venv-dev ## /health and first tokens beside bad requests
+bench-server: .venv-dev ## the server beside bad requests, LiteLLM and llama.cpp
 	@$(BIN)/python -m bench.server
 
 lock:       ## renew the lock files (needs uv)

@@ -1,1 +1,1 @@
-"""The effect of one client's expensive requests on other clients."""
+"""The server under load: bad requests, proxied models, and each API beside llama.cpp's."""

@@ -1,75 +1,54 @@
-"""`python -m bench.server`: the effect of one client's bad requests on other clients."""
+"""`python -m bench.server [bad] [proxied] [wires]`: the server beside others, and under load."""
 
 import argparse
-import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import httpx
-
-from bench.server.measure import Notice, measure
-from bench.server.requests import BAD_REQUESTS
-from bench.table import machine, markdown
-
-_START_SECONDS = 60.0
+from bench.server import bad, proxied, wires
+from bench.table import machine
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure each bad request, and print a table."""
-    parser = argparse.ArgumentParser("python -m bench.server")
-    parser.add_argument("--only", default="", help="part of the names of what is measured")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each, at least")
-    options = parser.parse_args(arguments)
+    """Run the measurements that are named, all without names, and print their tables."""
+    options = _options(arguments)
     print(f"{machine()}\n")
-    rows: list[list[str]] = []
-    with serving() as (url, process):
-        rows.append(_row("nothing", measure(url, None, options.seconds), process))
-        for name, make in BAD_REQUESTS.items():
-            if options.only in name:
-                rows.append(_row(name, measure(url, make(), options.seconds), process))
-                print("  ".join(rows[-1]), file=sys.stderr, flush=True)
-    header = ["one client sends", "answer", "after", "/health p99", "first token p50", "max", "RSS"]
-    print(markdown(header, rows))
+    for name in options.what or BENCHES:
+        title, run = BENCHES[name]
+        print(f"{title}:\n\n{run(options)}\n", flush=True)
     return 0
 
 
-@contextmanager
-def serving() -> Generator[tuple[str, int]]:
-    """A server of the built-in model in a separate process: its URL and process id."""
-    with tempfile.TemporaryDirectory() as home:
-        environment = {**os.environ, "HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home}
-        command = [Path(sys.executable).with_name("shepherd"), "--server", "--port", "0"]
-        log = Path(home, "log")
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(command, cwd=home, env=environment, stderr=stderr)
-        try:
-            yield _url(log), process.pid
-        finally:
-            process.kill()
-            process.wait()
+def _bad(options: argparse.Namespace) -> str:
+    return bad.main(options.only, options.seconds)
 
 
-def _url(log: Path) -> str:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        for word in log.read_text(encoding="utf-8").split():
-            if word.startswith("http://"):
-                url = word.removesuffix("/v1")
-                if httpx.get(f"{url}/health").is_success:
-                    return url
-        time.sleep(0.1)
-    raise TimeoutError(log.read_text(encoding="utf-8"))
+def _proxied(options: argparse.Namespace) -> str:
+    sizes = proxied.QUICK if options.quick else proxied.Sizes()
+    return proxied.main(sizes, options.litellm)
 
 
-def _row(name: str, notice: Notice, process: int) -> list[str]:
-    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
-    memory = pages * os.sysconf("SC_PAGE_SIZE") // 2**20
-    return [name, notice.answer, *notice.times(), f"{memory} MiB"]
+def _wires(options: argparse.Namespace) -> str:
+    return wires.main(wires.QUICK if options.quick else wires.Sizes())
+
+
+BENCHES: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
+    "bad": ("Bad requests of one client", _bad),
+    "proxied": ("A model server behind a proxy", _proxied),
+    "wires": ("Each API beside llama.cpp's server", _wires),
+}
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m bench.server")
+    parser.add_argument("what", nargs="*", choices=[*BENCHES, []], default=[], metavar="what")
+    parser.add_argument("--only", default="", help="part of the names of bad requests")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each bad request, at least")
+    parser.add_argument(
+        "--litellm", type=Path, help="LiteLLM's program, in an environment of its own"
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
