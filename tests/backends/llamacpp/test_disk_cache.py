@@ -19,10 +19,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MIN_TOKENS, DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import file_bytes
-from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
@@ -35,13 +33,13 @@ from tests.backends.llamacpp.rooms import (
     memory_settings,
     opened,
 )
+from tests.backends.llamacpp.states import MINE, stored
 from tests.backends.llamacpp.support import Recorder, ask, conversation, loaded
 from tests.examples import examples
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
 LATER = time() + 600.0
-MINE = Fingerprint("place", "origin", "context")
 
 
 def talk(number: int, length: int = 300) -> list[int]:
@@ -219,12 +217,6 @@ def test_a_state_that_llama_cpp_refuses_is_given_up(places: Places) -> None:
         assert len(room.pool.host) == 0
 
 
-def stored(number: int, length: int, size: int, used: float) -> StoredSequence:
-    checkpoints = Checkpoints()
-    checkpoints.add(Checkpoint(length // 2, bytearray(b"c" * 100)))
-    return StoredSequence(packed([number] * length), bytearray(size), checkpoints, used)
-
-
 @hypothesis_settings(max_examples=examples(30), deadline=None)
 @given(
     entries=st.lists(
@@ -286,7 +278,9 @@ def test_no_flipped_bit_gives_another_state(
 WRITER = """
 import sys
 from pathlib import Path
-from tests.backends.llamacpp.test_disk_cache import MINE, DiskCache, StateFolder, stored
+from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
+from shepherd.backends.llamacpp.cache.state_folder import StateFolder
+from tests.backends.llamacpp.states import MINE, stored
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
 cache = DiskCache(StateFolder(folder, 200_000), MINE)
 for i in range(30):

@@ -129,7 +129,7 @@ async def test_a_recursive_schema_ends_when_the_model_ends_it(backend: LlamaCppB
 async def test_reasoning_is_free_and_the_answer_fits(
     random_model: Path, path: Path | None, *, thinking: bool
 ) -> None:
-    async with loaded(path or random_model) as backend:
+    async with loaded(path or random_model, context_size=384) as backend:
         grammar = 'root ::= inner # root\ninner ::= "root" [root]{2} " é"'
         for wanted, form in (
             (OutputFormat(grammar=grammar), r"root[root]{2} é"),
