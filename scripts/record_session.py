@@ -61,7 +61,7 @@ def draw(picture: Text) -> str:
 
 
 def _until_question(terminal: Terminal) -> Text:
-    terminal.wait_for("pup")
+    terminal.wait_for("approve: ask")
     terminal.say("what files are here?")
     terminal.wait_for("todo.md")
     terminal.settle()

@@ -25,6 +25,7 @@ def _asked(start: Start, script: str = SCRIPT, **options: object) -> Terminal:
     terminal.wait_for(READY)
     terminal.say("write it")
     terminal.wait_for(r"Allow \w+\?")
+    terminal.settle(0.02)  # it takes keys for answers a moment after the question is drawn
     return terminal
 
 

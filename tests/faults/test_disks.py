@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import some
 from tests.faults.disks import Disk, need_namespaces
 from tests.faults.homes import check_home
 
 FILL = 'head -c 100000000 /dev/zero >"$HOME/filler"'
 LONG = '{"type": "user", "content": "' + "one two three four " * 22 + '"}\n'
 PLACES = ["full", "read-only"]
+SIZES = [20_480, 40_960, 81_920, 163_840]
 
 
 @pytest.fixture(params=PLACES)
@@ -66,7 +68,8 @@ def test_what_must_be_written_fails_in_a_sentence(disk: Disk, arguments: tuple[s
     check_home(disk.kept)
 
 
-@pytest.mark.parametrize("size", [20_480, 40_960, 81_920, 163_840])
+@pytest.mark.long
+@pytest.mark.parametrize("size", some(SIZES, "sizes of disks", 2))
 def test_a_disk_that_fills_up_in_the_middle(tmp_path: Path, size: int) -> None:
     """What was saved before stays readable, and nothing half written is taken for whole."""
     need_namespaces()

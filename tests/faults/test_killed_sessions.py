@@ -11,7 +11,7 @@ import pytest
 from tests.cli.program import Program
 from tests.faults.homes import CACHE, check_home, databases, states
 
-KILLS = int(os.environ.get("KILLED_SESSIONS", "4"))
+KILLS = int(os.environ.get("KILLED_SESSIONS", "3"))
 """`make test-long` asks for 100."""
 
 SMALL = ["--set", "llamacpp.context_size=768", "--set", "llamacpp.threads=1"]

@@ -11,13 +11,17 @@ import pytest
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep
+from tests.examples import examples
 from tests.tools.flipping import flipping
 from tests.tools.workshop import Workshop, open_workshop
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged by renameat2"),
+    pytest.mark.long,
+]
 
-MIN_FLIPS = 2_000
-MIN_CALLS = 40
+MIN_FLIPS = examples(4_000)
+MIN_CALLS = examples(60)
 SECRET = "the outer secret"
 HARMLESS = "the inner text"
 ALLOWED = ["allow write {cwd}/**", "allow read {cwd}/**"]

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from shepherd.tools.shell.globs import expand_glob, is_wide
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import UnreadableError, Word
+from tests.examples import examples
 from tests.tools.shell.lines import LineMaker
 from tests.tools.shell.oracle import HOME, run_in_bash
 from tests.tools.shell.second_parser import Reading, SecondParser
@@ -67,8 +70,8 @@ NASTY = [
 """What two readers of shell may see differently."""
 
 SEED = 20_261_122
-LINES = 20_000
-AGREED = 500
+LINES = examples(20_000)
+AGREED = examples(2_000)
 
 
 def claim(line: str, home: str = "~") -> Reading | None:
@@ -101,6 +104,7 @@ def check_with_bash(lines: Sequence[str], root: Path) -> None:
         assert outcome.files <= named, f"bash writes more than was read in {line!r}"
 
 
+@pytest.mark.long
 def test_what_is_claimed_is_what_bash_does(tmp_path: Path) -> None:
     second = SecondParser()
     lines = [*NASTY, *LineMaker(SEED).lines(LINES)]
