@@ -92,9 +92,7 @@ class Terminal:
     def choose(self, letter: str) -> None:
         """Mark a line of the question that is shown, and choose it, as somebody who reads does."""
         word = {"y": "once", "s": "session", "a": "always", "n": "no", "f": "tell"}[letter]
-        # a key before the entries are drawn belongs to the prompt
-        self.wait_for(_MENU)
-        self.settle(0.02)  # the program knows that they are drawn a moment after they are
+        self.wait_asked(_MENU)
         self.send(letter)
         self.wait_for(rf"(?m)^[›>] \d {word} |\[{word}\]")
         while True:
@@ -127,6 +125,15 @@ class Terminal:
     def wait_for(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
         """Read until the screen or what scrolled off it shows `pattern`; returns all of it."""
         return self._wait(lambda: re.search(pattern, self.text()) is not None, pattern, timeout)
+
+    def wait_asked(self, pattern: str = r"Allow \w+") -> str:
+        """Read until a question is shown, and the program takes keys for its answer.
+
+        Keys that came before it was drawn belong to the prompt. The program looks for them a moment
+        after it has drawn.
+        """
+        self.wait_for(pattern)
+        return self.settle(0.02)
 
     def wait_gone(self, pattern: str, *, timeout: float = TIMEOUT) -> str:
         """Read until the screen no longer shows `pattern`."""

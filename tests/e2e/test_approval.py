@@ -24,8 +24,7 @@ def _asked(start: Start, script: str = SCRIPT, **options: object) -> Terminal:
     terminal = start(script, **options)
     terminal.wait_for(READY)
     terminal.say("write it")
-    terminal.wait_for(r"Allow \w+\?")
-    terminal.settle(0.02)  # it takes keys for answers a moment after the question is drawn
+    terminal.wait_asked()
     return terminal
 
 
@@ -328,4 +327,4 @@ def test_auto_without_a_sandbox_says_why(start: Start) -> None:
     terminal.wait_for(r"approve: auto \(asks: no sandbox\)")
     terminal.wait_for("The sandbox is off")
     terminal.say("run it")
-    terminal.wait_for("Allow execute_command")
+    terminal.wait_asked()

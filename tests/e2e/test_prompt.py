@@ -203,7 +203,7 @@ def test_escape_in_vi_mode_stops_what_runs_and_denies(start: Start, home: Path, 
     call = 'call: write_file {"path": "new.txt", "content": "x"}'
     terminal = _vi(start, home, f"{call}\n---\ntext: going\ndelay: 600\n")
     terminal.say("hello")
-    terminal.wait_for("Allow write_file")
+    terminal.wait_asked()
     terminal.send(ESCAPE)
     terminal.wait_for("interrupted")
     assert not (work / "new.txt").exists()
