@@ -50,7 +50,7 @@ async def test_in_two_pieces(subject: AdapterSubject) -> None:
 
 
 @EVERY
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(15, 4))
 @given(st.data())
 async def test_in_any_pieces(subject: AdapterSubject, data: st.DataObject) -> None:
     _, stream = recorded(subject)

@@ -86,7 +86,7 @@ PLAIN = TEXTS.filter(lambda text: "<think>" not in text)
 """What users say is never a marker, though llama.cpp would take it for one."""
 
 
-@hypothesis_settings(max_examples=examples(40), deadline=None)
+@hypothesis_settings(max_examples=examples(40, 4), deadline=None)
 @given(system=TEXTS, texts=st.lists(st.tuples(PLAIN, TEXTS), min_size=1, max_size=3), last=PLAIN)
 def test_pieces_put_together_are_what_the_whole_text_gives(
     model: NativeModel, system: str, texts: list[tuple[str, str]], last: str
@@ -151,7 +151,7 @@ LOSSLESS = [name for name in [*VOCABULARIES, "pup"] if name != "unigram"]
 
 
 @pytest.mark.parametrize("model", LOSSLESS, indirect=True)
-@hypothesis_settings(max_examples=examples(40), deadline=None)
+@hypothesis_settings(max_examples=examples(40, 4), deadline=None)
 @given(data=st.data())
 def test_an_earlier_runs_answers_give_their_tokens_again(
     model: NativeModel, data: st.DataObject

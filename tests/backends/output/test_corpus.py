@@ -12,10 +12,10 @@ import pytest
 from shepherd.backends.output import STYLES
 from shepherd.events import CallbackEvent
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
-from tests.examples import PROFILE, some
+from tests.examples import few, some
 
 CORPUS = Path(__file__).parent / "corpus"
-RANDOM_SPLITS = 1000 if PROFILE == "long" else 25
+RANDOM_SPLITS = few(1000, 8)
 MOST_CUTS = 8
 FAMILIES = {
     "command", "deepseek", "gemma", "glm", "granite", "harmony", "hermes", "kimi", "llama",
@@ -87,7 +87,7 @@ def test_cutting_the_output_changes_nothing(case: Case) -> None:
     whole = case.parse(case.text)
     assert case.parse(list(case.text)) == whole
     inside = range(1, len(case.text))
-    for cut in some(inside, case.name, len(inside) // 2):
+    for cut in some(inside, case.name, len(inside) // 8):
         assert case.parse([case.text[:cut], case.text[cut:]]) == whole
     for cuts in random_cuts(case.name, len(case.text)):
         assert case.parse(pieces(case.text, cuts)) == whole

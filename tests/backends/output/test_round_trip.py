@@ -74,21 +74,21 @@ def families(*, tame: bool | None = None, many: bool | None = None) -> Any:
 
 
 @families(tame=False)
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40, 5), deadline=None)
 @given(call=calls(string))
 def test_a_call_with_arguments_as_json(family: Family, call: Call) -> None:
     check(family, call)
 
 
 @families(tame=True)
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40, 5), deadline=None)
 @given(call=calls(tame_string))
 def test_a_call_with_arguments_as_text(family: Family, call: Call) -> None:
     check(family, call)
 
 
 @families(many=True)
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20, 5), deadline=None)
 @given(written=st.lists(calls(tame_string), min_size=2, max_size=4))
 def test_several_calls(family: Family, written: list[Call]) -> None:
     check(family, *written)
