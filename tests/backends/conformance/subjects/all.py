@@ -37,6 +37,7 @@ ELSEWHERE = {
     "FallbackBackend": "hands requests on to the others; see tests/backends/test_providers.py",
     "LlamaEmbeddingBackend": "makes no answers; see tests/backends/llamacpp/test_embedding.py",
     "TurnBackend": "hands requests on to another; see tests/server/agent",
+    "_WatchedBackend": "measures another one; see tests/server/operation/test_metrics.py",
     "UnloadedBackend": "stands for a model without memory; see tests/server/pool",
 }
 """Backends that are no subjects, and why."""
