@@ -317,4 +317,4 @@ def test_the_prompt_of_a_whole_request_is_counted(client: httpx.Client) -> None:
         "/v1beta/models/m:countTokens", json={"contents": GEMINI_CLI["contents"]}
     ).json()
     types.CountTokensResponse.model_validate({"totalTokens": counted["totalTokens"]})
-    assert counted["totalTokens"] == plain["totalTokens"] > 10
+    assert counted["totalTokens"] > plain["totalTokens"] > 10
