@@ -15,6 +15,7 @@ from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import APIS, create_app, create_conversation_app
 from shepherd.server.keys import KeyStore
+from shepherd.server.operation.admin import ShutdownBody
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.routes import PromptBody
 from shepherd.server.tools import ExecuteRequest
@@ -31,6 +32,7 @@ PAGE = "endpoints.md"
 _BODIES: dict[str, type[BaseModel]] = {
     **{path: body for api in APIS for path, body in api.bodies.items()},
     "/v1/tools/execute": ExecuteRequest,
+    "/admin/shutdown": ShutdownBody,
     "/request": PromptBody,
     "/approvals/{id}": DecisionBody,
 }

@@ -24,7 +24,11 @@ from shepherd.messages import Message
 def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
-    config = model_of_flags(load_settings(cwd, os.environ, request.overrides))
+
+    def read() -> Config:
+        return model_of_flags(load_settings(cwd, os.environ, request.overrides))
+
+    config = read()
     if request.connect:
         from shepherd.cli.connect import run_connected
 
@@ -41,7 +45,8 @@ def launch(request: Launch) -> int:
         from shepherd.cli.serve.http import serve_config
 
         providers = ProviderBook.from_env(os.environ, request.provider)
-        return asyncio.run(serve_config(config, cwd, providers, insecure=request.insecure))
+        serving = serve_config(config, cwd, providers, read, insecure=request.insecure)
+        return asyncio.run(serving)
     return asyncio.run(_converse(config, cwd, request))
 
 

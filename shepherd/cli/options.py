@@ -8,6 +8,7 @@ import typer
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
+from shepherd.cli.commands.ctl import ctl
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.models.options import model as model_command
@@ -40,7 +41,7 @@ app = typer.Typer(
 app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
-for _command in (model_command, config, sessions, memory, apikey):
+for _command in (model_command, config, sessions, memory, apikey, ctl):
     app.add_typer(_command)
 
 

@@ -162,6 +162,14 @@ class ServerSection(DoorSettings):
             "`--log-format`).",
         ),
     ] = LogFormat.TEXT
+    shutdown_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86_400,
+            description="Seconds for running requests when the server ends; 0 = no limit.",
+        ),
+    ] = 60.0
     metrics_open: Annotated[
         bool, Field(description="Answer `/metrics` without a key; else it needs the scope admin.")
     ] = False

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
@@ -40,6 +41,8 @@ from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
+from shepherd.server.operation.admin import admin_router, ready_router
+from shepherd.server.operation.lifecycle import DrainGate, Lifecycle
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.operation.routes import metrics_router
@@ -99,12 +102,12 @@ def create_app(
     context = replace(_context(served, settings), agent=agent, meter=meter)
     app = _bare_app()
     app.include_router(health_router(context.current_backend))
+    _include_operation(app, served, context)
     for api in apis:
         for router in api.routers(context):
             app.include_router(router)
     app.include_router(stats_router(context))
     app.include_router(loading_router(context))
-    app.include_router(metrics_router(context.monitor.metrics))
     if tools is not None:
         app.include_router(tools_router(tools, settings, audit))
     if agent is not None and agent.approvals is not None and keys is not None:
@@ -127,7 +130,9 @@ def create_conversation_app(
     app = _bare_app()
     app.include_router(health_router(lambda: conversation.backend))
     app.include_router(cli_router(conversation, settings))
-    context = _context(OneModel(lambda: conversation.backend), settings)
+    models = OneModel(lambda: conversation.backend)
+    context = _context(models, settings)
+    _include_operation(app, models, context)
     _include_plugins(app, context)
     errors = ErrorShapes(SharedSessionErrors())
     _finish(app, context, errors, Doors(settings, keys))
@@ -143,6 +148,14 @@ def _context(models: Models, settings: ServerSettings) -> ServerContext:
     return ServerContext(
         lambda: models.default, allowed, settings, bodies, int(time.time()), seal, monitor
     )
+
+
+def _include_operation(app: FastAPI, models: Models, context: ServerContext) -> None:
+    """Add the routes for those who run the server."""
+    lifecycle, metrics = cast(Lifecycle, app.state.lifecycle), context.monitor.metrics
+    app.include_router(ready_router(lifecycle, context.current_backend, models))
+    app.include_router(admin_router(lifecycle, metrics, models))
+    app.include_router(metrics_router(metrics))
 
 
 def _meter(settings: ServerSettings) -> Meter:
@@ -174,6 +187,7 @@ def _bare_app() -> FastAPI:
         redirect_slashes=False,
     )
     app.state.plugin_paths = []
+    app.state.lifecycle = Lifecycle()
     return app
 
 
@@ -182,6 +196,7 @@ def _finish(app: FastAPI, context: ServerContext, errors: ErrorShapes, doors: Do
     app.state.errors = errors
     app.state.metrics = context.monitor.metrics
     _handle_errors(app, context.current_backend)
+    app.add_middleware(DrainGate, lifecycle=app.state.lifecycle)
     scopes = PathScopes(app.state.plugin_paths)
     app.add_middleware(Guard, doors=doors, scopes=scopes)
     settings = doors.settings

@@ -18,12 +18,13 @@ from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.origin import serving_request
-from shepherd.server.access.paths import METRICS_PATH, OPEN_PATHS, PathScopes
+from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, OPEN_PATHS, PathScopes
 from shepherd.server.api import error_event, is_stream, request_id_of
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.local import is_local_socket
 from shepherd.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -71,15 +72,19 @@ class Guard:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._keys is not None and not self._is_open(scope["path"]):
+        if self._keys is not None and not self._is_open(scope):
             await self._serve_with_key(self._keys, scope, receive, send)
         elif self._keys is None and (refusal := self._origin_refusal(scope)) is not None:
             await ErrorResponse(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _is_open(self, path: str) -> bool:
-        return path in OPEN_PATHS or (path == METRICS_PATH and self._settings.metrics_open)
+    def _is_open(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        if path == METRICS_PATH:
+            return self._settings.metrics_open
+        steers = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
+        return path in OPEN_PATHS or steers
 
     async def _serve_with_key(
         self, keys: KeyStore, scope: Scope, receive: Receive, send: Send
@@ -130,12 +135,6 @@ async def _send_with_headers(meter: Meter, key: ApiKey, send: Send, message: Mes
         for name, value in meter.headers(key).items():
             headers.setdefault(name, value)
     await send(message)
-
-
-def is_local_socket(scope: Scope) -> bool:
-    """Whether a request came over the Unix socket, which only the server's user can open."""
-    server = scope.get("server")
-    return server is not None and server[1] is None
 
 
 def names_this_machine(host: str) -> bool:

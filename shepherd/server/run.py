@@ -5,7 +5,9 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 from fastapi import FastAPI
 
@@ -15,7 +17,9 @@ from shepherd.server.app import create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bound_sockets, start_listening, url_of
 from shepherd.server.operation.draining import DrainingServer
+from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
 from shepherd.server.operation.log import logging_to_stderr
+from shepherd.server.operation.notify import Notifier
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
@@ -43,13 +47,15 @@ def _nothing() -> None:
 class Service:
     """An application to serve, its name, and the path of its base URL.
 
-    `drain` is called at the first signal: it ends work that would never end by itself.
+    `drain` is called at the first signal: it ends work that would never end by itself. `reload`
+    reads the settings again, and replaces the certificate of the server.
     """
 
     app: FastAPI
     name: str
     path: str = "/v1"
     drain: Callable[[], None] = _nothing
+    reload: Callable[[ServerTls | None], Awaitable[Reloaded]] | None = None
 
 
 async def serve(
@@ -58,10 +64,12 @@ async def serve(
     keys: KeyStore | None = None,
     tools: ToolRunner | None = None,
     agent: Agent | None = None,
+    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
 ) -> None:
     """Bind, open the models, serve until SIGINT or SIGTERM, close the models.
 
-    The first signal lets running requests finish, the second ends them. Raises ConfigError before
+    The first signal lets running requests finish, the second ends them. `reload` reads the settings
+    of a server with a pool of models again. Raises ConfigError before
     the models are opened if the address is taken or not allowed, or if the key file can't be used.
     """
 
@@ -73,7 +81,10 @@ async def serve(
             app = create_app(models, settings, keys, tools, agent=agent)
             approvals = None if agent is None else agent.approvals
             drain = _nothing if approvals is None else approvals.close
-            yield Service(app, backend.info.id, drain=drain)
+            service = Service(app, backend.info.id, drain=drain)
+            if reload is not None and not isinstance(models, Backend):
+                service = replace(service, reload=partial(reload, models))
+            yield service
         finally:
             await models.aclose()
 
@@ -92,6 +103,7 @@ async def serve_service(
 ) -> None:
     """`serve` for any application; `danger` is logged if it is served without keys."""
     tls = None if settings.tls is None else ServerTls(settings.tls)
+    notifier = Notifier.from_env(os.environ)
     opening = bound_sockets(settings, authenticated=keys is not None)
     with opening as sockets, logging_to_stderr(as_json=settings.json_log):
         _warn_or_refuse(settings, keys, danger)
@@ -106,9 +118,13 @@ async def serve_service(
                     tls=tls,
                     traces=traces,
                 )
+                lifecycle = cast(Lifecycle, service.app.state.lifecycle)
+                lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
+                lifecycle.reload = None if service.reload is None else partial(service.reload, tls)
                 gc.freeze()  # later collections then skip the modules
                 start_listening(sockets, settings)
-                await server.serve(sockets=sockets)
+                async with notifier.following(lifecycle):
+                    await server.serve(sockets=sockets)
                 await server.end_requests()
 
 

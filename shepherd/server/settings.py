@@ -15,9 +15,11 @@ from shepherd.server.seal import Seal
 from shepherd.server.transport.tls import TlsFiles
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ServerSettings:
     """The server's address and limits; the key store decides who may connect.
+
+    A reload changes those that are read for each request or connection.
 
     `thinking` and `max_tokens` are the defaults for requests without a reasoning mode or a limit of
     generated tokens (0: as many tokens as fit). `cors_origins` are the origins of web pages that
@@ -32,6 +34,7 @@ class ServerSettings:
     The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
     `tls`, and on the Unix socket of the path `socket`. `metrics_open` answers `/metrics` without a
     key. `json_log` writes the log as JSON.
+    Running requests get `shutdown_seconds` when the server ends, 0 for no limit.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
     `usage_file` holds what keys used, for `usage_days`.
     `responses_file` holds the responses of the Responses API. They are kept for
@@ -60,6 +63,7 @@ class ServerSettings:
     tcp: bool = True
     tls: TlsFiles | None = None
     metrics_open: bool = False
+    shutdown_seconds: float = 60.0
     json_log: bool = False
     socket: Path | None = None
     plugins: Plugins | None = None

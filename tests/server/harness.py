@@ -65,7 +65,7 @@ class RunningServer(Generic[B]):
         self._settings = settings or ServerSettings(port=0)
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
-        app = create_app(backend, self._settings, keys, tools, apis, agent)
+        self.app = app = create_app(backend, self._settings, keys, tools, apis, agent)
         tls = None if self._settings.tls is None else ServerTls(self._settings.tls)
         self._server = DrainingServer(
             app, "started", settings=self._settings, tls=tls, traces=traces

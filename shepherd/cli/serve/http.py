@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency, ModelInfo
+from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode, LogFormat
 from shepherd.config.paths import Paths
@@ -35,14 +36,22 @@ PARALLEL = Concurrency(4)
 
 
 async def serve_config(
-    config: Config, cwd: Path, providers: ProviderBook, *, insecure: bool
+    config: Config,
+    cwd: Path,
+    providers: ProviderBook,
+    read: Callable[[], Config],
+    *,
+    insecure: bool,
 ) -> int:
-    """Serve until a signal ends it; raises ConfigError and errors from loading the backend."""
+    """Serve until a signal ends it; `read` reads the settings again.
+
+    Raises ConfigError and errors from loading the backend."""
     paths = Paths.from_env(os.environ)
     for warning in (*config.warnings, *providers.warnings()):
         warn(warning)
 
-    open_models = partial(open_pool, config, providers, backend_opener(providers, PARALLEL))
+    opener = backend_opener(providers, PARALLEL)
+    open_models = partial(open_pool, config, providers, opener)
     keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
     notices = Notices()
     notices.listen(warn)
@@ -64,7 +73,9 @@ async def serve_config(
         audit_file=paths.audit_file,
     )
     with refusal_of_flags(config):
-        await serve(open_models, settings, keys, tools, agent)
+        settings_of = partial(server_settings, insecure=insecure)
+        reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
+        await serve(open_models, settings, keys, tools, agent, reloader.reload)
     return 0
 
 
@@ -108,6 +119,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         audit_mib=section.audit_mib,
         audit_required=section.audit_required,
         metrics_open=section.metrics_open,
+        shutdown_seconds=section.shutdown_seconds,
         json_log=section.log_format is LogFormat.JSON,
         plugins=Plugins(config.plugins.disabled),
     )

@@ -4,8 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shepherd.server.access.key import KeyScope
 
-OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/health", "/ready"})
 """These need no key."""
+
+ADMIN_PREFIX = "/admin"
+"""The paths below it steer the server."""
 
 METRICS_PATH = "/metrics"
 """It needs `admin`, unless a setting opens it."""
@@ -62,6 +65,7 @@ _PATHS: Mapping[str, frozenset[KeyScope]] = {
     "/session": _AGENT,
     "/clear": _AGENT,
     METRICS_PATH: _ADMIN,
+    ADMIN_PREFIX: _ADMIN,
     "/approvals": frozenset({KeyScope.APPROVE}),
 }
 """For all methods, with all paths below them."""

@@ -2,17 +2,23 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from shepherd.errors import ShepherdError
 from shepherd.server.api import ErrorShapes
+from shepherd.server.errors import ApiError
+from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.request_log import RequestLog
 from shepherd.server.operation.traces import Traces
@@ -53,7 +59,12 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         """`announcement` is logged once connections are accepted and signals are handled."""
         self._announcement = announcement
-        self._drain = drain
+        self._lifecycle = lifecycle = cast(Lifecycle, app.state.lifecycle)
+        lifecycle.running = lambda: len(self.server_state.tasks)
+        lifecycle.stop = self.begin_end
+        lifecycle.on_stop = drain
+        self._reloads = set[asyncio.Task[None]]()
+        self._has_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._ended = asyncio.Event()
         self._settings = settings
         self._tls = tls
@@ -87,6 +98,7 @@ class DrainingServer(uvicorn.Server):
             for sock in sockets or []
         ]
         self.started = True
+        self._lifecycle.announce("ready")
         logger.info("%s", self._announcement)
 
     async def main_loop(self) -> None:
@@ -114,6 +126,19 @@ class DrainingServer(uvicorn.Server):
         self.force_exit = force
         self._ended.set()
 
+    def begin_end(self, seconds: float | None = None) -> None:
+        """Stop to serve; running requests end after `seconds`, 0 for at once.
+
+        None is the time of the settings, which is without a limit if it is 0.
+        """
+        limit = self._settings.shutdown_seconds or None if seconds is None else seconds
+        running = len(self.server_state.tasks)
+        if running and not self.should_exit:
+            logger.info("Waiting for %d running requests; a second signal ends them", running)
+        self.end()
+        if limit is not None:
+            asyncio.get_running_loop().call_later(limit, partial(self.end, force=True))
+
     def _tcp_protocol(self) -> asyncio.Protocol:
         if self._tls is None:
             return self._protocol()
@@ -138,19 +163,35 @@ class DrainingServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         try:
             yield
         finally:
-            for number in _SIGNALS:
+            for number in (*_SIGNALS, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
     async def end_requests(self) -> None:
         """Cancel the requests that still run."""
+        await end_tasks(*self._reloads)
         await end_tasks(*self.server_state.tasks)
 
     def _on_signal(self) -> None:
-        self.end(force=self.should_exit)
-        running = len(self.server_state.tasks)
-        if running and not self.force_exit:
-            logger.info("Waiting for %d running requests; a second signal ends them", running)
-        self._drain()
+        if self.should_exit:
+            self.end(force=True)
+        else:
+            self._lifecycle.begin_stop()
+
+    def _on_hangup(self) -> None:
+        """Reload, unless the terminal of the log was closed."""
+        if self._has_terminal and not os.isatty(sys.stderr.fileno()):
+            self._lifecycle.begin_stop()
+            return
+        task = asyncio.get_running_loop().create_task(self._reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        try:
+            await self._lifecycle.begin_reload()
+        except (ApiError, ShepherdError) as error:
+            logger.error("Nothing was changed: %s", error)

@@ -57,7 +57,7 @@ class Catalog:
         self._config = config
         self._providers = providers
         self._opener = opener
-        self._memory = memory
+        self.memory = memory
         self._keep_alive = parse_duration(config.server.keep_alive)
         self._provided: dict[str, Entry] = {}
         self._folder = ModelFolder(config.llamacpp)
@@ -122,7 +122,7 @@ class Catalog:
     def _file_entry(self, file: ServedFile) -> Entry:
         name = BUILTIN_NAME if file.info.id == BUILTIN_NAME else str(file.path)
         config = with_provider(self._config, "", name)
-        measure = partial(self._memory.needs, file.path, config.llamacpp)
+        measure = partial(self.memory.needs, file.path, config.llamacpp)
         return Entry(
             file.info, self._openable(str(file.path.resolve()), measure, config), file.size
         )
@@ -153,7 +153,7 @@ class Catalog:
         settings = self._config.llamacpp
         size = provider.context_size or settings.context_size
         settings = settings.model_copy(update={"context_size": size})
-        return partial(self._memory.needs, path, settings) if path.is_absolute() else Memory
+        return partial(self.memory.needs, path, settings) if path.is_absolute() else Memory
 
     def _openable(
         self, key: str, measure: Callable[[], Memory] | None, config: Config
@@ -181,4 +181,4 @@ class Catalog:
             path = builtin_model() if is_builtin else locate_model(name, directory, directory)
         except ModelLoadError:  # a script, or opening it reports it
             return name, Memory
-        return str(path.resolve()), partial(self._memory.needs, path, settings)
+        return str(path.resolve()), partial(self.memory.needs, path, settings)

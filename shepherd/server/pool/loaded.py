@@ -45,7 +45,7 @@ class LoadedModels:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._memory = Memory()
         self._slots: dict[str, Slot] = {}
         self._held: set[Slot] = set()
@@ -106,6 +106,11 @@ class LoadedModels:
         await end_tasks(*loading)
         await asyncio.gather(*[slot.closing or self._close(slot) for slot in [*self._held]])
 
+    def retire(self, leaves: Callable[[Slot], bool] | None = None) -> None:
+        """Give these models, or all, no new leases; each is unloaded when it has none."""
+        for slot in [slot for slot in self._slots.values() if leaves is None or leaves(slot)]:
+            self._retire(slot)
+
     def _slot(self, model: OpenableModel) -> Slot:
         """The slot of a model, which begins to load if it is new."""
         if self._closed:
@@ -123,7 +128,7 @@ class LoadedModels:
         return slot
 
     def _check_queue(self) -> None:
-        if self._waiting >= self._limits.waiting:
+        if self._waiting >= self.limits.waiting:
             raise BusyError("Too many requests wait for models that are not loaded yet.")
 
     async def _loaded(self, slot: Slot) -> Backend:
@@ -156,7 +161,7 @@ class LoadedModels:
         if model.measure is None:
             return await model.open()
         async with self._turn:
-            self._memory = await asyncio.to_thread(self._limits.memory)
+            self._memory = await asyncio.to_thread(self.limits.memory)
             slot.needs = await asyncio.to_thread(model.measure)
             await self._make_room(slot)
             return await model.open()
@@ -166,7 +171,7 @@ class LoadedModels:
         if not slot.model.essential:
             _check_size(slot.needs, self._memory)
         try:
-            async with asyncio.timeout(self._limits.patience):
+            async with asyncio.timeout(self.limits.patience):
                 while not self._fits(slot, self._held):
                     if not self._unload_for(slot):
                         await self._changed.wait()
@@ -194,7 +199,7 @@ class LoadedModels:
         others = [other for other in held if other.is_local and other is not slot]
         if any(other.model.key == slot.model.key and other.closing for other in others):
             return False
-        if self._limits.models and len(others) >= self._limits.models:
+        if self.limits.models and len(others) >= self.limits.models:
             return False
         return self._shortage(slot, held) == _NONE
 

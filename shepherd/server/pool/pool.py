@@ -74,6 +74,42 @@ class ModelPool:
             raise
         return pool
 
+    async def reconfigure(
+        self,
+        config: Config,
+        providers: ProviderBook,
+        opener: BackendOpener,
+        *,
+        reopens: bool,
+    ) -> None:
+        """Use other settings from now on; models stay, unless one `reopens` them.
+
+        Then running requests end with the earlier ones. Connections to providers are opened again.
+        Raises ConfigError and errors from loading the default model, and the earlier settings stay.
+        """
+        catalog = Catalog(config, providers, opener, self._catalog.memory)
+        aliases = Aliases(config.server.aliases)
+        model = await asyncio.to_thread(catalog.default)
+        if reopens:
+            self._loaded.retire()
+        async with self._loaded.lease(model) as backend:
+            info = backend.info
+        old = self._model.key
+        self._loaded.retire(
+            lambda slot: (
+                (slot.model.key == old != model.key)
+                or not (slot.is_local or slot.model.key == model.key)
+            )
+        )
+        self._loaded.limits = replace(
+            self._loaded.limits,
+            models=config.server.max_models,
+            waiting=config.llamacpp.max_queue,
+        )
+        self._catalog, self._aliases, self._model, self._info = catalog, aliases, model, info
+        self._any_model = config.server.any_model
+        await catalog.refresh()
+
     @property
     def default(self) -> Backend:
         """The default model; while it is not loaded, a backend that only describes it."""

@@ -53,8 +53,6 @@ class ConnectionTable:
         self._connections: dict[TrackedConnection, None] = {}
         self._by_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
-        shortest = min(settings.read_timeout, settings.write_timeout)
-        self._period = min(1.0, shortest / _TICKS_PER_TIMEOUT)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -95,7 +93,9 @@ class ConnectionTable:
         return False
 
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._period, self._tick)
+        shortest = min(self._settings.read_timeout, self._settings.write_timeout)
+        period = min(1.0, shortest / _TICKS_PER_TIMEOUT)
+        self._timer = asyncio.get_running_loop().call_later(period, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -41,8 +41,7 @@ class ServerTls:
 
         After an error the earlier certificate stays.
         """
-        _context(files)
-        _load(self.context, files)
+        self.context = _context(files)
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:

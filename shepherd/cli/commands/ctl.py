@@ -1,0 +1,167 @@
+"""`shepherd ctl`: steers a running server."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.errors import AccessError, BackendError, UnreachableError
+from shepherd.messages import JsonObject
+
+if TYPE_CHECKING:
+    import httpx
+
+ctl = typer.Typer(name="ctl", help="Steer a running `shepherd --server`.", no_args_is_help=True)
+
+KEY_VARIABLE = "SHEPHERD_ADMIN_KEY"
+_TIMEOUT = 120.0
+_POLL_SECONDS = 0.2
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAddress:
+    """Where the server is; by default the socket, or the host and port, of the settings."""
+
+    socket: Annotated[Path | None, typer.Option(help="Its Unix socket.")] = None
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Its address.")] = None
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="A key with the scope admin, for an address; - asks for it or reads stdin. Also "
+            f"in {KEY_VARIABLE}.",
+        ),
+    ] = None
+
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """The server's answer; raises BackendError for a refusal, and UnreachableError."""
+        import httpx
+
+        with self._client() as client:
+            try:
+                response = client.request(method, f"/admin/{path}", json=body)
+                answer: dict[str, Any] = response.json()
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                message = f"The server at {client.base_url} can't be reached: {error}"
+                raise UnreachableError(message) from error
+            except ValueError as error:
+                message = f"{client.base_url} is not a server of Shepherd."
+                raise BackendError(message) from error
+        if response.is_success:
+            return answer
+        message = _message_of(answer) or f"The server refused: {response.status_code}"
+        if response.status_code in (401, 403):
+            raise AccessError(message)
+        raise BackendError(message)
+
+    def _client(self) -> "httpx.Client":
+        import httpx
+
+        path, url = self._place()
+        if path is not None:
+            transport = httpx.HTTPTransport(uds=str(path))
+            return httpx.Client(base_url="http://localhost", transport=transport, timeout=_TIMEOUT)
+        key = read_key("Key: ") if self.api_key == STDIN else self.api_key
+        key = key or os.environ.get(KEY_VARIABLE, "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT)
+
+    def _place(self) -> tuple[Path | None, str]:
+        """The socket, or None and the address."""
+        if self.socket is not None or self.url is not None:
+            return self.socket, self.url or ""
+        from shepherd.config.load import load_config
+
+        section = load_config(Path.cwd(), os.environ).server
+        if section.socket:
+            return Path(section.socket).expanduser(), ""
+        scheme = "https" if section.tls_cert else "http"
+        host = f"[{section.host}]" if ":" in section.host else section.host
+        return None, f"{scheme}://{host}:{section.port}"
+
+
+@ctl.command("status")
+@with_option_groups
+def show_status(address: ServerAddress, as_json: Json = False) -> None:
+    """Show the state of the server: its models, requests and connections."""
+    status = address.call("GET", "status")
+    if as_json:
+        typer.echo(json.dumps(status, indent=2))
+        return
+    requests = status["requests"]
+    rows = [
+        ("status", status["status"]),
+        ("version", status["version"]),
+        ("process", status["pid"]),
+        ("uptime", f"{status['uptime_seconds']:.0f} s"),
+        ("addresses", ", ".join(status["addresses"])),
+        ("requests", f"{requests['running']} running, {requests['ended']} ended"),
+        ("connections", status["connections"]),
+    ]
+    rows += [("model", _model_line(model)) for model in status["models"]]
+    for name, value in rows:
+        typer.echo(f"{name:<12} {value}")
+
+
+@ctl.command("drain")
+@with_option_groups
+def drain(
+    address: ServerAddress,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until nothing runs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Refuse new requests with 503; those that run go on."""
+    answer = address.call("POST", "drain")
+    while wait and answer["running"]:
+        time.sleep(_POLL_SECONDS)
+        answer = address.call("POST", "drain")
+    _show(answer, f"The server takes no new requests; {answer['running']} run.", as_json=as_json)
+
+
+@ctl.command("reload")
+@with_option_groups
+def reload(address: ServerAddress, as_json: Json = False) -> None:
+    """Have the server read its settings, keys and aliases again."""
+    answer = address.call("POST", "reload")
+    lines = [f"Changed: {', '.join(answer['changed']) or 'nothing'}."]
+    if answer["need_restart"]:
+        lines.append(f"These changes need a restart: {', '.join(answer['need_restart'])}.")
+    _show(answer, "\n".join(lines), as_json=as_json)
+
+
+@ctl.command("shutdown")
+@with_option_groups
+def shut_down(
+    address: ServerAddress,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="Wait for running requests; else the time of the settings."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """End the server after the requests that run."""
+    answer = address.call("POST", "shutdown", {"seconds": seconds})
+    _show(answer, f"The server ends; {answer['running']} requests run.", as_json=as_json)
+
+
+def _show(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(answer) if as_json else text)
+
+
+def _model_line(model: Mapping[str, Any]) -> str:
+    total = model["memory_bytes"] + model["vram_bytes"]
+    memory = f", {total / 2**20:.0f} MiB" if total else ""
+    return f"{model['name']} ({model['context_size']} tokens{memory}, {model['waiting']} waiting)"
+
+
+def _message_of(answer: Mapping[str, Any]) -> str:
+    error = cast(object, answer.get("error"))
+    return str(cast(JsonObject, error).get("message", "")) if isinstance(error, dict) else ""

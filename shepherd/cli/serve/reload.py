@@ -1,0 +1,109 @@
+"""Reads the settings of a running server again."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shepherd.config.fields import all_fields
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.settings import Config
+from shepherd.conversation.model_slot import BackendOpener
+from shepherd.errors import ConfigError
+from shepherd.server.keys import KeyStore
+from shepherd.server.operation.lifecycle import Reloaded
+from shepherd.server.pool.pool import ModelPool
+from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.tls import ServerTls
+
+LIVE_SETTINGS = frozenset(
+    {
+        "read_timeout",
+        "write_timeout",
+        "idle_timeout",
+        "max_header_bytes",
+        "max_headers",
+        "max_connections",
+        "max_connections_per_address",
+        "max_choices",
+        "max_tokens",
+        "metrics_open",
+        "shutdown_seconds",
+    }
+)
+"""The fields of `ServerSettings` that are read for each request or connection."""
+
+_LIVE_SERVER = LIVE_SETTINGS - {"max_tokens"} | {
+    "aliases",
+    "any_model",
+    "keep_alive",
+    "max_models",
+    "tls_cert",
+    "tls_key",
+    "tls_password_file",
+}
+_LIVE_KEYS = frozenset(f"server.{name}" for name in _LIVE_SERVER) | {
+    "model.name",
+    "model.provider",
+    "model.fallback",
+    "model.max_tokens",
+}
+_LIVE_SECTIONS = ("llamacpp.", "sampling.")
+_UNUSED_SECTIONS = ("terminal.",)
+
+
+@dataclass(slots=True)
+class Reloader:
+    """Applies changed settings to a server; `read` reads them, and `settings_of` translates them.
+
+    Models stay loaded where nothing that concerns them has changed.
+    """
+
+    config: Config
+    read: Callable[[], Config]
+    settings_of: Callable[[Config], ServerSettings]
+    settings: ServerSettings
+    providers: ProviderBook
+    opener: BackendOpener
+    keys: KeyStore | None = None
+
+    async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
+        """Read and apply the settings; raises ShepherdError, and then nothing has changed."""
+        config = await asyncio.to_thread(self._read)
+        new = self.settings_of(config)
+        if (tls is None) != (new.tls is None):
+            raise ConfigError("server.tls_cert can't be added or removed without a restart.")
+        certificate = None if new.tls is None else await asyncio.to_thread(ServerTls, new.tls)
+        changed = _changed(self.config, config)
+        reopens = any(key.startswith(_LIVE_SECTIONS) for key in changed)
+        await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
+        if tls is not None and certificate is not None:
+            tls.context = certificate.context
+        for name in LIVE_SETTINGS:
+            setattr(self.settings, name, getattr(new, name))
+        self.config = config
+        return Reloaded(
+            [key for key in changed if _is_live(key)],
+            [key for key in changed if not _is_live(key) and not key.startswith(_UNUSED_SECTIONS)],
+        )
+
+    def _read(self) -> Config:
+        """The settings of the files; also checks the providers and the keys, which are live."""
+        config = self.read()
+        self.providers.all()
+        if self.keys is not None:
+            self.keys.keys()
+        return config
+
+
+def _changed(old: Config, new: Config) -> list[str]:
+    """The settings whose values differ."""
+    return [key for key in all_fields() if _value(old, key) != _value(new, key)]
+
+
+def _value(config: Config, key: str) -> object:
+    section, _, name = key.partition(".")
+    return getattr(config.section(section), name)
+
+
+def _is_live(key: str) -> bool:
+    return key in _LIVE_KEYS or key.startswith(_LIVE_SECTIONS)

@@ -1,0 +1,146 @@
+"""`GET /ready`, and the routes of `shepherd ctl` below `/admin`."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+
+from shepherd.backends.base import Backend
+from shepherd.errors import ShepherdError
+from shepherd.messages import JsonObject
+from shepherd.server.access.current import current_key
+from shepherd.server.access.paths import ADMIN_PREFIX
+from shepherd.server.body import BodyReader, RequestModel
+from shepherd.server.errors import ApiError
+from shepherd.server.models import Models, ModelState
+from shepherd.server.operation.lifecycle import Lifecycle
+from shepherd.server.operation.metrics import Metrics
+from shepherd.server.responses import JsonResponse
+from shepherd.server.transport.local import is_local_socket
+from shepherd.version import __version__
+
+READY_PATH = "/ready"
+_MAX_BODY = 1024
+_DAY = 86_400
+
+
+class ShutdownBody(RequestModel):
+    """The body of `POST /admin/shutdown`."""
+
+    seconds: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=_DAY,
+            description="Maximum wait for running requests; by default `server.shutdown_seconds`.",
+        ),
+    ] = None
+
+
+def ready_router(lifecycle: Lifecycle, backend: Callable[[], Backend], models: Models) -> APIRouter:
+    """The route that tells whether new requests should be sent here."""
+    router = APIRouter()
+
+    @router.get(READY_PATH)
+    async def ready() -> JsonResponse:
+        """Whether the server should get new requests: 200 or 503.
+
+        The status is `ready`, `loading` while the default model loads, `draining`, or `error` if
+        the default model can't answer, as for `/health`. Needs no key.
+        """
+        status = await _status(lifecycle, backend(), models)
+        body = {"status": status, "model": backend().info.id}
+        return JsonResponse(body, 200 if status == "ready" else 503)
+
+    return router
+
+
+def admin_router(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> APIRouter:
+    """The routes that steer the server.
+
+    They need a key with the scope `admin`, or the server's Unix socket.
+    """
+    router = APIRouter(prefix=ADMIN_PREFIX)
+    bodies = BodyReader(_MAX_BODY)
+
+    @router.get("/status")
+    async def read_status(request: Request) -> JsonResponse:
+        """The state of the server: its models, requests and connections."""
+        _check_access(request)
+        status = await _status(lifecycle, models.default, models)
+        return JsonResponse({"status": status, **_state(lifecycle, metrics, models)})
+
+    @router.post("/drain")
+    async def drain(request: Request) -> JsonResponse:
+        """Refuse new requests with 503; those that run go on. `/ready` is 503 then."""
+        _check_access(request)
+        lifecycle.drain()
+        return JsonResponse({"status": "draining", "running": _running(lifecycle)})
+
+    @router.post("/reload")
+    async def reload(request: Request) -> JsonResponse:
+        """Read settings, keys and aliases again, as SIGHUP does.
+
+        `changed` names the settings that apply from now on, and `need_restart` those that only a
+        restart changes. With an error, nothing has changed.
+        """
+        _check_access(request)
+        try:
+            return JsonResponse(asdict(await lifecycle.begin_reload()))
+        except ShepherdError as error:
+            raise ApiError(400, f"Nothing was changed: {error}", "invalid_settings") from error
+
+    @router.post("/shutdown")
+    async def shut_down(request: Request) -> JsonResponse:
+        """End the server after the running requests, as SIGTERM does."""
+        _check_access(request)
+        body = await bodies.read(request, ShutdownBody)
+        running = _running(lifecycle)
+        lifecycle.begin_stop(body.seconds)
+        return JsonResponse({"status": "stopping", "running": running}, 202)
+
+    return router
+
+
+def _check_access(request: Request) -> None:
+    if current_key() is None and not is_local_socket(request.scope):
+        message = "This needs a key with the scope admin (--auth-mode json), or the Unix socket."
+        raise ApiError(403, message, "insufficient_scope")
+
+
+async def _status(lifecycle: Lifecycle, backend: Backend, models: Models) -> str:
+    if lifecycle.draining:
+        return "stopping" if lifecycle.stopping else "draining"
+    served = models.served()
+    if served and served[0].state is ModelState.LOADING:
+        return "loading"
+    return "ready" if await backend.reachable() else "error"
+
+
+def _running(lifecycle: Lifecycle) -> int:
+    """The requests that run, without this one."""
+    return max(0, lifecycle.running() - 1)
+
+
+def _state(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> JsonObject:
+    return {
+        "version": __version__,
+        "pid": lifecycle.pid,
+        "uptime_seconds": round(lifecycle.uptime, 1),
+        "addresses": list(lifecycle.addresses),
+        "requests": {"running": _running(lifecycle), "ended": sum(metrics.requests.values())},
+        "connections": metrics.connections(),
+        "models": [
+            {
+                "name": model.name,
+                "memory_bytes": model.memory.ram,
+                "vram_bytes": model.memory.vram,
+                "waiting": model.backend.waiting_requests,
+                "context_size": model.backend.info.context_size,
+            }
+            for model in models.loaded()
+        ],
+    }
