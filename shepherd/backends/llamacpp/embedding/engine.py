@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.native.fitting import fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
-from shepherd.backends.llamacpp.native.pooled import PooledContext, Pooling
+from shepherd.backends.llamacpp.native.pooled import USUAL_CONTEXT, PooledContext, Pooling
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
@@ -27,7 +27,9 @@ class PooledEngine:
     @classmethod
     def load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":
         """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
-        wanted = fit_model(check_model_file(path), settings)
+        size = settings.context_size or USUAL_CONTEXT
+        whole = {"context_size": size, "n_batch": size, "ubatch": size}  # a text is one batch
+        wanted = fit_model(check_model_file(path), settings.model_copy(update=whole))
         return load_fitted(wanted, lambda fit: cls._load(path, fit.applied(settings), pooling))[0]
 
     @classmethod
