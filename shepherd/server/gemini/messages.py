@@ -15,7 +15,8 @@ from shepherd.server.gemini.signatures import thought_of
 from shepherd.server.seal import Seal
 from shepherd.server.wire.calls import CallHistory
 
-_RESULT_KEYS = ("output", "result")
+_RESULT_KEYS = ("output", "result", "content", "return_value")
+"""The names that Google, LiteLLM and pydantic-ai give to a result that is not an object."""
 
 
 def conversation(contents: Sequence[Content], seal: Seal) -> list[Message]:

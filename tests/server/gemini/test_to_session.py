@@ -58,6 +58,18 @@ def test_the_model_s_contents_in_a_row_are_one_answer() -> None:
     assert result == Message.tool(call, "y")
 
 
+@pytest.mark.parametrize("key", ["output", "result", "content", "return_value"])
+def test_a_text_is_taken_out_of_the_object_around_it(key: str) -> None:
+    def content(response: dict[str, str]) -> str:
+        part = {"functionResponse": {"name": "a", "response": response}}
+        call = {"role": "model", "parts": [{"functionCall": {"name": "a"}}]}
+        contents = [*HI, call, {"role": "user", "parts": [part]}]
+        return session(contents=contents).messages[-1].content
+
+    assert content({key: "sunny"}) == "sunny"
+    assert content({key: "sunny", "more": ""}) == f'{{"{key}": "sunny", "more": ""}}'
+
+
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 @pytest.mark.parametrize("ids", [True, False])
 def test_results_find_their_calls(order: tuple[str, str], ids: bool) -> None:  # noqa: FBT001 - a case
