@@ -195,8 +195,14 @@ def free_memory(devices: Sequence[Device]) -> Memory:
 
 
 def model_gpus(settings: LlamaCppSection) -> Sequence[Device]:
-    """The GPUs for models with these settings; those of unknown size are left to llama.cpp."""
-    return [device for device in gpus(gpu_count(settings)) if device.total]
+    """The GPUs for models with these settings; those of unknown size are left to llama.cpp.
+
+    Several that share a model as the settings say get equal parts: the fullest one limits all.
+    """
+    count = gpu_count(settings)
+    devices = [device for device in gpus(count) if device.total]
+    free = min((device.free for device in devices), default=0)
+    return [replace(device, free=free) for device in devices] if count > 1 else devices
 
 
 def fit_model(

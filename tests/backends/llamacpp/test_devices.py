@@ -1,0 +1,103 @@
+"""The GPUs of machines that are doubles of ggml's list of devices."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.backends.llamacpp.native import devices
+from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.devices import DeviceKind, gpus
+from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE, free_memory, model_gpus
+from shepherd.cli.commands.checks import check_all
+from shepherd.config.sections import LlamaCppSection
+
+GIB = 1024**3
+CPU, GPU, INTEGRATED, ACCELERATOR, NEW = 0, 1, 2, 3, 9
+
+Machine = Callable[..., None]
+
+
+class Library:
+    """ggml's functions, for devices of these kinds and GiB of free memory."""
+
+    def __init__(self, *kinds: tuple[int, int]) -> None:
+        self._kinds = kinds
+
+    def ggml_backend_dev_count(self) -> int:
+        return len(self._kinds)
+
+    def ggml_backend_dev_get(self, index: int) -> int:
+        return index + 1
+
+    def ggml_backend_dev_name(self, handle: Any) -> bytes:
+        return b"D%d" % _index(handle)
+
+    def ggml_backend_dev_description(self, _handle: Any) -> bytes:
+        return b"a double"
+
+    def ggml_backend_dev_type(self, handle: Any) -> int:
+        return self._kinds[_index(handle)][0]
+
+    def ggml_backend_dev_memory(self, handle: Any, free: Any, total: Any) -> None:
+        size = self._kinds[_index(handle)][1] * GIB
+        free._obj.value, total._obj.value = size, 2 * size
+
+
+def _index(handle: Any) -> int:
+    number: int = handle.value
+    return number - 1
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    def build(*kinds: tuple[int, int]) -> None:
+        library = Library(*kinds)
+        monkeypatch.setattr(devices, "_ggml", lambda: library)
+        monkeypatch.setattr(bindings(), "llama_supports_gpu_offload", lambda: True)
+
+    return build
+
+
+def names(count: int = 1) -> list[str]:
+    return [device.name for device in gpus(count)]
+
+
+def test_all_gpus_hold_a_model_or_as_many_as_share_it(machine: Machine) -> None:
+    machine((GPU, 8), (GPU, 24), (INTEGRATED, 4), (ACCELERATOR, 0), (CPU, 64), (NEW, 99))
+    assert names() == ["D0", "D1"]
+    assert names(1) == names(2) == names(5)
+    assert gpus()[1].kind is DeviceKind.GPU
+    assert (gpus()[1].free, gpus()[1].total) == (24 * GIB, 48 * GIB)
+
+
+def test_an_integrated_gpu_counts_only_alone(machine: Machine) -> None:
+    machine((CPU, 64), (INTEGRATED, 4), (INTEGRATED, 4))
+    assert names() == ["D1"]
+
+
+def test_the_free_memory_leaves_a_reserve_on_each(machine: Machine) -> None:
+    machine((GPU, 8), (GPU, 24), (GPU, 0))
+    apart = free_memory(model_gpus(LlamaCppSection()))
+    assert apart.vram == 32 * GIB - 2 * GPU_RESERVE
+    equal = free_memory(model_gpus(LlamaCppSection(tensor_parallel=2)))
+    assert equal.vram == 16 * GIB - 2 * GPU_RESERVE
+    assert apart.ram > 0
+
+
+def test_a_library_without_ggml_names_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise AttributeError
+
+    monkeypatch.setattr(devices, "_ggml", missing)
+    monkeypatch.setattr(bindings(), "llama_supports_gpu_offload", lambda: True)
+    assert names() == []
+
+
+def test_doctor_names_the_gpu_and_what_goes_there(machine: Machine, tmp_path: Path) -> None:
+    machine((GPU, 8))
+    env = {"HOME": str(tmp_path), "PATH": ""}
+    checks = {check.name: check.text for check in check_all(tmp_path, env, {})}
+    assert "D0 (a double, 8.0 of 16.0 GiB free)" in checks["llama.cpp"]
+    assert "7 of 7 layers on the GPU, a context of 8,192 tokens" in checks["model"]
