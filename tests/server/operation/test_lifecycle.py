@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import ConfigError
 from shepherd.server.access.key import KeyScope
+from shepherd.server.app import create_app
 from shepherd.server.keys import KeyStore
+from shepherd.server.models import ModelState, OneModel, ServedModel
 from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
 from shepherd.server.operation.notify import Notifier
 from shepherd.server.settings import ServerSettings
@@ -71,6 +74,23 @@ def test_a_server_whose_model_can_not_answer_is_not_ready() -> None:
     with RunningServer(HeldBackend()) as server:
         server.backend.failed = True
         assert ready(server) == (503, "error")
+
+
+class Loading(OneModel):
+    """A model that is loading."""
+
+    def served(self) -> Sequence[ServedModel]:
+        return [replace(model, state=ModelState.LOADING) for model in super().served()]
+
+
+async def test_a_server_whose_default_model_loads_is_not_ready() -> None:
+    backend = ScriptedBackend(parse_script("text: hi"))
+    app = create_app(Loading(lambda: backend))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        ready = await client.get("/ready")
+        assert (ready.status_code, ready.json()["status"]) == (503, "loading")
+        assert (await client.get("/health")).status_code == 200
 
 
 def test_admin_paths_need_the_scope_and_never_open_without_keys(tmp_path: Path) -> None:
@@ -234,8 +254,6 @@ def test_running_requests_end_after_the_time_of_the_settings(tmp_path: Path) -> 
 
 
 def test_ctl_reaches_a_server_with_an_admin_key(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     keys = KeyStore(tmp_path / "keys.json")
     admin = keys.add("admin", lambda key: replace(key, scopes=frozenset({KeyScope.ADMIN})))
     backend = ScriptedBackend(parse_script("text: hi"))
