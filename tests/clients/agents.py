@@ -1,7 +1,7 @@
 """Coding agents, run without a terminal, with the settings that stand on the page."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,10 @@ OPENCODE = Agent(
     {"command": READ, "description": "Reads the notes"},
 )
 PI = Agent("pi", "Chat", "pi", ("-p", "{question}"), "bash", {"command": READ})
+PI_RESPONSES, PI_MESSAGES, PI_GEMINI = (
+    replace(PI, api=api, options=("--model", f"shepherd-{api.lower()}/default", *PI.options))
+    for api in ("Responses", "Messages", "Gemini")
+)
 QWEN_CODE = Agent(
     "qwen-code",
     "Chat",

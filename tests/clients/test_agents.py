@@ -12,6 +12,9 @@ from tests.clients.agents import (
     NOTES,
     OPENCODE,
     PI,
+    PI_GEMINI,
+    PI_MESSAGES,
+    PI_RESPONSES,
     QWEN_CODE,
     Agent,
 )
@@ -21,7 +24,7 @@ from tests.clients.models import Request
 def installed(agent: Agent, *marks: pytest.MarkDecorator) -> Any:
     """The agent as a parameter of a test, skipped where it is not installed."""
     missing = pytest.mark.skipif(not agent.installed, reason=f"{agent.name} is not installed")
-    return pytest.param(agent, marks=[missing, *marks], id=agent.program)
+    return pytest.param(agent, marks=[missing, *marks], id=f"{agent.program}-{agent.api}")
 
 
 AGENTS = [
@@ -30,6 +33,9 @@ AGENTS = [
     installed(GEMINI_CLI, pytest.mark.client("gemini-cli", "Gemini")),
     installed(OPENCODE, pytest.mark.client("opencode", "Chat")),
     installed(PI, pytest.mark.client("pi", "Chat")),
+    installed(PI_RESPONSES, pytest.mark.client("pi", "Responses")),
+    installed(PI_MESSAGES, pytest.mark.client("pi", "Messages")),
+    installed(PI_GEMINI, pytest.mark.client("pi", "Gemini")),
     installed(QWEN_CODE, pytest.mark.client("qwen-code", "Chat")),
 ]
 

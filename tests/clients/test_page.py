@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.models import ENGINE_CONTEXT
 from tests.clients.page import PAGE, block, marks, rows, sections
 
 HERE = Path(__file__).parent
@@ -29,6 +30,10 @@ def test_a_client_has_settings_that_name_the_server(client: str) -> None:
 
 def test_the_address_of_the_page_is_replaced() -> None:
     assert block("openai", "python", "http://[::1]:1").count("http://[::1]:1/v1") == 1
+
+
+def test_the_context_is_that_of_the_tests() -> None:
+    assert f"{ENGINE_CONTEXT:,}" in sections()["Coding agents"]
 
 
 def test_a_row_without_a_test_is_seen() -> None:
