@@ -92,28 +92,25 @@ def shepherd_server(
 
 
 @contextmanager
-def served(command: list[str], env: dict[str, str], ready: str = "") -> Generator[str]:
-    """A server that prints its address when it is ready; yields that, and stops it.
-
-    The line with the address must contain `ready`.
-    """
+def served(command: list[str], env: dict[str, str]) -> Generator[str]:
+    """A server that prints its address when it is ready; yields that, and stops it."""
     process = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     with process:
         try:
-            yield _address(process, ready)
+            yield _address(process)
         finally:
             process.terminate()
             process.wait(timeout=60)
 
 
-def _address(process: "subprocess.Popen[str]", ready: str) -> str:
+def _address(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     output: list[str] = []
     for line in process.stdout:
         output.append(line)
-        if ready in line and (match := re.search(r"http://127\.0\.0\.1:\d+", line)):
+        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
             # the rest of its output is not needed, but must not fill the pipe
             threading.Thread(target=deque, args=(process.stdout, 0), daemon=True).start()
             return match.group()

@@ -5,12 +5,16 @@ import json
 import os
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx
 
 from bench.peers import SHEPHERD, served
 from bench.server.load import Post, latencies, rate
@@ -21,7 +25,8 @@ ALONE, OURS, LITELLM = "the model server alone", "Shepherd before it", "LiteLLM 
 WHOLE, STREAM = "whole", "stream"
 _CHAT = "/v1/chat/completions"
 _PROMPT = "Tell me about sheep, please. " * 20
-_READY = "Uvicorn running on"
+_ALIVE = "/health/liveliness"
+_START_SECONDS = 300.0
 _NO_KEY = "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"
 
 
@@ -131,11 +136,27 @@ def litellm_before(upstream: str, program: Path) -> Generator[str]:
         config = Path(home, "config.yaml")
         config.write_text(json.dumps(settings), encoding="utf-8")
         command = [str(program), "--config", str(config), "--host", "127.0.0.1"]
-        command += ["--port", str(_free_port()), "--num_workers", "1"]
+        port = _free_port()
+        command += ["--port", str(port), "--num_workers", "1"]
         env = {"PATH": os.environ["PATH"], "HOME": home, "LITELLM_LOG": "ERROR"}
         env |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", _NO_KEY: "true"}
-        with served(command, env, ready=_READY) as url:
-            yield url
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, env=env, stdout=quiet, stderr=quiet) as process:
+            try:
+                yield _ready(process, f"http://127.0.0.1:{port}")
+            finally:
+                process.terminate()
+
+
+def _ready(process: "subprocess.Popen[bytes]", url: str) -> str:
+    """The URL once the proxy answers there; it prints nothing that says so."""
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            if httpx.get(url + _ALIVE, trust_env=False).is_success:
+                return url
+        time.sleep(0.2)
+    raise RuntimeError(f"LiteLLM's proxy did not start: {process.args!r}")
 
 
 def _free_port() -> int:

@@ -6,9 +6,11 @@ from http.client import HTTPResponse
 from io import BytesIO
 from typing import Any
 
+import h11
 import pytest
 
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.framing import StrictConnection
 from tests.server.harness import CHAT, HI, Scripted, scripted
 
 BODY = json.dumps({"messages": HI}).encode()
@@ -208,3 +210,16 @@ def test_a_missing_content_type_is_json_but_not_from_a_page(server: Scripted) ->
     assert parse(server.raw(POST + LENGTH + CLOSE + BODY))[0] == 200
     page = b"Origin: http://localhost:3000\r\n"
     assert parse(server.raw(POST + page + LENGTH + CLOSE + BODY))[0] == 415
+
+
+def test_the_head_of_a_response_leaves_with_its_body() -> None:
+    connection = StrictConnection(1024, 10)
+    connection.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert isinstance(connection.next_event(), h11.Request)
+    head = h11.Response(status_code=200, headers=[("content-length", "4")])
+    assert connection.send(head) == b""
+    sent = connection.send(h11.Data(data=b"body"))
+    assert sent is not None
+    assert sent.startswith(b"HTTP/1.1 200")
+    assert sent.endswith(b"\r\n\r\nbody")
+    assert not connection.send(h11.EndOfMessage())

@@ -37,6 +37,17 @@ class StrictConnection(h11.Connection):
         self._chunks = 0
         self._body_bytes = 0
         self._reads_head = True
+        self._response_head: list[bytes] = []
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """As h11's, but the head of a response leaves with the first part of its body."""
+        parts = super().send_with_data_passthrough(event)
+        if isinstance(event, h11.Response):
+            self._response_head = parts or []
+            return []
+        if self._response_head:
+            parts, self._response_head = [*self._response_head, *(parts or ())], []
+        return parts
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """As h11's; raises RemoteProtocolError after `refusal` was set."""

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.network import MAX_UNREAD, Network, in_words
+from shepherd.backends.api.http.pool import ConnectionPool
 from shepherd.backends.api.http.transport import Transport
 from tests.backends.api.certificates import contexts
 
@@ -328,7 +329,7 @@ async def test_every_error_becomes_httpxs_of_the_same_name(
     async def fail(*_: object, **__: object) -> None:
         raise getattr(httpcore, name)("what happened")
 
-    monkeypatch.setattr(httpcore.AsyncConnectionPool, "handle_async_request", fail)
+    monkeypatch.setattr(ConnectionPool, "handle_async_request", fail)
     async with asking("http://127.0.0.1:9") as http:
         with pytest.raises(getattr(httpx, name), match="what happened") as raised:
             await http.get("/path")

@@ -20,6 +20,9 @@ import httpcore
 MAX_UNREAD = 256 * 1024
 """Bytes that are received ahead of the reader; beyond them the sender must wait."""
 
+MAX_HELD = 32 * 1024
+"""A larger buffer, in bytes, is sent at once, and its writer waits until most of it has left."""
+
 NEXT_ADDRESS = 0.25
 """Seconds until the next address of a silent host is tried in parallel (RFC 8305)."""
 
@@ -66,7 +69,7 @@ class Inbox(asyncio.Protocol):
         self._ended = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
-        self._may_write = True
+        self.may_write = True
         self.lost = False
         self.error: OSError | None = None
 
@@ -99,10 +102,10 @@ class Inbox(asyncio.Protocol):
         _wake(self._writer)
 
     def pause_writing(self) -> None:
-        self._may_write = False
+        self.may_write = False
 
     def resume_writing(self) -> None:
-        self._may_write = True
+        self.may_write = True
         _wake(self._writer)
 
     async def arrival(self) -> None:
@@ -113,7 +116,7 @@ class Inbox(asyncio.Protocol):
 
     async def room(self) -> None:
         """Wait until most of the written bytes are sent."""
-        while not (self._may_write or self.lost):
+        while not (self.may_write or self.lost):
             self._writer = self._loop.create_future()
             await self._writer
 
@@ -141,6 +144,7 @@ class Connection(httpcore.AsyncNetworkStream):
     def __init__(self, transport: asyncio.Transport, inbox: Inbox) -> None:
         self._transport = transport
         self._inbox = inbox
+        self._held: list[bytes] = []
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """The received bytes, b"" at the end; raises ReadError and ReadTimeout."""
@@ -157,12 +161,28 @@ class Connection(httpcore.AsyncNetworkStream):
             raise httpcore.ReadError(in_words(error)) from error
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send; raises WriteError and WriteTimeout."""
+        """Send; raises WriteError and WriteTimeout.
+
+        Small buffers that follow each other at once, a request's head and body, are sent together.
+        """
+        inbox = self._inbox
+        if inbox.lost or self._transport.is_closing():
+            raise httpcore.WriteError(
+                in_words(inbox.error or ConnectionResetError("it was closed"))
+            )
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self._send_held)
+        self._held.append(buffer)
+        if len(buffer) <= MAX_HELD and inbox.may_write:
+            return
+        self._send_held()
         async with _raised(httpcore.WriteError, httpcore.WriteTimeout, timeout):
-            if self._inbox.lost or self._transport.is_closing():
-                raise self._inbox.error or ConnectionResetError("it was closed")
-            self._transport.write(buffer)
-            await self._inbox.room()
+            await inbox.room()
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))
 
     async def aclose(self) -> None:
         """Close at once, even in the middle of an answer, and without waiting for a TLS peer."""
