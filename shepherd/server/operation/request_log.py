@@ -53,11 +53,15 @@ class RequestLog:
             finally:
                 self._note_end(record, reply, scope, span)
 
-    def note_refusal(self, status: int, client: str) -> None:
-        """Log and count a request that was refused before it was whole."""
+    def note_refusal(self, status: int, client: str) -> str:
+        """Log and count a request that was refused before it was whole; returns its id."""
         record = RequestRecord(_new_id(), status=status)
         self._metrics.count_request(record)
-        logger.info("%s - - %d - %s", client or "-", status, record.id)
+        fields = {"request_id": record.id, "client": client or "-", "status": status}
+        fields |= {"wire": record.wire, "method": None, "path": None, "key": None, "model": None}
+        message = "%s - - %d - %s"
+        logger.info(message, client or "-", status, record.id, extra={REQUEST: fields})
+        return record.id
 
     def _note_end(self, record: RequestRecord, reply: "_Reply", scope: Scope, span: Span) -> None:
         if reply.complete:

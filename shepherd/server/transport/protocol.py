@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from dataclasses import replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
@@ -90,8 +91,8 @@ class HttpProtocol(H11Protocol):
         message = "There are too many connections; close some, or try again later."
         headers = {"Retry-After": "1"}
         error = ApiError(503, message, "too_many_connections", headers=headers)
+        error = self._noted(error)
         transport.write(raw_response(error, self._errors.default))
-        self._table.note_refusal(error.status, self.address)
         self._lingers_since = self.loop.time()
         transport.close()
 
@@ -218,6 +219,10 @@ class HttpProtocol(H11Protocol):
         if answered and self._strict.their_state is h11.SEND_BODY and self._received > limit:
             self.transport.abort()
 
+    def _noted(self, error: ApiError) -> ApiError:
+        """The error of a request that never was whole, with the id in the log."""
+        return replace(error, request_id=self._table.note_refusal(error.status, self.address))
+
     def _refuse(self, error: ApiError) -> None:
         """Answer with an error unless an answer has begun; then end the connection."""
         self._unset_keepalive_if_required()
@@ -225,7 +230,7 @@ class HttpProtocol(H11Protocol):
         answered = self._strict.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
         cycle, shape = self._cycle, self._errors.default
         if cycle is None or cycle.response_complete:
-            self._table.note_refusal(error.status, self.address)
+            error = self._noted(error)
         else:  # the application notes the end of this request
             shape = self._errors.of(cycle.scope["path"], cycle.scope["headers"])
             cycle.disconnected = True
@@ -245,6 +250,7 @@ def raw_response(error: ApiError, shape: ErrorShape) -> bytes:
         "content-type": "application/json",
         "content-length": str(len(body)),
         "connection": "close",
+        **({"x-request-id": error.request_id} if error.request_id else {}),
         **reply.headers,
     }
     lines = [f"HTTP/1.1 {reply.status} {_phrase(reply.status)}"]

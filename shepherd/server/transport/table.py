@@ -33,8 +33,9 @@ class TrackedConnection(Protocol):
         ...
 
 
-def _ignore(_status: int, _client: str) -> None:
+def _ignore(_status: int, _client: str) -> str:
     """Refusals need not be noted."""
+    return ""
 
 
 class ConnectionTable:
@@ -45,9 +46,12 @@ class ConnectionTable:
     """
 
     def __init__(
-        self, settings: ServerSettings, note_refusal: Callable[[int, str], None] = _ignore
+        self, settings: ServerSettings, note_refusal: Callable[[int, str], str] = _ignore
     ) -> None:
-        """`note_refusal` gets the status of a refused request and the client's address."""
+        """`note_refusal` gets the status of a refused request and the client's address.
+
+        It returns the request's id.
+        """
         self.note_refusal = note_refusal
         self._settings = settings
         self._connections: dict[TrackedConnection, None] = {}
@@ -107,6 +111,9 @@ class ConnectionTable:
 
 
 def _is_loopback(address: str) -> bool:
+    """Whether an address is this machine's; connections over a Unix socket have none."""
+    if not address:
+        return True
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

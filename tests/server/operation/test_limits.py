@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.table import ConnectionTable
 from tests.patience import PATIENCE
 from tests.server.harness import scripted
 
@@ -97,3 +98,30 @@ def test_bytes_that_trickle_in_do_not_restart_the_clock(piece: bytes) -> None:
                     break
         assert received.startswith(b"HTTP/1.1 408 ") or not received
         server.until(lambda: server.connections == 0)
+
+
+def test_a_refusal_has_the_id_of_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "shepherd")
+    with scripted("text: hi") as server:
+        answer = server.raw(b"GET /" + b"x" * 20_000)
+    head = answer.partition(b"\r\n\r\n")[0].decode()
+    (sent,) = [line for line in head.splitlines() if line.startswith("x-request-id: req_")]
+    assert sent.removeprefix("x-request-id: ") in caplog.text
+
+
+async def test_connections_over_a_unix_socket_share_no_limit_of_an_address() -> None:
+    table = ConnectionTable(ServerSettings(max_connections=9, max_connections_per_address=1))
+    assert [table.admit(LocalConnection()) for _ in range(10)] == [True] * 9 + [False]
+
+
+class LocalConnection:
+    """A busy connection over a Unix socket."""
+
+    address = ""
+    idle = False
+
+    def check(self, now: float) -> None:
+        """Nothing passes."""
+
+    def close_idle(self) -> None:
+        """It is never idle."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
+from tests.server.engine import engine
 from tests.server.harness import HI, RunningServer, Scripted, scripted
 from tests.server.held import HeldBackend
 
@@ -198,3 +200,29 @@ def test_caches_are_counted_by_tier() -> None:
     assert samples.of("shepherd_cached_tokens_total", tier="memory") == 4
     assert samples.of("shepherd_cache_bytes", tier="memory") == 2
     assert samples.of("shepherd_cache_entries") == 7
+
+
+def test_the_caches_of_an_engine_are_counted_as_its_answers_tell() -> None:
+    body = {**PLAIN, "max_tokens": 5}
+    with engine() as server:
+        url = f"{server.url}/v1/chat/completions"
+        usages = [httpx.post(url, json=body, timeout=PATIENCE).json()["usage"] for _ in range(2)]
+        samples = read(server)
+    cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+    assert cached > 0
+    assert samples.of("shepherd_tokens_total", kind="cached") == cached
+    assert samples.of("shepherd_cached_tokens_total", tier="memory") == cached
+    assert samples.of("shepherd_cache_hits_total", tier="memory") == 1
+    generated = sum(usage["completion_tokens"] for usage in usages)
+    assert samples.of("shepherd_tokens_total", kind="generated") == generated
+    assert samples.of("shepherd_queue_requests") == 0
+
+
+def test_the_format_of_openmetrics_is_valid(server: Scripted) -> None:
+    post(server, "/v1/chat/completions", PLAIN)
+    headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = httpx.get(f"{server.url}/metrics", headers=headers, timeout=PATIENCE)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    parser: Any = import_module("prometheus_client.openmetrics.parser")
+    names = {family.name for family in parser.text_string_to_metric_families(answer.text)}
+    assert {"shepherd_requests", "shepherd_tokens", "shepherd_connections"} <= names
