@@ -45,6 +45,7 @@ def test_templates_get_the_values_of_a_client(llama_model: NativeModel) -> None:
         ("{% set _ = messages.append(messages[0]) %}{{ messages[2].content }}", "sys"),
         ("{{ {'a': 1} | tojson(indent=2) }}", '{\n  "a": 1\n}'),
         ("{{ strftime_now('%Y-%m-%d') }} {{ date_string }}", "2026-01-02 02 Jan 2026"),
+        ("{{ datetime }}", "Jan 02 2026"),
         ("{% generation %}a{% endgeneration %}", "a"),
         ("{{ enable_thinking }} {{ thinking }} {{ add_generation_prompt }}", "True True True"),
     ],

@@ -201,6 +201,7 @@ class ChatTemplate:
         values = conversation.template_values
         variables: dict[str, Any] = {
             "date_string": now.strftime("%d %b %Y"),
+            "datetime": now.strftime("%b %d %Y"),
             **{name: template_value(value, self._specials) for name, value in values.items()},
             **self._constants,
             "enable_thinking": conversation.thinking,
