@@ -105,7 +105,7 @@ def _conversation(url: str, *, fresh: bool) -> list[Turn]:
 
 def _ask(client: httpx.Client, messages: list[dict[str, str]]) -> Turn:
     body = {
-        "model": "any",
+        "model": "default",
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},

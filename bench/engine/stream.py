@@ -102,7 +102,7 @@ class Stream:
 
 def _request(host: str, body: Mapping[str, Any]) -> bytes:
     whole = {
-        "model": "any",
+        "model": "default",
         "stream": True,
         "stream_options": {"include_usage": True},
         "temperature": 0,

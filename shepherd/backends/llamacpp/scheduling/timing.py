@@ -36,10 +36,11 @@ class BatchTimer:
 
     def add(self, parts: Sequence[Part], speed: float) -> None:
         """Add a decoded batch; `speed` is that of prompts in tokens per second, 0 if unknown."""
-        self._unread.append(parts)
         if not self._stopwatch.returns_early:
-            self._end(self._returned)
-        elif self._must_wait(parts, speed):
+            self._note(parts, self._returned - self._started)
+            return
+        self._unread.append(parts)
+        if self._must_wait(parts, speed):
             self.settle()
 
     def settle(self) -> None:
