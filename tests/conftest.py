@@ -53,6 +53,12 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         raise AssertionError(f"{event} in a quick test: take its file out of the Makefile's QUICK")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that have long tests, so that no worker is alone with one at the end."""
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 def pytest_collection_finish() -> None:
     """All modules are imported: share what their clients read, and leave them uncollected."""
     certificates.share()

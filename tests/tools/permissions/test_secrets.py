@@ -1,5 +1,6 @@
 """Secrets by name, by the name of a copy, and by what is in a file; what starts by itself."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,13 @@ src/key.rs monkey.txt gradle.properties config docs/id_card.md test.environment 
 """
 
 
+@cache
+def policy_of(mode: ApproveMode) -> PermissionPolicy:
+    return PermissionPolicy(HOME, mode, user=[parse_rule("allow * /**")])
+
+
 def decision(kind: AccessKind, target: str, mode: ApproveMode = ApproveMode.ALL) -> str:
-    policy = PermissionPolicy(HOME, mode, user=[parse_rule("allow * /**")])
-    return policy.decide("some_tool", [Access(kind, target)]).decision.value
+    return policy_of(mode).decide("some_tool", [Access(kind, target)]).decision.value
 
 
 @pytest.mark.parametrize(
