@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -79,13 +80,19 @@ def test_classes_that_are_named_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":
         return
     named = set(re.findall(r"`(?:\w+\.)*([A-Z][a-z]+[A-Z]\w+)[.(\w)]*`", page.read_text("utf-8")))
-    code = "".join(path.read_text("utf-8") for path in files())
-    assert {name for name in named if not re.search(rf"\b{name}\b", code)} == set()
+    assert named - words_of_the_code() == set()
 
 
-def files() -> Iterator[Path]:
-    for folder in ("shepherd", "tests", "scripts", "bench", "training"):
-        yield from (ROOT / folder).rglob("*.py")
+@cache
+def files() -> list[Path]:
+    folders = ("shepherd", "tests", "scripts", "bench", "training")
+    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
+@cache
+def words_of_the_code() -> frozenset[str]:
+    texts = (path.read_text("utf-8") for path in files())
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
 def error_codes() -> set[str]:

@@ -48,10 +48,10 @@ def test_what_is_missing_gives_the_nearest_that_is_there() -> None:
 
 
 def test_a_long_file_takes_few_parses() -> None:
-    text = "[a]\n" + "".join(f"k{number} = 1\n" for number in range(20_000))
-    assert line_of(text, ("a", "k12345")) == 12_347
+    text = "[a]\n" + "".join(f"k{number} = 1\n" for number in range(5_000))
+    assert line_of(text, ("a", "k3456")) == 3_458
 
 
 def test_a_value_over_very_many_lines_ends_the_search_nearby() -> None:
-    text = "x = 1\ny = [\n" + "1,\n" * 5_000 + "]\nz = 1\n"
-    assert line_of(text, ("z",)) in range(1, 5_005)
+    text = "x = 1\ny = [\n" + "1,\n" * 2_000 + "]\nz = 1\n"
+    assert line_of(text, ("z",)) in range(1, 2_005)
