@@ -86,7 +86,7 @@ def echo_router(context: ServerContext) -> APIRouter:
 
 
 ECHO_API = Api((ECHO,), EchoErrors(), lambda context: [echo_router(context)])
-SETTINGS = ServerSettings(port=0, max_body_bytes=4096, keepalive=0.05, read_timeout=0.5)
+SETTINGS = ServerSettings(port=0, max_body_bytes=4096, keepalive=0.05)
 
 
 class Failing(HeldBackend):
@@ -220,9 +220,10 @@ async def _let_go(backend: HeldBackend) -> None:
     backend.go.set()
 
 
-def test_a_body_that_never_ends_is_refused_in_its_shape(server: RunningServer[HeldBackend]) -> None:
+def test_a_body_that_never_ends_is_refused_in_its_shape() -> None:
     head = f"POST {ECHO} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
-    answer = server.raw(head.encode())
+    with serving(settings=replace(SETTINGS, read_timeout=0.5)) as server:
+        answer = server.raw(head.encode())
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'{"type":"error","error":{"type":"echo_request_timeout"' in answer
 

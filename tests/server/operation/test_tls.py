@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,9 +38,20 @@ def files(authority: Authority) -> TlsFiles:
 
 @pytest.fixture(scope="module")
 def server(files: TlsFiles) -> Iterator[Scripted]:
-    settings = ServerSettings(port=0, tls=files, read_timeout=0.5, max_connections=10)
-    with RunningServer(ScriptedBackend(parse_script("text: hello")), settings) as running:
+    with serving(ServerSettings(port=0, tls=files)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def impatient(files: TlsFiles) -> Iterator[Scripted]:
+    """A server that waits only half a second, for tests that wait for its end."""
+    settings = ServerSettings(port=0, tls=files, read_timeout=0.5, max_connections=10)
+    with serving(settings) as running:
+        yield running
+
+
+def serving(settings: ServerSettings) -> Scripted:
+    return RunningServer(ScriptedBackend(parse_script("text: hello")), settings)
 
 
 @pytest.fixture(scope="module")
@@ -213,24 +224,33 @@ def test_an_error_before_the_application_arrives_whole(
     assert json.loads(body)["error"]["code"] == "headers_too_large"
 
 
+def is_healthy(server: Scripted, trusting: ssl.SSLContext) -> bool:
+    """Whether the server answers; a request of a busy machine may be too slow for it."""
+    for _ in range(20):
+        with suppress(httpx.TransportError):
+            answer = httpx.get(f"{server.url}/health", verify=trusting, timeout=PATIENCE)
+            if answer.status_code == 200:
+                return True
+    return False
+
+
 def test_handshakes_that_never_end_are_closed_and_count_as_connections(
-    server: Scripted, trusting: ssl.SSLContext
+    impatient: Scripted, trusting: ssl.SSLContext
 ) -> None:
     with ExitStack() as stack:
-        silent = [stack.enter_context(server.connect()) for _ in range(30)]
+        silent = [stack.enter_context(impatient.connect()) for _ in range(30)]
         silent[0].sendall(b"\x16\x03\x01")
-        answer = httpx.get(f"{server.url}/health", verify=trusting, timeout=PATIENCE)
-        assert answer.status_code == 200
+        assert is_healthy(impatient, trusting)
         for sock in silent:
             assert read_to_end(sock) == b""
-    answer = httpx.get(f"{server.url}/health", verify=trusting, timeout=PATIENCE)
-    assert answer.status_code == 200
+    assert is_healthy(impatient, trusting)
 
 
 def test_a_half_request_over_tls_is_not_waited_for(
-    server: Scripted, trusting: ssl.SSLContext
+    files: TlsFiles, trusting: ssl.SSLContext
 ) -> None:
-    with encrypted(server, trusting) as sock:
+    settings = ServerSettings(port=0, tls=files, read_timeout=1)
+    with serving(settings) as server, encrypted(server, trusting) as sock:
         sock.sendall(HEALTH)
         assert read_to_end(sock).startswith(b"HTTP/1.1 408 ")
 
