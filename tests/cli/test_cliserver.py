@@ -1,5 +1,7 @@
 """`--cliserver` and `--connect` as programs."""
 
+import json
+
 import httpx
 
 from tests.cli.cliserver import cliserver
@@ -13,6 +15,18 @@ text: I wrote it.
 ---
 text: Nothing else.
 """
+
+
+def test_calls_of_tools_are_noted(program: Program) -> None:
+    (program.work / "a.txt").write_text("a")
+    script = 'call: read_file {"path": "a.txt"}\n---\ntext: done'
+    with cliserver(program, script) as url:
+        answer = httpx.post(f"{url}/request", json={"prompt": "read"}, timeout=PATIENCE).json()
+    state = program.home / ".local" / "state" / "shepherd"
+    (line,) = (state / "audit.jsonl").read_text().splitlines()
+    noted = json.loads(line)
+    assert (noted["tool"], noted["outcome"], noted["path"]) == ("read_file", "ok", "/request")
+    assert (noted["request"], noted["key"], noted["model"]) == (answer["request"], "", "script")
 
 
 def test_a_question_goes_to_the_server_and_its_session_survives(program: Program) -> None:

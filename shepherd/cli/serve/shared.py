@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from shepherd.cli.serve.audited import AuditedConversation
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
@@ -18,7 +19,8 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import SessionError
-from shepherd.server.app import create_conversation_app
+from shepherd.server.access.audit import AuditLog
+from shepherd.server.app import MIB, create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.run import Service, serve_service
 from shepherd.server.settings import ServerSettings
@@ -60,7 +62,8 @@ async def _open_service(
 ) -> AsyncGenerator[Service]:
     backend = await conversation.backend()
     _remember(paths, conversation.cwd, conversation)
-    async with SharedSession(conversation, backend) as shared:
+    audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
+    async with SharedSession(AuditedConversation(conversation, audit), backend) as shared:
         app = create_conversation_app(shared, settings, keys)
         name = f"session {conversation.session.id} with {backend.info.id}"
         yield Service(app, name, path="", drain=shared.drain)

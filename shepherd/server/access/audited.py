@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.access.audit import AuditError, AuditLog
-from shepherd.server.access.origin import calling_for, current_origin
+from shepherd.server.access.origin import CallOrigin, calling_for, current_origin
 from shepherd.server.access.redaction import MAX_TEXT, short_arguments, without_secrets
 from shepherd.server.operation.traces import span
 from shepherd.tools.base import ToolResult
@@ -60,11 +60,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditedTools:
-    """A `ToolExecutor` that notes each call; `model` is the one that calls, "" for a client."""
+    """A `ToolExecutor` that notes each call; `model` is the one that calls, "" for a client.
+
+    `origin` tells where the call that runs comes from.
+    """
 
     tools: ToolRunner
     audit: AuditLog
     model: str = ""
+    origin: Callable[[], CallOrigin] = current_origin
 
     async def run(
         self,
@@ -96,7 +100,7 @@ class AuditedTools:
         known = self.tools.registry.get(call.name) is not None
         return {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **asdict(current_origin()),
+            **asdict(self.origin()),
             "tool": call.name if known else UNKNOWN,
             "arguments": short_arguments(call.arguments, self._secrets),
         }

@@ -32,6 +32,9 @@ from shepherd.server.shared.follow import watch, watch_request
 from shepherd.server.wire.openai_errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
 
+NO_KEY = "-"
+"""Stands for the name of a key where none is needed."""
+
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -189,7 +192,9 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         client = _identity(request, _named_client(request))
         body = await bodies.read(request, DecisionBody)
-        conversation.approver.decide(id, client, Approval(Choice(body.decision), body.reason))
+        key = getattr(request.state, "key_name", "") or NO_KEY
+        approval = Approval(Choice(body.decision), body.reason, by=key)
+        conversation.approver.decide(id, client, approval)
         return JsonResponse({"id": id, "decision": body.decision})
 
 
