@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +28,42 @@ def limited(**limits: int) -> Callable[[ApiKey], ApiKey]:
     return lambda key: replace(key, limits=KeyLimits(**limits))
 
 
+def with_models(*models: str) -> Callable[[ApiKey], ApiKey]:
+    return lambda key: replace(key, models=models)
+
+
 def post(server: RunningServer[Any], key: str, path: str, body: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}", "Origin": ORIGIN}
     return httpx.post(server.url + path, json=body, headers=headers, timeout=PATIENCE)
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> KeyStore:
-    return KeyStore(tmp_path / "keys.json")
+class NamedKeys:
+    """A store of keys, of which each has a new name."""
+
+    def __init__(self, store: KeyStore) -> None:
+        self.store = store
+        self._numbers = count()
+
+    def add(self, change: Callable[[ApiKey], ApiKey] = lambda key: key) -> str:
+        return self.store.add(f"k{next(self._numbers)}", change)
 
 
-@pytest.fixture
-def server(keys: KeyStore) -> Iterator[Scripted]:
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> NamedKeys:
+    return NamedKeys(KeyStore(tmp_path_factory.mktemp("keys") / "keys.json"))
+
+
+@pytest.fixture(scope="module")
+def server(keys: NamedKeys) -> Iterator[Scripted]:
     settings = ServerSettings(port=0, cors_origins=(ORIGIN,))
-    with RunningServer(ScriptedBackend(parse_script("text: hi")), settings, keys) as running:
+    with RunningServer(ScriptedBackend(parse_script("text: hi")), settings, keys.store) as running:
         yield running
 
 
 @pytest.fixture
-def agent_server(keys: KeyStore, tmp_path: Path) -> Iterator[RunningServer[RecordingBackend]]:
+def agent_server(keys: NamedKeys, tmp_path: Path) -> Iterator[RunningServer[RecordingBackend]]:
     agent = agent_of(runner(directory(tmp_path)))
-    with RunningServer(RecordingBackend(ROUNDS), keys=keys, agent=agent) as running:
+    with RunningServer(RecordingBackend(ROUNDS), keys=keys.store, agent=agent) as running:
         yield running
 
 
@@ -56,15 +72,15 @@ def used(answer: httpx.Response) -> int:
 
 
 def test_a_limit_ends_an_agent_before_a_round_that_does_not_fit(
-    agent_server: RunningServer[RecordingBackend], keys: KeyStore
+    agent_server: RunningServer[RecordingBackend], keys: NamedKeys
 ) -> None:
     body = {"messages": HI}
-    whole = used(post(agent_server, keys.add("free"), CHAT, body))
-    exact = post(agent_server, keys.add("exact", limited(tokens_per_minute=whole)), CHAT, body)
+    whole = used(post(agent_server, keys.add(), CHAT, body))
+    exact = post(agent_server, keys.add(limited(tokens_per_minute=whole)), CHAT, body)
     assert (used(exact), exact.json()["choices"][0]["finish_reason"]) == (whole, "stop")
     assert exact.headers["x-ratelimit-remaining-tokens"] == "0"
     for tokens, content in ((whole - 1, "I look.\n\nThe milk."), (whole // 2, "I look.")):
-        key = keys.add(f"k{tokens}", limited(tokens_per_minute=tokens))
+        key = keys.add(limited(tokens_per_minute=tokens))
         short = post(agent_server, key, CHAT, body)
         choice = short.json()["choices"][0]
         assert (choice["finish_reason"], choice["message"]["content"]) == ("length", content)
@@ -72,9 +88,9 @@ def test_a_limit_ends_an_agent_before_a_round_that_does_not_fit(
 
 @pytest.mark.parametrize("body", [{}, {"max_tokens": 12}])
 def test_rounds_in_parallel_never_exceed_a_limit(
-    agent_server: RunningServer[RecordingBackend], keys: KeyStore, body: dict[str, Any]
+    agent_server: RunningServer[RecordingBackend], keys: NamedKeys, body: dict[str, Any]
 ) -> None:
-    key = keys.add("k", limited(tokens_per_day=150))
+    key = keys.add(limited(tokens_per_day=150))
     send = partial(post, agent_server, key, CHAT)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(send, [{"messages": HI, **body}] * 16))
@@ -93,13 +109,13 @@ INPUTS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "body"), INPUTS)
 def test_inputs_over_a_limit_are_refused_before_they_are_read(
-    server: Scripted, keys: KeyStore, path: str, body: dict[str, Any]
+    server: Scripted, keys: NamedKeys, path: str, body: dict[str, Any]
 ) -> None:
-    small = keys.add("small", limited(tokens_per_minute=3))
+    small = keys.add(limited(tokens_per_minute=3))
     refused = post(server, small, path, body)
     assert refused.status_code == 429
     assert refused.headers["x-ratelimit-remaining-tokens"] == "3"
-    enough = keys.add("enough", limited(tokens_per_minute=9))
+    enough = keys.add(limited(tokens_per_minute=9))
     assert [post(server, enough, path, body).status_code for _ in range(3)] == [200, 200, 429]
 
 
@@ -127,9 +143,9 @@ WIRES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "body"), COUNTS)
 def test_counting_needs_tokens_that_are_left(
-    server: Scripted, keys: KeyStore, path: str, body: dict[str, Any]
+    server: Scripted, keys: NamedKeys, path: str, body: dict[str, Any]
 ) -> None:
-    key = keys.add("k", limited(tokens_per_minute=4))
+    key = keys.add(limited(tokens_per_minute=4))
     assert post(server, key, path, body).status_code == 200
     embedded = post(server, key, "/v1/embeddings", {"input": "one two three four"})
     assert embedded.status_code == 200
@@ -138,9 +154,9 @@ def test_counting_needs_tokens_that_are_left(
 
 @pytest.mark.parametrize(("path", "body"), [*WIRES, *COUNTS, *INPUTS])
 def test_every_wire_tells_the_limits_also_to_web_pages(
-    server: Scripted, keys: KeyStore, path: str, body: dict[str, Any]
+    server: Scripted, keys: NamedKeys, path: str, body: dict[str, Any]
 ) -> None:
-    key = keys.add("k", limited(tokens_per_minute=900, requests_per_day=1))
+    key = keys.add(limited(tokens_per_minute=900, requests_per_day=1))
     for remaining in ("0", "0"):
         answer = post(server, key, path, body)
         assert answer.headers["x-ratelimit-limit-requests"] == "1"
@@ -174,16 +190,14 @@ LISTS: list[tuple[str, dict[str, str], Callable[[Any], list[str]]]] = [
 @pytest.mark.parametrize(("path", "headers", "names"), LISTS)
 def test_lists_have_only_the_models_of_the_key(
     server: Scripted,
-    keys: KeyStore,
+    keys: NamedKeys,
     path: str,
     headers: dict[str, str],
     names: Callable[[Any], list[str]],
 ) -> None:
     backend: Backend = server.backend
     for pattern, expected in (("*", [backend.info.id]), ("other*", [])):
-        key = keys.add(
-            f"k{len(expected)}", lambda k, pattern=pattern: replace(k, models=(pattern,))
-        )
+        key = keys.add(with_models(pattern))
         sent = {"Authorization": f"Bearer {key}", **headers}
         answer = httpx.get(server.url + path, headers=sent, timeout=PATIENCE)
         assert names(answer.json()) == expected
