@@ -55,7 +55,8 @@ def test_there_are_enough_attempts() -> None:
 
 @pytest.mark.parametrize("kind", ["reads", "sockets", "survivors"])
 def test_without_a_box_the_damage_is_seen(world: World, kind: str) -> None:
-    command = ["bash", "-c", _EACH, "bash", *_ATTEMPTS[kind][:4]]
+    each = _EACH.replace(" 10 ", " 3 ")  # some get an answer only at their end
+    command = ["bash", "-c", each, "bash", *_ATTEMPTS[kind][:4]]
 
     ended = subprocess.run(
         command,
