@@ -4,7 +4,7 @@ BIN := .venv/bin
 # uv trusts what the system trusts, a company's proxy included; the name depends on its version
 export UV_SYSTEM_CERTS ?= true
 export UV_NATIVE_TLS ?= true
-# a worker for each core that has memory enough; who is through takes over what others have left
+# a worker for each core and one more, if there is memory; an idle one takes tests over from others
 PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 QUICK := tests/agents tests/config tests/memory tests/turn tests/backends/inprocess \

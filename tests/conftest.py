@@ -68,11 +68,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: a worker for each core, but not more than the memory has room for."""
+    """`-n auto`: one more than there are cores, because many tests wait, if there is memory."""
     from shepherd.backends.llamacpp.native.devices import available_memory
 
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(cores, available_memory() // WORKER_BYTES))
+    return max(1, min(cores + 1, available_memory() // WORKER_BYTES))
 
 
 def _leave_home(config: pytest.Config) -> None:
