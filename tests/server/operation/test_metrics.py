@@ -208,6 +208,13 @@ def test_the_caches_of_an_engine_are_counted_as_its_answers_tell() -> None:
         url = f"{server.url}/v1/chat/completions"
         usages = [httpx.post(url, json=body, timeout=PATIENCE).json()["usage"] for _ in range(2)]
         samples = read(server)
+        prompt = {"prompt": "Hello", "max_tokens": 2, "n_predict": 2}
+        assert post(server, "/v1/completions", prompt) == 200
+        assert post(server, "/completion", prompt) == 200
+        raw = read(server)
+    for wire in ("completions", "llamacpp"):
+        assert raw.of("shepherd_requests_total", wire=wire, status="200") == 1
+        assert raw.of("shepherd_tokens_total", wire=wire, kind="generated") == 2
     cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
     assert cached > 0
     assert samples.of("shepherd_tokens_total", kind="cached") == cached
