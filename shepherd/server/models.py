@@ -12,6 +12,8 @@ from shepherd.server.errors import ApiError
 
 MAX_NAMES = 10
 UNKNOWN_MODEL = "model_not_found"
+DEFAULT = "default"
+"""A name of the default model in requests."""
 
 
 class ModelState(StrEnum):
@@ -86,6 +88,11 @@ class Models(Protocol):
     async def unload(self, name: str) -> None:
         """Unload a model; raises ApiError for an unknown name, and for one that is busy."""
         ...
+
+
+def listed_id(name: str, models: Models) -> str:
+    """The id under which `served` has a model of that name, if it has one."""
+    return models.default.info.id if name == DEFAULT else name
 
 
 def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:

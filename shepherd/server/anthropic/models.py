@@ -12,6 +12,7 @@ from starlette.types import Scope
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
+from shepherd.server.models import listed_id
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
@@ -45,7 +46,7 @@ def models_router(context: ServerContext) -> APIRouter:
         """The model of that id; 404 for any other."""
         await context.models.refresh()
         for info in context.models.listed():
-            if info.id == model_id:
+            if info.id == listed_id(model_id, context.models):
                 return JsonResponse(_model(info, context.started))
         raise ApiError(404, f"model: {model_id}", "model_not_found", "model")
 

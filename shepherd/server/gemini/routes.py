@@ -17,6 +17,7 @@ from shepherd.server.gemini.answers import GeminiAnswer
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
+from shepherd.server.models import listed_id
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext
 
@@ -95,7 +96,7 @@ def models_router(
         name = model.removeprefix(_PREFIX)
         await context.models.refresh()
         for info in context.models.listed():
-            if info.id == name:
+            if info.id == listed_id(name, context.models):
                 return JsonResponse(_model(info))
         message = f"models/{name} is not found; {version}/models lists this server's."
         raise ApiError(404, message, "model_not_found")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
-from shepherd.server.models import Models, ServedModel
+from shepherd.server.models import Models, ServedModel, listed_id
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is; clients refuse to talk to old ones."""
@@ -25,7 +25,7 @@ def plain_name(name: str, models: Models) -> str:
 
 def find_model(name: str, models: Models) -> ModelInfo:
     """The model of that name; raises ApiError if there is none."""
-    plain = plain_name(name, models)
+    plain = listed_id(plain_name(name, models), models)
     for info in models.listed():
         if info.id == plain:
             return info

@@ -10,7 +10,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.exchange import Call, Exchanges
-from shepherd.server.models import ServedModel, unknown_model
+from shepherd.server.models import ServedModel, listed_id, unknown_model
 from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
@@ -68,7 +68,7 @@ def models_router(context: ServerContext) -> APIRouter:
         """The model of that id; 404 `model_not_found` for any other."""
         await context.models.refresh()
         for model in context.models.served():
-            if model.info.id == model_id:
+            if model.info.id == listed_id(model_id, context.models):
                 return JsonResponse(_model(model, context))
         raise unknown_model(model_id, context.models.listed())
 

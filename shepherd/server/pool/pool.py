@@ -21,7 +21,7 @@ from shepherd.errors import (
     ShepherdError,
 )
 from shepherd.server.errors import ApiError
-from shepherd.server.models import LoadedModel, ModelState, ServedModel, unknown_model
+from shepherd.server.models import DEFAULT, LoadedModel, ModelState, ServedModel, unknown_model
 from shepherd.server.pool.aliases import Aliases
 from shepherd.server.pool.catalog import Catalog, Entry
 from shepherd.server.pool.files import MachineMemory
@@ -30,9 +30,6 @@ from shepherd.server.pool.slot import OpenableModel
 from shepherd.server.pool.unloaded import UnloadedBackend
 
 logger = logging.getLogger(__name__)
-
-DEFAULT = "default"
-"""A name of the default model in requests."""
 
 MAX_LOGGED_NAMES = 1000
 

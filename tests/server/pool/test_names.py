@@ -166,6 +166,11 @@ def test_the_list_has_all_models_and_loads_none(
         assert models["cloud/gpt-4o"]["owned_by"] == "cloud"
         assert "image" in models["cloud/gpt-4o"]["architecture"]["input_modalities"]
         assert http.get("/v1/models/team/tiny").json() == models["team/tiny"]
+        assert http.get("/v1/models/default").json() == models["pup"]
+        version = {"anthropic-version": "2023-06-01"}
+        assert http.get("/v1/models/default", headers=version).json()["id"] == "pup"
+        assert http.get("/v1beta/models/default").json()["name"] == "models/pup"
+        assert http.post("/api/show", json={"model": "default:latest"}).status_code == 200
         assert http.get("/v1/models/gpt-5").status_code == 404
         tags = {m["name"]: m["size"] for m in http.get("/api/tags").json()["models"]}
         assert tags["qwen"] == (home.models / "qwen.gguf").stat().st_size
