@@ -46,7 +46,7 @@ class KeyOptions:
     ] = None
     scope: Annotated[
         list[KeyScope] | None,
-        typer.Option(help="What it opens; repeatable. Without any: all but admin."),
+        typer.Option(help="What it opens; repeatable. Without any: chat, embed, tools."),
     ] = None
     model: Annotated[
         list[str] | None,

@@ -27,8 +27,11 @@ class KeyScope(StrEnum):
     ADMIN = "admin"
 
 
-USER_SCOPES = frozenset(KeyScope) - {KeyScope.ADMIN}
-"""All scopes of a key unless it is limited; keys of version 1 have them."""
+USER_SCOPES = frozenset({KeyScope.CHAT, KeyScope.EMBED, KeyScope.TOOLS})
+"""The scopes of a key unless it names some, and of keys of version 1.
+
+Nobody approves calls of tools, their own included, with a key that was not made for it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,14 @@ def test_all_fields_come_back(keys: list[ApiKey]) -> None:
     assert parse_keys(format_keys(keys).encode()) == keys
 
 
-def test_keys_of_version_1_keep_what_they_could_and_are_not_admins(store: KeyStore) -> None:
+def test_keys_of_version_1_are_read_and_neither_approve_nor_rule(store: KeyStore) -> None:
     secret = store.add("old")
     entry: dict[str, Any] = json.loads(store.path.read_text())["keys"][0]
     kept = {name: entry[name] for name in ("name", "prefix", "sha256", "created")}
     store.path.write_text(json.dumps({"version": 1, "keys": [kept]}))
     old = store.get("old")
     assert store.verify(secret) == "old"
-    assert old.scopes == USER_SCOPES == set(KeyScope) - {KeyScope.ADMIN}
+    assert old.scopes == USER_SCOPES == set(KeyScope) - {KeyScope.APPROVE, KeyScope.ADMIN}
     assert (old.expires, old.models, old.limits) == (None, (), KeyLimits())
     store.add("new")
     assert json.loads(store.path.read_text())["version"] == 2

@@ -31,7 +31,6 @@ from tests.server.agent.support import Recorded, RecordingBackend, agent_of, dir
 from tests.server.harness import CHAT, HI, RunningServer
 
 WRITES = 'call: write_file {"path": "new.txt", "content": "hello\\n"}\n---\ntext: done'
-CHAT_ONLY = (KeyScope.CHAT, KeyScope.TOOLS)
 
 
 @dataclass
@@ -91,7 +90,7 @@ def serving(
     tools = ToolRunner(default_registry(), policy, approvals, context)
     agent: Agent = replace(agent_of(tools), approvals=approvals)
     settings = settings or ServerSettings(port=0)
-    asker = keys.add("asker", lambda key: _scoped(key, *CHAT_ONLY))
+    asker = keys.add("asker")
     approver = keys.add("boss", lambda key: _scoped(key, KeyScope.APPROVE))
     with RunningServer(RecordingBackend(script), settings, keys, agent=agent) as server:
         yield Place(server, work, approvals, asker, approver)
