@@ -140,3 +140,25 @@ async def test_a_large_body_is_sent_at_once() -> None:
     assert written.pieces == [b"head " + body]
     await asyncio.sleep(0)
     assert len(written.pieces) == 1
+
+
+async def test_a_stream_keeps_cookies_and_signs_in_by_the_address() -> None:
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                heads.append(head.lower())
+                writer.write(ANSWER.replace(b"\r\n", b"\r\nset-cookie: a=1\r\n", 1))
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    place = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, new_http(Endpoint(f"http://{place}")) as http:
+        for address in (place, place, f"me:secret@{place}"):
+            async with http.stream("GET", f"http://{address}/") as response:
+                assert await response.aread() == b"hello"
+    assert [b"cookie: a=1" in head for head in heads[:2]] == [False, True]
+    assert [b"authorization: basic" in head for head in heads] == [False, False, True]
+    with pytest.raises(RuntimeError):
+        await http.send(http.build_request("GET", f"http://{place}/"), stream=True)

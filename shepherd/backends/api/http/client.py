@@ -17,7 +17,7 @@ from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
-from shepherd.backends.api.http.transport import Transport
+from shepherd.backends.api.http.transport import Client, Transport
 from shepherd.backends.api.stream.quick_json import write
 from shepherd.errors import BackendError, UnreachableError
 from shepherd.messages import JsonObject
@@ -66,7 +66,7 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
         http2=endpoint.http2 and not near,
         socket_options=_KEEP_ALIVE if near else (),
     )
-    return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=not near)
+    return Client(transport, timeout)
 
 
 def _certificates(endpoint: Endpoint) -> ssl.SSLContext:

@@ -2,7 +2,7 @@
 
 import ssl
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
 import httpcore
@@ -45,7 +45,6 @@ class ConnectionPool:
         self._options = list(socket_options)
         self._idle: deque[httpcore.AsyncHTTPConnection] = deque()
         self._busy: set[httpcore.AsyncHTTPConnection] = set()
-        self._interrupted: list[httpcore.AsyncHTTPConnection] = []
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """The answer, before its body is read; raises httpcore's errors."""
@@ -58,7 +57,7 @@ class ConnectionPool:
         try:
             response = await connection.handle_async_request(request)
         except BaseException:
-            self._release(connection)
+            await self._release(connection)
             raise
         return httpcore.Response(
             response.status,
@@ -69,10 +68,9 @@ class ConnectionPool:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        connections = [*self._idle, *self._busy, *self._interrupted]
+        connections = [*self._idle, *self._busy]
         self._idle.clear()
         self._busy.clear()
-        self._interrupted.clear()
         for connection in connections:
             await connection.aclose()
 
@@ -90,19 +88,17 @@ class ConnectionPool:
             socket_options=self._options,
         )
 
-    def _release(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep the connection if its answer was read to the end; it is closed otherwise."""
+    async def _release(self, connection: httpcore.AsyncHTTPConnection) -> None:
+        """Keep the connection if its answer was read to the end; close it otherwise."""
         if connection in self._busy:
             self._busy.remove(connection)
             if connection.is_idle():
                 self._idle.append(connection)
             elif not connection.is_closed():
-                self._interrupted.append(connection)
+                await connection.aclose()
 
     async def _close_old(self) -> None:
         """Close the connections beyond the maximum, and those that idled for too long."""
-        while self._interrupted:
-            await self._interrupted.pop().aclose()
         while self._idle and (len(self._idle) > self._max_idle or self._idle[0].has_expired()):
             await self._idle.popleft().aclose()
 
@@ -110,7 +106,7 @@ class ConnectionPool:
 class _Body:
     """The body of a response, which releases its connection when it is closed."""
 
-    def __init__(self, response: httpcore.Response, release: Callable[[], None]) -> None:
+    def __init__(self, response: httpcore.Response, release: Callable[[], Awaitable[None]]) -> None:
         self._response = response
         self._release = release
 
@@ -121,4 +117,4 @@ class _Body:
         try:
             await self._response.aclose()
         finally:
-            self._release()
+            await self._release()

@@ -59,6 +59,37 @@ class Transport(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
+class Client(httpx.AsyncClient):
+    """httpx's client over a `Transport`; streams skip what the APIs of providers don't need.
+
+    httpx looks for redirects, sign-in data and cookies in each answer, which takes about as
+    long as sending a request.
+    """
+
+    def __init__(self, transport: Transport, timeout: httpx.Timeout) -> None:
+        super().__init__(transport=transport, timeout=timeout, trust_env=False)
+        self._direct = transport
+
+    async def send(
+        self,
+        request: httpx.Request,
+        *,
+        stream: bool = False,
+        auth: Any = httpx.USE_CLIENT_DEFAULT,
+        follow_redirects: Any = httpx.USE_CLIENT_DEFAULT,
+    ) -> httpx.Response:
+        """The answer; of a stream, before its body is read."""
+        if not stream or request.url.userinfo or self.is_closed:
+            return await super().send(
+                request, stream=stream, auth=auth, follow_redirects=follow_redirects
+            )
+        response = await self._direct.handle_async_request(request)
+        response.request = request
+        if "set-cookie" in response.headers:
+            self.cookies.extract_cookies(response)
+        return response
+
+
 def _pool(
     certificates: ssl.SSLContext,
     limits: httpx.Limits,
