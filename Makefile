@@ -12,11 +12,14 @@ QUICK := tests/agents tests/config tests/memory tests/turn tests/backends/inproc
 	$(filter-out %_differential.py %_execute.py,$(wildcard tests/tools/shell/test_*.py)) \
 	$(filter-out %_readme.py %_package.py %_reference.py,$(wildcard tests/test_*.py))
 
+# the coding agents of docs/clients.md, from npm
+CLIENTS := $(HOME)/.cache/shepherd-clients
+
 # tests of models, servers and programs, in which an example takes long
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
 	integration plugins server training upstreams)
 
-.PHONY: help chat serve test quick search soak test-long check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server lock clean
+.PHONY: help chat serve test quick search soak test-long test-clients check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server bench-gpu lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +50,12 @@ soak: .venv-dev      ## two minutes of clients that come and go, of chat and of 
 test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed sessions, the soak
 	@SHEPHERD_EXAMPLES=long KILLED_SESSIONS=100 $(BIN)/pytest $(PARALLEL) -m "long or hypothesis" \
 		--timeout 3600
+
+test-clients: .venv-dev   ## install the clients of docs/clients.md, then run their tests
+	@uv=$$(command -v uv || echo $(BIN)/uv); $$uv pip install -q --python $(BIN)/python --group clients
+	@npm install --silent --prefix $(CLIENTS) @openai/codex @anthropic-ai/claude-code \
+		@google/gemini-cli opencode-ai @mariozechner/pi-coding-agent @qwen-code/qwen-code
+	@PATH=$(CLIENTS)/node_modules/.bin:$$PATH $(BIN)/pytest tests/clients
 
 check: lint types imports docs-check      ## everything that .ci/run checks before the tests
 
@@ -81,6 +90,9 @@ bench-backends: .venv-dev   ## the API backends beside the official SDKs
 
 bench-sandbox: .venv-dev   ## what the sandbox costs, and which everyday commands run in it
 	@$(BIN)/python -m bench.sandbox
+
+bench-gpu: .venv-dev  ## the engine's speeds on the GPU or CPU of this machine
+	@$(BIN)/python -m bench.gpu
 
 bench-server: .venv-dev ## the server beside bad requests, LiteLLM and llama.cpp
 	@$(BIN)/python -m bench.server

@@ -37,10 +37,10 @@ def test_examples_load(places: Places, path: Path) -> None:
     assert config.model_dump() != Config().model_dump()
 
 
-def test_the_unit_serves_on_loopback_with_the_defaults() -> None:
+def test_the_unit_serves_on_loopback_and_on_a_socket() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
-
     unit.read_string((CONFIG / "systemd" / "shepherd.service").read_text())
-    assert unit["Service"]["ExecStart"].split()[1:] == ["--server"]
+    _, *options = unit["Service"]["ExecStart"].split()
+    assert options == ["--server", "--port", "8000", "--socket", "%t/shepherd/socket"]
     assert unit["Service"]["IPAddressDeny"] == "any"
-    assert Config().server.host == "127.0.0.1"
+    assert (Config().server.host, Config().server.port) == ("127.0.0.1", 8000)
