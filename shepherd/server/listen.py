@@ -42,7 +42,8 @@ def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.soc
             "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
             "NAME`), or --insecure if that is what you want."
         )
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small parts of a stream at once only if the socket names its protocol
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)

@@ -1,6 +1,8 @@
 """Requests that two programs could read differently, and the shape of every refusal."""
 
+import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from io import BytesIO
@@ -9,6 +11,7 @@ from typing import Any
 import h11
 import pytest
 
+from shepherd.server.listen import bind
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.framing import StrictConnection
 from tests.server.harness import CHAT, HI, Scripted, scripted
@@ -223,3 +226,18 @@ def test_the_head_of_a_response_leaves_with_its_body() -> None:
     assert sent.startswith(b"HTTP/1.1 200")
     assert sent.endswith(b"\r\n\r\nbody")
     assert not connection.send(h11.EndOfMessage())
+
+
+async def test_small_parts_of_a_stream_are_sent_at_once() -> None:
+    delays: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection: socket.socket = writer.get_extra_info("socket")
+        delays.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listening = bind(ServerSettings(port=0))
+    async with await asyncio.start_server(accept, sock=listening):
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        assert await delays
+        writer.close()
