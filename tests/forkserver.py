@@ -14,12 +14,14 @@ import json
 import locale
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_REQUEST = 1 << 20
@@ -73,8 +75,12 @@ def _set_environment(env: dict[str, str]) -> None:
         os.environ["LC_CTYPE"] = "C.UTF-8"  # as Python does at its start (PEP 538)
     locale.setlocale(locale.LC_CTYPE, "")
     sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in env
-    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    folders = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:0] = folders
     importlib.invalidate_caches()
+    for folder in folders:
+        if (custom := Path(folder, "sitecustomize.py")).exists():
+            runpy.run_path(str(custom))
     if env.get("PYTHONWARNINGS") == "error::ResourceWarning":
         warnings.simplefilter("error", ResourceWarning)
 

@@ -95,10 +95,11 @@ class Terminal:
         self.wait_asked(_MENU)
         self.send(letter)
         self.wait_for(rf"(?m)^[›>] \d {word} |\[{word}\]")
+        question = self._newest_question()
         while True:
             time.sleep(QUIET)
             self.send(ENTER)
-            self._wait(self._took_enter, "Enter taken", TIMEOUT)
+            self._wait(lambda: self._took_enter(question), "Enter taken", TIMEOUT)
             if re.search("Too soon|Enter shows", self.visible()) is None:
                 return
 
@@ -106,9 +107,14 @@ class Terminal:
         """Whether the program gets each key, where the kernel would collect and draw a line."""
         return not self.modes()[3] & termios.ICANON
 
-    def _took_enter(self) -> bool:
+    def _newest_question(self) -> str:
+        """What stands above the newest question: another one may follow an answer at once."""
+        return self.text().rpartition("Allow ")[0]
+
+    def _took_enter(self, question: str) -> bool:
         shown = self.visible()
-        return re.search(_TAKEN, shown) is not None or re.search(_MENU, shown) is None
+        is_another = self._newest_question() != question
+        return is_another or re.search(_TAKEN, shown) is not None or re.search(_MENU, shown) is None
 
     def paste(self, text: str) -> None:
         """Paste as a terminal with bracketed paste does."""

@@ -1,6 +1,7 @@
 """Approvals: asked at the client whose request it is, answered by it alone, denied without it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from shepherd.cli.connect.questions import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
+from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
@@ -213,9 +215,14 @@ async def test_what_the_sandbox_refused_is_asked_about_with_the_rights_that_it_t
         assert "the sandbox has no network" in notice
 
 
+def _with_all_scopes(key: ApiKey) -> ApiKey:
+    return replace(key, scopes=frozenset(KeyScope))
+
+
 async def test_another_key_s_client_of_the_same_name_is_another_client(work: Path) -> None:
     keys = KeyStore(work.parent / "keys.json")
-    mine, others = ({"Authorization": f"Bearer {keys.add(name)}"} for name in ("mine", "other"))
+    secrets = [keys.add(name, _with_all_scopes) for name in ("mine", "other")]
+    mine, others = ({"Authorization": f"Bearer {secret}"} for secret in secrets)
     async with serving(WRITES, work, keys=keys) as served:
         served.headers.update(mine)
         async with served.updates("me") as updates:

@@ -88,7 +88,7 @@ def test_a_line_tells_all_of_a_request_but_no_texts_and_no_secrets(
         httpx.post(url.partition("?")[0], json=BODY, headers={"x-api-key": "sk-wrong"})
         server.until(lambda: lines.getvalue().count(CHAT) >= 4)
     parsed = [json.loads(line) for line in lines.getvalue().splitlines()]
-    first, second = [line for line in parsed if "path" in line]
+    first, second = [line for line in parsed if line.get("path") == CHAT]
     expected = {
         "level": "info",
         "request_id": "mine",
