@@ -45,15 +45,17 @@ class ServerAddress:
         """The server's answer; raises BackendError for a refusal, and UnreachableError."""
         import httpx
 
-        with self._client() as client:
+        place, url = self._place()
+        name = url if place is None else str(place)
+        with self._client(place, url) as client:
             try:
                 response = client.request(method, f"/admin/{path}", json=body)
                 answer: dict[str, Any] = response.json()
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                message = f"The server at {client.base_url} can't be reached: {error}"
+                message = f"The server at {name} can't be reached: {error}"
                 raise UnreachableError(message) from error
             except ValueError as error:
-                message = f"{client.base_url} is not a server of Shepherd."
+                message = f"{name} is not a server of Shepherd."
                 raise BackendError(message) from error
         if response.is_success:
             return answer
@@ -62,10 +64,9 @@ class ServerAddress:
             raise AccessError(message)
         raise BackendError(message)
 
-    def _client(self) -> "httpx.Client":
+    def _client(self, path: Path | None, url: str) -> "httpx.Client":
         import httpx
 
-        path, url = self._place()
         if path is not None:
             transport = httpx.HTTPTransport(uds=str(path))
             return httpx.Client(base_url="http://localhost", transport=transport, timeout=_TIMEOUT)

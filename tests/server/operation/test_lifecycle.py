@@ -267,7 +267,9 @@ def test_ctl_reaches_a_server_with_an_admin_key(tmp_path: Path) -> None:
         assert wrong.stderr.startswith("shepherd: An API key is needed")
     gone = Program(tmp_path, tmp_path).run("ctl", "status", "--url", server.url)
     assert gone.returncode == 1
-    assert "can't be reached" in gone.stderr
+    assert f"{server.url} can't be reached" in gone.stderr
+    gone = Program(tmp_path, tmp_path).run("ctl", "status", "--socket", str(tmp_path / "none"))
+    assert f"The server at {tmp_path / 'none'} can't be reached" in gone.stderr
 
 
 @contextmanager
