@@ -1,8 +1,8 @@
 """Measures what requests do with models: tokens, times, and spans."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
@@ -72,21 +72,15 @@ class _WatchedBackend(Backend):
         return self._backend.count_error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        started = time.perf_counter()
-        with span("prefill", gen_ai__response__model=self._record.model) as prompt:
-            prefilled = await self._backend.prefill_session(session, callback)
-            prompt.note_prompt(prefilled.stats())
-        self._note_wait(started, prefilled)
-        return prefilled
+        with self._prefilling() as choices:
+            choices.append(await self._backend.prefill_session(session, callback))
+        return choices[0]
 
     async def prefill_choices(
         self, session: Session, callback: EventCallback, count: int
     ) -> list[Prefilled]:
-        started = time.perf_counter()
-        with span("prefill", gen_ai__response__model=self._record.model) as prompt:
-            choices = await self._backend.prefill_choices(session, callback, count)
-            prompt.note_prompt(choices[0].stats())
-        self._note_wait(started, choices[0])
+        with self._prefilling() as choices:
+            choices.extend(await self._backend.prefill_choices(session, callback, count))
         return choices
 
     async def generate_from_prefilled(
@@ -108,8 +102,15 @@ class _WatchedBackend(Backend):
     async def aclose(self) -> None:
         """There is nothing to close: the backend is the server's."""
 
-    def _note_wait(self, started: float, prefilled: Prefilled) -> None:
-        elapsed = time.perf_counter() - started - prefilled.stats().prefill_seconds
+    @contextmanager
+    def _prefilling(self) -> Generator[list[Prefilled]]:
+        """Measure a prefill, whose choices the block adds to the list."""
+        choices: list[Prefilled] = []
+        started = time.perf_counter()
+        with span("prefill", gen_ai__response__model=self._record.model) as prompt:
+            yield choices
+            prompt.note_prompt(choices[0].stats())
+        elapsed = time.perf_counter() - started - choices[0].stats().prefill_seconds
         waited, self._record.waited = self._record.waited, 0.0
         self._metrics.observe_wait(self._record.model, max(0.0, waited + elapsed))
 
