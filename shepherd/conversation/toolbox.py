@@ -19,6 +19,7 @@ from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
+from shepherd.tools.call import CallStep
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -39,6 +40,7 @@ class Workspace:
     sandbox: Sandbox
     registry: ToolRegistry
     memory: Memory | None = None
+    steps: tuple[CallStep, ...] = ()
 
     def tool_runner(
         self,
@@ -55,6 +57,7 @@ class Workspace:
             self.policy,
             approver or DenyingApprover(),
             tool_context(config, self.paths, self.cwd, self.sandbox),
+            self.steps,
         )
 
 

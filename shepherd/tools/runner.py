@@ -2,29 +2,27 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from shepherd.config.choices import SandboxMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
-from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools.base import (
     Access,
     AccessKind,
     AnyTool,
-    Arguments,
     Authorize,
     ToolContext,
     ToolResult,
 )
-from shepherd.tools.confinement import Command, Confiner, Plan, refusal_note
+from shepherd.tools.call import CallStep, PreparedCall, parse_arguments
+from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -42,8 +40,7 @@ from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.text import cap_text, valid_json, valid_text
-from shepherd.tools.validation import argument_errors
+from shepherd.tools.text import cap_text, valid_text
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,10 +56,12 @@ class ToolRunner:
         policy: PermissionPolicy,
         approver: Approver,
         context: ToolContext,
+        steps: Sequence[CallStep] = (),
     ) -> None:
         self.registry = registry
         self.policy = policy
         self.approver = approver
+        self.steps = steps
         self.observer: CallObserver | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
@@ -113,7 +112,7 @@ class ToolRunner:
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(f"unknown tool: {call.name}")
-        arguments = _parse(tool, call)
+        arguments = parse_arguments(tool, call)
         await self._confiner.prepare(on_event)
         denies = partial(self.policy.denies, tool.name)
         context = replace(
@@ -123,7 +122,7 @@ class ToolRunner:
         notes: list[str] = []
         authorize = partial(self._authorize, call, tool, notes)
         context = replace(context, grants=frozenset(accesses), authorize=authorize)
-        prepared = _PreparedCall(call, tool, arguments, context, tuple(accesses))
+        prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
         plan = await self._plan(prepared)
         if plan.verdict.decision is Decision.DENY:
             raise ToolError(f"denied by rule: {plan.verdict.cause}")
@@ -133,8 +132,20 @@ class ToolRunner:
                 raise ToolError(_CHANGED)
         if self.observer is not None:
             self.observer.started()
-        result = await self._confined(prepared, plan)
+        result = await self._stepped(prepared, plan)
         return replace(result, content=result.content + "".join(notes))
+
+    async def _stepped(self, prepared: PreparedCall, plan: Plan) -> ToolResult:
+        """Run the call with all steps before it, and after it in reverse order."""
+        for step in self.steps:
+            await step.before(prepared)
+        try:
+            result = await self._confined(prepared, plan)
+        except ToolError as error:
+            result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
+        for step in reversed(self.steps):
+            result = await step.after(prepared, result)
+        return result
 
     async def _authorize(
         self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
@@ -154,7 +165,7 @@ class ToolRunner:
             )
             notes.append(self._remember(request, await self._consent(request)))
 
-    async def _plan(self, prepared: "_PreparedCall") -> Plan:
+    async def _plan(self, prepared: PreparedCall) -> Plan:
         """The verdict of the rules on a call, and where the call runs."""
         if prepared.tool.starts_programs:
             plan = await self._confiner.plan(prepared.command)
@@ -169,7 +180,7 @@ class ToolRunner:
             self.observer.ruled(verdict.decision, verdict.cause)
         return verdict
 
-    async def _approved(self, prepared: "_PreparedCall", plan: Plan) -> str:
+    async def _approved(self, prepared: PreparedCall, plan: Plan) -> str:
         """Ask for approval; returns text to add to the result. Raises ToolError if it is denied."""
         request = ApprovalRequest(
             call=prepared.call,
@@ -182,7 +193,7 @@ class ToolRunner:
         )
         return await self._answer(prepared, request)
 
-    async def _answer(self, prepared: "_PreparedCall", request: ApprovalRequest) -> str:
+    async def _answer(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
         """The text that an approval adds to the result. Raises ToolError if it is denied."""
         approval = await self._consent(request)
         accesses = await asyncio.to_thread(prepared.tool.accesses, prepared.arguments, self.context)
@@ -202,7 +213,7 @@ class ToolRunner:
             raise ToolError(approval.reason + feedback)
         return approval
 
-    async def _confined(self, prepared: "_PreparedCall", plan: Plan) -> ToolResult:
+    async def _confined(self, prepared: PreparedCall, plan: Plan) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
         place = (
             prepared.tool.start_directory(prepared.arguments, prepared.context)
@@ -225,7 +236,7 @@ class ToolRunner:
             notes += answer
 
     async def _opened(
-        self, prepared: "_PreparedCall", plan: Plan, refusal: Refusal
+        self, prepared: PreparedCall, plan: Plan, refusal: Refusal
     ) -> tuple[Plan, str]:
         """The plan by which the call runs again, and the text to add to its result.
 
@@ -260,7 +271,7 @@ class ToolRunner:
         )
         return opening.plan, await self._answer(prepared, request) + opening.note
 
-    async def _preview(self, prepared: "_PreparedCall") -> str:
+    async def _preview(self, prepared: PreparedCall) -> str:
         """The preview; raises its ToolError only if the model may read the reason."""
         try:
             return await asyncio.to_thread(
@@ -300,39 +311,9 @@ class ToolRunner:
         return text
 
 
-def _denied(policy: PermissionPolicy, prepared: "_PreparedCall") -> list[Access]:
+def _denied(policy: PermissionPolicy, prepared: PreparedCall) -> list[Access]:
     """The accesses of a call that no approval can allow."""
     return [access for access in prepared.accesses if policy.denies(prepared.tool.name, access)]
-
-
-@dataclass(frozen=True, slots=True)
-class _PreparedCall:
-    """A call with checked arguments and its accesses."""
-
-    call: ToolCall
-    tool: AnyTool
-    arguments: Any
-    context: ToolContext
-    accesses: tuple[Access, ...]
-
-    @property
-    def command(self) -> Command:
-        """The call as one that starts programs."""
-        place = self.tool.start_directory(self.arguments, self.context)
-        return Command(self.tool.name, self.accesses, place, self.context.on_event)
-
-
-def _parse(tool: AnyTool, call: ToolCall) -> Arguments:
-    try:
-        infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
-        if infinite:
-            problem = f"{infinite[0]} has a number that is infinite, or too large"
-            raise ToolError(f"bad arguments for {call.name}: {problem}")
-        model: type[Arguments] = tool.arguments
-        return model.model_validate(valid_json(call.arguments))
-    except ValidationError as error:
-        problems = argument_errors(error, tool.arguments)
-        raise ToolError(f"bad arguments for {call.name}: {problems}") from error
 
 
 def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:

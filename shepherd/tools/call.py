@@ -1,0 +1,57 @@
+"""A call that is ready to run, and the steps around it."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from shepherd.errors import ToolError
+from shepherd.json_text import is_finite
+from shepherd.messages import ToolCall
+from shepherd.tools.base import Access, AnyTool, Arguments, ToolContext, ToolResult
+from shepherd.tools.confinement import Command
+from shepherd.tools.text import valid_json
+from shepherd.tools.validation import argument_errors
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call with checked arguments and its accesses."""
+
+    call: ToolCall
+    tool: AnyTool
+    arguments: Any
+    context: ToolContext
+    accesses: tuple[Access, ...]
+
+    @property
+    def command(self) -> Command:
+        """The call as one that starts programs."""
+        place = self.tool.start_directory(self.arguments, self.context)
+        return Command(self.tool.name, self.accesses, place, self.context.on_event)
+
+
+class CallStep(Protocol):
+    """Work around each call of a conversation, such as keeping the files that it changes."""
+
+    async def before(self, prepared: PreparedCall) -> None:
+        """Act on an allowed call before it runs; ToolError refuses the call."""
+        ...
+
+    async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
+        """The result to use, also after a failure; a cancelled call has none."""
+        ...
+
+
+def parse_arguments(tool: AnyTool, call: ToolCall) -> Arguments:
+    """The arguments of a call, checked; raises ToolError with text for the model."""
+    try:
+        infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
+        if infinite:
+            problem = f"{infinite[0]} has a number that is infinite, or too large"
+            raise ToolError(f"bad arguments for {call.name}: {problem}")
+        model: type[Arguments] = tool.arguments
+        return model.model_validate(valid_json(call.arguments))
+    except ValidationError as error:
+        problems = argument_errors(error, tool.arguments)
+        raise ToolError(f"bad arguments for {call.name}: {problems}") from error
