@@ -23,7 +23,7 @@ class CallbackEvent(StrEnum):
     ERROR        error message               error class name     ""
     STOP         finish reason               ""                   ""
     STATS        `GenerationStats` as JSON   "", or the provider  ""
-                                             that a tool asked
+                                             behind a tool
     ===========  ==========================  ===================  ============
     """
 

@@ -54,7 +54,7 @@ class RawPrompt:
 
     `parts` are texts, which may contain control tokens, and numbers of tokens. A prompt that begins
     with text gets the model's start token first, if the model has one. `measured`: the
-    log probabilities of its tokens are wanted too, with as many others as those of the answer.
+    client needs the log probabilities of its tokens too, with as many others as the answer has.
     """
 
     parts: tuple[str | int, ...]

@@ -49,7 +49,7 @@ class AskArguments(Arguments):
         str,
         Field(min_length=1, description="With all that it must know: it does not see this chat."),
     ]
-    fresh: Annotated[bool, Field(description="It forgets what it was asked before.")] = False
+    fresh: Annotated[bool, Field(description="It forgets earlier questions.")] = False
 
 
 @dataclass(frozen=True, slots=True)

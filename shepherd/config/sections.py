@@ -80,7 +80,7 @@ class LlamaCppSection(Section):
     """How models are loaded and run in-process."""
 
     models_dir: Annotated[
-        str, Field(description="Directory of models given by name or relative path; ~ is the home.")
+        str, Field(description="Directory of models with a name or relative path; ~ is the home.")
     ] = "~/.local/share/shepherd/models"
     context_size: Annotated[
         int,

@@ -81,7 +81,7 @@ class Delegates:
             self._registry.add(tool)
 
     def _tools(self) -> dict[str, Provider]:
-        """The providers that may be asked, by the tool's name; raises ConfigError."""
+        """The providers that may be delegates, by the tool's name; raises ConfigError."""
         config = self._slot.config
         if not (config.model.tools and config.tools.ask_providers):
             return {}

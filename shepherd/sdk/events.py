@@ -54,7 +54,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Stats(GenerationStats):
-    """The measures of one generation; `provider` is set if a tool asked another model."""
+    """The measures of one generation; `provider` is set if another model worked for a tool."""
 
     provider: str = ""
 

@@ -147,6 +147,6 @@ def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str
             )
         return
     if settings.insecure:
-        logger.warning("Anybody who reaches this address may use the model: no key is asked for")
+        logger.warning("Anyone who reaches this address may use the model: no key is needed")
     if danger:
         logger.warning("%s", danger)

@@ -183,7 +183,7 @@ class Tool(ABC, Generic[A]):
         """The text that a user reads before approving: a diff or the command; "" for nothing more.
 
         Raises ToolError if the call can't succeed, and PlaceError if the file at its path is the
-        reason. The user is then not asked, unless the model may not read that reason.
+        reason. Then no question follows, unless the model may not read that reason.
         """
         return ""
 

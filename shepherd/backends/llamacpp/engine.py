@@ -55,14 +55,12 @@ class Engine:
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = check_model_file(path)
-        wanted = fit_model(
-            header, settings, sequences=parallel.initial, beside=draft_bytes(settings)
-        )
+        fit = fit_model(header, settings, sequences=parallel.initial, beside=draft_bytes(settings))
 
         def load(fit: Fit) -> "Engine":
             return cls._load(path, fit.applied(settings), parallel, post, cache)
 
-        engine, engine_fit = load_fitted(wanted, load)
+        engine, engine_fit = load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
         return engine
 

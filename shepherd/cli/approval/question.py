@@ -119,7 +119,7 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
     """Facts that the preview does not show."""
     named = {
         "tool": request.call.name,
-        "asked by": request.caller,
+        "caller": request.caller,
         "because of": request.cause,
         "sandbox": request.sandbox,
     }

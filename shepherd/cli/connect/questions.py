@@ -1,4 +1,4 @@
-"""Questions of a server about calls of tools: they are shown here, and the answers go back."""
+"""Questions of a server about calls of tools: this terminal shows them and returns the answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class RemoteQuestions:
         return list(self._tasks.values())
 
     def ask(self, data: JsonObject) -> None:
-        """Ask a question, unless it is asked already."""
+        """Ask a question, unless it waits for its answer already."""
         key = str(data["id"])
         if key not in self._tasks:
             task = asyncio.create_task(self._answer(key, data))
@@ -41,7 +41,7 @@ class RemoteQuestions:
             task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     def withdraw(self, key: str) -> bool:
-        """Stop asking, because the question is decided; whether it was being asked."""
+        """Stop asking, because the question is decided; whether it waited for an answer."""
         task = self._tasks.get(key)
         return task is not None and task.cancel()
 
@@ -74,7 +74,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
 
 
 def _caller(data: JsonObject) -> str:
-    """The model that a tool asked, or the key of the client that had the agent work."""
+    """The model behind a tool, or the key of the client behind the agent."""
     key = str(data.get("key", ""))
     return str(data.get("asker", "")) or (f"the key {key}" if key else "")
 

@@ -162,7 +162,7 @@ async def suggestions(
     if not new:
         return []
     return [
-        "Pup, a small model, answers until you connect another one. Found here:",
+        "Pup, a small model, answers until you connect another one. On this machine:",
         *(f"  {item.description}: {item.command}" for item in new),
     ]
 

@@ -57,12 +57,12 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
 
 
 MODE_TEXT = {
-    ApproveMode.ASK: "What no rule allows is asked about.",
+    ApproveMode.ASK: "A call that no rule allows needs your approval.",
     ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
     ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
     "without asking.",
     ApproveMode.ALL: "Everything that no rule denies runs without asking.",
-    ApproveMode.NONE: "What would be asked about is refused.",
+    ApproveMode.NONE: "A call that would need approval is refused.",
 }
 _NEXT = {ApproveMode.ASK: ApproveMode.EDITS, ApproveMode.EDITS: ApproveMode.AUTO}
 

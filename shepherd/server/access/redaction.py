@@ -84,17 +84,17 @@ class _Shortener:
             return self._object(cast(Mapping[object, object], value), depth)
         if isinstance(value, list):
             entries = cast(list[object], value)
-            shown = [self.short(entry, depth - 1) for entry in entries[:MAX_ITEMS]]
-            return [*shown, CUT] if len(entries) > MAX_ITEMS else shown
+            items = [self.short(entry, depth - 1) for entry in entries[:MAX_ITEMS]]
+            return [*items, CUT] if len(entries) > MAX_ITEMS else items
         is_long = isinstance(value, int) and abs(value) > MAX_NUMBER
         return CUT if is_long else value
 
     def _object(self, fields: Mapping[object, object], depth: int) -> dict[str, object]:
-        shown: dict[str, object] = {}
+        redacted: dict[str, object] = {}
         for name, value in islice(fields.items(), MAX_ITEMS):
             hidden = _SECRET_NAME.search(str(name)[:MAX_TEXT]) is not None
-            shown[self._text(str(name))] = HIDDEN if hidden else self.short(value, depth - 1)
-        return shown | {CUT: CUT} if len(fields) > MAX_ITEMS else shown
+            redacted[self._text(str(name))] = HIDDEN if hidden else self.short(value, depth - 1)
+        return redacted | {CUT: CUT} if len(fields) > MAX_ITEMS else redacted
 
     def _text(self, text: str) -> str:
         clean = without_secrets(text[:_READ], self.secrets)

@@ -32,8 +32,8 @@ class AgentQuestion(OpenQuestion):
 
     def to_json(self) -> JsonObject:
         """The question in the form for clients."""
-        shown = super(AgentQuestion, self).to_json()
-        return {**shown, **asdict(self.origin), "expires": round(self.expires, 3)}
+        question = super(AgentQuestion, self).to_json()
+        return {**question, **asdict(self.origin), "expires": round(self.expires, 3)}
 
 
 @dataclass(slots=True)

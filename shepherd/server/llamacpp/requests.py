@@ -59,7 +59,7 @@ class AnswerFields(DecodingFields):
     id_slot: Annotated[int | None, Field(description="Accepted: the scheduler chooses.")] = None
 
     def count(self, maximum: int) -> int:
-        """How many answers are given to each prompt; raises ApiError above `maximum`."""
+        """The number of answers to each prompt; raises ApiError above `maximum`."""
         number = self.n_cmpl or 1
         if number > maximum:
             message = f"n_cmpl: must be at most {maximum} here (server.max_choices), got {number}"

@@ -57,7 +57,7 @@ class ChatAnswer:
 
     @classmethod
     def to_request(cls, request: ChatRequest, session: Session, model: ModelInfo) -> "ChatAnswer":
-        """The answer to `request`, given by `model` under the name that the request has for it."""
+        """The answer to `request`, made by `model` under the name in the request."""
         options = request.stream_options
         return cls(
             model=request.model or model.id,

@@ -44,7 +44,7 @@ def fields_of(body: JsonObject) -> set[str]:
 
 
 NOTICE = (
-    "{model} is not given tools by its server: they are described to it in words, and its calls "
+    "{model} gets no tools from its server: it reads about them in words, and its calls "
     "are read from its text."
 )
 

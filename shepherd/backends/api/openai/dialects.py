@@ -61,8 +61,8 @@ class Dialect:
     fields in which it wants the reasoning of earlier answers back; `every_thought`: also an empty
     one. `kept`: further fields of answers that it wants back. `usage_option`: it knows
     `stream_options`. `text_bias`: `logit_bias` may name texts. `grammar`: it accepts one.
-    `official`: its models never print calls as text. `probed`: it may be asked for more than the
-    list of models. `stop_texts`: the number that it accepts.
+    `official`: its models never print calls as text. `probed`: requests beyond its list of models
+    describe a model. `stop_texts`: the number that it accepts.
     """
 
     name: str = "openai"

@@ -137,7 +137,7 @@ class Constrainer:
     def _calls(self, rules: Rules, session: Session) -> str:
         choice, tools = session.tool_choice, session.tools
         if not tools:
-            raise InvalidRequestError("A call is asked for, but no tools are offered.")
+            raise InvalidRequestError("A call is required, but no tools are offered.")
         if self._syntax is None:
             raise InvalidRequestError("This model's way of writing tool calls can't be enforced.")
         if choice is not None and choice.name:

@@ -79,7 +79,7 @@ class Schema:
 def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
     """A schema that llguidance accepts; other constraints are dropped and named.
 
-    It may be narrower than the given one: objects with named properties get only these. With
+    It may be narrower than the original: objects with named properties get only these. With
     `strict`, raises InvalidRequestError if anything would be dropped. Raises it in any case for an
     invalid schema.
     """

@@ -29,8 +29,8 @@ class PooledEngine:
         """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
         size = settings.context_size or USUAL_CONTEXT
         whole = {"context_size": size, "n_batch": size, "ubatch": size}  # a text is one batch
-        wanted = fit_model(check_model_file(path), settings.model_copy(update=whole))
-        return load_fitted(wanted, lambda fit: cls._load(path, fit.applied(settings), pooling))[0]
+        fit = fit_model(check_model_file(path), settings.model_copy(update=whole))
+        return load_fitted(fit, lambda fit: cls._load(path, fit.applied(settings), pooling))[0]
 
     @classmethod
     def _load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":

@@ -47,9 +47,9 @@ def gpus(count: int = 1) -> Sequence[Device]:
     """
     if not has_gpu():
         return ()
-    found = _devices()
-    chosen = [device for device in found if device.kind is DeviceKind.GPU]
-    chosen = chosen or [device for device in found if device.kind is DeviceKind.INTEGRATED][:1]
+    devices = _devices()
+    chosen = [device for device in devices if device.kind is DeviceKind.GPU]
+    chosen = chosen or [device for device in devices if device.kind is DeviceKind.INTEGRATED][:1]
     return chosen[:count] if count > 1 else chosen
 
 

@@ -49,7 +49,7 @@ def problem_of(body: str, catalog: ToolCatalog) -> str:
 
 
 def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
-    """The problem with the arguments of a call, given as JSON text."""
+    """The problem with the arguments of a call in JSON text."""
     tool = catalog.known(name)
     if tool is None:
         return _unknown(name, catalog)

@@ -40,7 +40,7 @@ class ProviderOptions:
 
     type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")]
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = ""
-    base_url: Annotated[str, typer.Option(help="Address; the type's own if not given.")] = ""
+    base_url: Annotated[str, typer.Option(help="Address; by default that of the type.")] = ""
     api_key: Annotated[
         str | None, typer.Option(help="The key, kept in a private file; - reads it hidden.")
     ] = None
