@@ -48,6 +48,9 @@ class Topic(StrEnum):
     EVICTION = "eviction"
     HINT = "hint"  # the model got a hint that its call was not understood
     PROGRESS = "progress"  # the progress of a running tool
+    STEERING = "steering"  # a message of the user that joined the running turn
+    PLAN = "plan"  # content: the plan as JSON, see `shepherd.tools.plan`
+    MODE = "mode"  # content: the approval mode from now on
 
 
 class FinishReason(StrEnum):

@@ -1,7 +1,7 @@
 """Messages of a conversation as plain data, and their JSON form."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
@@ -12,6 +12,8 @@ JsonObject: TypeAlias = dict[str, Any]
 
 HINT_NAME = "shepherd"
 """The `name` of a user message that no user wrote."""
+
+_NOTE = "\n\n<note>\n{text}\n</note>"
 
 INTERRUPTED = "Error: interrupted by the user"
 """The result of a call that was stopped before its end."""
@@ -108,6 +110,14 @@ class Message:
     @classmethod
     def tool(cls, call: ToolCall, content: str) -> "Message":
         return cls(Role.TOOL, content, tool_call_id=call.id, name=call.name)
+
+
+def with_notes(message: Message, notes: Sequence[str]) -> Message:
+    """The message, followed by notes of Shepherd for the model."""
+    if not notes:
+        return message
+    texts = [_NOTE.format(text=text) for text in notes]
+    return replace(message, content="".join([message.content, *texts]))
 
 
 def message_to_json(message: Message) -> JsonObject:

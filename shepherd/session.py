@@ -48,6 +48,25 @@ class SessionArchive(Protocol):
         ...
 
 
+class SessionAdditions(Protocol):
+    """Messages that join a session during a turn, such as the user's next message."""
+
+    async def opening(self, prompt: Message) -> Message:
+        """The prompt, with the notes that the model must read with it."""
+        ...
+
+    async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
+        """The messages that join after the results of a round.
+
+        With `ending`, they join after the last answer and continue the turn.
+        """
+        ...
+
+    async def at_end(self, answer: str) -> Sequence[Message]:
+        """The messages that continue a turn that would end with `answer`; none ends it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
     """A prompt that the model continues directly, without a chat template.
@@ -102,6 +121,7 @@ class Session:
     ledger: TokenLedger = field(default_factory=TokenLedger)
     journal: SessionJournal | None = None
     archive: SessionArchive | None = None
+    additions: SessionAdditions | None = None
     times: list[datetime | None] = field(default_factory=list[datetime | None])
 
     def __post_init__(self) -> None:

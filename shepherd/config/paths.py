@@ -65,6 +65,11 @@ class Paths:
         return self.config / "permissions.toml"
 
     @property
+    def accepted_file(self) -> Path:
+        """The commands of projects that the user accepted."""
+        return self.config / "accepted.json"
+
+    @property
     def sessions(self) -> Path:
         return self.state / "sessions"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
+from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.session_start import Notices, SessionStart, begin_session
@@ -44,7 +45,9 @@ class Conversation:
         self.registry = workspace.registry
         self.memory = workspace.memory
         self.notices = notices
+        self.additions = Additions()
         self.session = session
+        self.session.additions = self.additions
         self.transcript = transcript
         self.slot = slot(self)
         self.delegates = Delegates(
@@ -108,6 +111,7 @@ class Conversation:
         if self.transcript is not None:
             self.transcript.close()
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))
+        session.additions = self.additions
         self.session, self.transcript = session, transcript
         self.delegates.forget()
         self.policy.end_session()

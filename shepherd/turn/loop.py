@@ -9,7 +9,7 @@ from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import INTERRUPTED, Message, ToolCall
-from shepherd.session import Session
+from shepherd.session import Session, SessionAdditions
 from shepherd.turn.fitting import (
     eviction_notice,
     fit_result,
@@ -78,7 +78,8 @@ class _Turn:
         self.hints = HintGuard(self.limits.max_hints)
 
     async def run(self, prompt: Message) -> TurnOutcome:
-        self.session.add(prompt)
+        additions = self.session.additions
+        self.session.add(prompt if additions is None else await additions.opening(prompt))
         if not self.stream.send(CallbackEvent.USER_PROMPT, prompt.plain_text):
             return self._outcome(FinishReason.CANCELLED)
         return await self.rounds()
@@ -106,6 +107,8 @@ class _Turn:
                 ended = await self._run_tools(generation.message.tool_calls)
             else:
                 ended = generation.finish_reason
+            if self.session.additions is not None and ended in (None, FinishReason.STOP):
+                ended = await self._join_additions(self.session.additions, ended)
             if ended is not None:
                 return self._outcome(ended)
         return self._stop(f"Stopped after {self.limits.max_rounds} rounds of tool calls.")
@@ -240,6 +243,22 @@ class _Turn:
         result = await self.tools.run(call, room, self.stream.send)
         text = self.guard.annotate(call, result.content)
         return await fit_result(self.session, self.backend, Message.tool(call, text))
+
+    async def _join_additions(
+        self, additions: SessionAdditions, ended: FinishReason | None
+    ) -> FinishReason | None:
+        """Add the messages that wait; the reason to end the turn, None to go on."""
+        messages = await additions.between_rounds(ending=ended is not None)
+        if not messages and ended is not None:
+            messages = await additions.at_end(self.session.messages[-1].content)
+        for index, message in enumerate(messages):
+            self.session.add(message)
+            topic = Topic.HINT if message.is_hint else Topic.STEERING
+            if not self.stream.send(CallbackEvent.SYSTEM, message.plain_text, topic):
+                for rest in messages[index + 1 :]:
+                    self.session.add(rest)
+                return FinishReason.CANCELLED
+        return None if messages else ended
 
     def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
         for call in calls:

@@ -99,11 +99,12 @@ def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
 
 
 _ATTACHMENT = re.compile(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
+_NOTES = re.compile(r"(?:\n\n<note>\n(?:(?!\n</note>).)*\n</note>)+\Z", re.DOTALL)
 
 
 def without_attachments(prompt: str) -> str:
-    """The message as it was typed."""
-    return _ATTACHMENT.sub("", prompt)
+    """The message as it was typed, without files and notes for the model."""
+    return _ATTACHMENT.sub("", _NOTES.sub("", prompt))
 
 
 def _named_as_image(path: str) -> bool:

@@ -1,0 +1,87 @@
+"""The messages that join a conversation during a turn."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shepherd.messages import Message, with_notes
+
+Preface: TypeAlias = Callable[[], Awaitable[str]]
+"""A text for the model that goes with the next prompt, "" for none."""
+
+TurnEnd: TypeAlias = Callable[[str, int], Awaitable[str]]
+"""`turn_end(answer, continued)`: the text that continues the turn, "" for none.
+
+`continued` counts how often this turn was continued.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """A message of the user for the running turn; `text` is the message as it was typed."""
+
+    message: Message
+    text: str
+
+
+class Additions:
+    """See `SessionAdditions`.
+
+    A message that `steer` adds joins after the next results of tools, or after the last answer,
+    which continues the turn. A `note` of Shepherd joins at the same place but does not continue a
+    turn; it then goes with the next prompt. `prefaces` go with each prompt, and `turn_ends` may
+    continue a turn.
+    """
+
+    def __init__(self) -> None:
+        self.prefaces: list[Preface] = []
+        self.turn_ends: list[TurnEnd] = []
+        self._steering: list[Steering] = []
+        self._notes: list[str] = []
+        self._continued = 0
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The messages of the user that have not joined yet, as they were typed."""
+        return [steering.text for steering in self._steering]
+
+    def steer(self, message: Message, text: str = "") -> None:
+        """Let a message of the user join the running turn."""
+        self._steering.append(Steering(message, text or message.plain_text))
+
+    def take_back(self) -> str | None:
+        """Withdraw the last message of the user that has not joined; None if there is none."""
+        return self._steering.pop().text if self._steering else None
+
+    def take_all(self) -> list[Steering]:
+        """Withdraw all messages of the user, as at the end of a turn that failed."""
+        steering, self._steering = self._steering, []
+        return steering
+
+    def note(self, text: str) -> None:
+        """Let a text of Shepherd join the running turn, or the next prompt."""
+        self._notes.append(text)
+
+    async def opening(self, prompt: Message) -> Message:
+        """The prompt with all notes; a prompt without notes stays as it is."""
+        self._continued = 0
+        notes = [*self._take_notes(), *[await preface() for preface in self.prefaces]]
+        return with_notes(prompt, [note for note in notes if note])
+
+    async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
+        """The notes, then the user's messages; at the turn's end no notes alone."""
+        if ending and not self._steering:
+            return []
+        hints = [Message.hint(text) for text in self._take_notes()]
+        return [*hints, *(steering.message for steering in self.take_all())]
+
+    async def at_end(self, answer: str) -> Sequence[Message]:
+        """The texts of those `turn_ends` that continue the turn."""
+        texts = [await turn_end(answer, self._continued) for turn_end in self.turn_ends]
+        hints = [Message.hint(text) for text in texts if text]
+        self._continued += bool(hints)
+        return hints
+
+    def _take_notes(self) -> list[str]:
+        notes, self._notes = self._notes, []
+        return notes
