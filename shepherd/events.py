@@ -19,11 +19,13 @@ class CallbackEvent(StrEnum):
     TOOL_CALL    arguments as JSON object    tool name            call id
     TOOL_RESULT  the result's text           tool name            call id
     USER_PROMPT  the user's message          ""                   ""
-    SYSTEM       a notice                    topic (see `Topic`)  ""
+    SYSTEM       a notice                    topic (see `Topic`)  "", or the id of
+                                                                  the call
     ERROR        error message               error class name     ""
     STOP         finish reason               ""                   ""
-    STATS        `GenerationStats` as JSON   "", or the provider  ""
-                                             behind a tool
+    STATS        `GenerationStats` as JSON   "", or the provider  "", or the id of
+                                             behind a tool, or    the call
+                                             `task`
     ===========  ==========================  ===================  ============
     """
 
@@ -51,6 +53,8 @@ class Topic(StrEnum):
     STEERING = "steering"  # a message of the user that joined the running turn
     PLAN = "plan"  # content: the plan as JSON, see `shepherd.tools.plan`
     MODE = "mode"  # content: the approval mode from now on
+    OUTPUT = "output"  # the last lines of a running command
+    TASK = "task"  # the work of a running sub-agent, in one line
 
 
 class FinishReason(StrEnum):

@@ -50,13 +50,15 @@ class ToolCall:
 class ToolSpec:
     """A tool as a model sees it; `parameters` is a JSON schema of type object.
 
-    `enforced`: a request is refused if the model can't be held to the schema.
+    `enforced`: a request is refused if the model can't be held to the schema. `parallel`: calls of
+    one answer may run at the same time.
     """
 
     name: str
     description: str
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
     enforced: bool = False
+    parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

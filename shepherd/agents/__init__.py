@@ -1,6 +1,7 @@
-"""Models that work for another model: each other provider becomes a tool, `ask_NAME`."""
+"""Models that work for another model: other providers as `ask_NAME`, sub-agents as `task`."""
 
 from shepherd.agents.ask import Asking, AskProvider
 from shepherd.agents.backends import DelegateBackends, tool_names
+from shepherd.agents.task import TASK, RunTask, Tasks
 
-__all__ = ["AskProvider", "Asking", "DelegateBackends", "tool_names"]
+__all__ = ["TASK", "AskProvider", "Asking", "DelegateBackends", "RunTask", "Tasks", "tool_names"]

@@ -8,38 +8,31 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.agents.backends import DelegateBackends
+from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
-from shepherd.messages import INTERRUPTED, Role, ToolCall, ToolSpec
+from shepherd.messages import Role, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,
     AccessKind,
     AnyTool,
     Arguments,
-    CallRunner,
     Tool,
     ToolContext,
     ToolResult,
 )
-from shepherd.tools.text import one_line
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10
 """Maximum generations for one question, including the answer."""
-
-MAX_CHARACTERS = 160
-"""Maximum characters of a call's arguments, or of an error, in a notice."""
 
 SYSTEM_MESSAGE = (
     "Another model asks you for help with its work in the user's terminal. Use the tools to look "
     "before you answer. It reads only your last message: say there all that it must know. "
     "Working directory: {cwd}"
 )
-LAST_ROUND = "[No more calls: answer now with what you know.]"
-CUT = "\n[cut: the answer reached its limit of tokens]"
 
 
 class AskArguments(Arguments):
@@ -113,14 +106,14 @@ class AskProvider(Tool[AskArguments]):
         session.tools = self._asking.offer(runner.tools, backend.info)
         progress = Progress(self.provider, context.on_event)
         limits = self._limits()
-        tools = _LastRoundExecutor(runner, progress, limits.max_rounds)
+        tools = LastRoundExecutor(runner, progress, limits.max_rounds)
         try:
             outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
         except ShepherdError as error:
             if session.messages and session.messages[-1].role is Role.USER:
                 session.pop_last()
             raise ToolError(f"{caller} failed: {error}") from error
-        return _result(caller, session, outcome.finish_reason, progress.error)
+        return answer_of(caller, session, outcome.finish_reason, progress.error)
 
     def _session(self, arguments: AskArguments, context: ToolContext) -> Session:
         conversation = self._asking.session()
@@ -138,78 +131,3 @@ class AskProvider(Tool[AskArguments]):
     def _limits(self) -> TurnLimits:
         limits = self._asking.limits()
         return replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
-
-
-def _result(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
-    if reason is FinishReason.CANCELLED:
-        return ToolResult(INTERRUPTED, ok=False)
-    last = session.messages[-1]
-    answer = last.content if last.role is Role.ASSISTANT else ""
-    if reason is FinishReason.ERROR or not answer.strip():
-        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
-        return ToolResult(" ".join(part for part in parts if part), ok=False)
-    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)
-
-
-@dataclass(slots=True)
-class Progress:
-    """The callback of such a turn: it sends a line for each call, errors, and the usage.
-
-    The answer is not sent, because it is the tool's result. `rounds` counts the generations so
-    far. `error` is the error that ended the turn before an answer.
-    """
-
-    provider: str
-    on_event: EventCallback
-    rounds: int = 0
-    error: str = ""
-    _goes_on: bool = True
-
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        """Handle an event; False once `on_event` has returned False."""
-        match event:
-            case CallbackEvent.TOOL_CALL:
-                self._line(f"{name} {_short(content)}")
-            case CallbackEvent.TOOL_RESULT if content.startswith("Error: "):
-                self._line(f"{name}: {_short(content)}")
-            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-                self._line(content, name)
-            case CallbackEvent.ERROR:
-                self.error = content
-            case CallbackEvent.STATS:
-                self.rounds += 1
-                self._send(event, content, self.provider)
-            case _:
-                pass
-        return self._goes_on
-
-    def _line(self, text: str, topic: str = Topic.PROGRESS) -> None:
-        self._send(CallbackEvent.SYSTEM, f"{self.provider}: {text}", topic)
-
-    def _send(self, event: CallbackEvent, content: str, name: str) -> None:
-        self._goes_on = self._goes_on and self.on_event(event, content, name, "")
-
-
-def _short(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
-
-
-@dataclass(frozen=True, slots=True)
-class _LastRoundExecutor:
-    """Runs calls, and tells the model if its next round is the last."""
-
-    runner: CallRunner
-    progress: Progress
-    max_rounds: int
-
-    async def run(
-        self,
-        call: ToolCall,
-        output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
-    ) -> ToolResult:
-        result = await self.runner.run(call, output_bytes, on_event)
-        if self.progress.rounds != self.max_rounds - 1:
-            return result
-        return replace(result, content=f"{result.content}\n{LAST_ROUND}")

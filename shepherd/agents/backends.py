@@ -1,4 +1,4 @@
-"""The backends of `ask_NAME`: opened for the first question, and kept for the next."""
+"""The backends of other providers: opened for the first question, and kept for the next."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ from shepherd.backends.base import Backend
 
 
 class DelegateBackends:
-    """One backend for each provider in use, by the provider's name."""
+    """One backend for each provider in use, by the provider's name or by PROVIDER/MODEL."""
 
     def __init__(self, open_backend: Callable[[str], Awaitable[Backend]]) -> None:
         self._open = open_backend
@@ -29,9 +29,11 @@ class DelegateBackends:
             return backend
 
     async def close(self, provider: str) -> None:
-        """Close the provider's backend, if there is one; the next question opens a new one."""
+        """Close the provider's backends; the next question opens a new one."""
         async with self._changing:
-            await self._close(provider)
+            for name in [*self._backends]:
+                if name.partition("/")[0] == provider.partition("/")[0]:
+                    await self._close(name)
 
     async def aclose(self) -> None:
         """Close all backends."""

@@ -313,6 +313,14 @@ class ToolsSection(Section):
             "`ask` is false."
         ),
     ] = True
+    tasks: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=16,
+            description="Sub-agents that work at the same time; 0 = the model has no `task` tool.",
+        ),
+    ] = 4
 
     @field_validator("sandbox_writable", "sandbox_readable")
     @classmethod

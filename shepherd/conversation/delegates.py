@@ -1,9 +1,18 @@
-"""Other providers as tools of the model that answers."""
+"""Other models as tools of the model that answers: other providers, and sub-agents."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from shepherd.agents import Asking, AskProvider, DelegateBackends, tool_names
+from shepherd.agents import (
+    TASK,
+    Asking,
+    AskProvider,
+    DelegateBackends,
+    RunTask,
+    Tasks,
+    tool_names,
+)
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.providers import Provider
 from shepherd.conversation.model_choice import with_provider
@@ -23,7 +32,7 @@ MAX_DELEGATES = 5
 
 
 class Delegates:
-    """Keeps the tools `ask_NAME` of a conversation, the backends behind them, and their sessions.
+    """Keeps the tools `ask_NAME` and `task` of a conversation, their backends and their sessions.
 
     `session` returns the conversation's session, `limits` the limits of its turns.
     """
@@ -48,6 +57,15 @@ class Delegates:
             offer=self._offer,
             address=self._address,
         )
+        self._tasks = Tasks(
+            session=session,
+            limits=limits,
+            backend=slot.backend,
+            backends=self._backends,
+            offer=self._offer,
+            address=self._address,
+            slots=asyncio.Semaphore(max(1, slot.config.tools.tasks)),
+        )
 
     @property
     def sessions(self) -> dict[str, Session]:
@@ -71,14 +89,23 @@ class Delegates:
             tools = self._tools()
         except ConfigError as error:
             self._notices.tell(str(error))
-            return
+            tools = {}
         offered = (
             AskProvider(name, provider, self._asking)
             for name, provider in tools.items()
             if provider.name in self._answering and provider.name != current
         )
-        for tool in islice(offered, MAX_DELEGATES):
+        asked = [*islice(offered, MAX_DELEGATES)]
+        for tool in asked:
             self._registry.add(tool)
+        self._offer_tasks([tool.provider for tool in asked])
+
+    def _offer_tasks(self, providers: Sequence[str]) -> None:
+        """Put `task` into the registry; its model can be one of `providers`."""
+        config = self._slot.config
+        is_on = config.model.tools and config.tools.tasks and TASK not in config.tools.disabled
+        if is_on and self._registry.get(TASK) is None:
+            self._registry.add(RunTask(self._tasks, providers))
 
     def _tools(self) -> dict[str, Provider]:
         """The providers that may be delegates, by the tool's name; raises ConfigError."""

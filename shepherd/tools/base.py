@@ -159,7 +159,8 @@ class Tool(ABC, Generic[A]):
 
     A tool with `calls_models` runs another model, which is not offered such tools itself. A tool
     with `starts_programs` starts them in the `confinement` of its context. A tool with
-    `is_extension` is not Shepherd's own; no model is trained on it.
+    `is_extension` is not Shepherd's own; no model is trained on it. Calls of a `parallel` tool in
+    one answer run at the same time.
     """
 
     name: str
@@ -168,12 +169,14 @@ class Tool(ABC, Generic[A]):
     calls_models: bool = False
     is_extension: bool = False
     starts_programs: bool = False
+    parallel: bool = False
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
         from shepherd.tools.schema import compact_schema  # keeps base free of the schema code
 
-        return ToolSpec(self.name, self.description, compact_schema(self.arguments))
+        schema = compact_schema(self.arguments)
+        return ToolSpec(self.name, self.description, schema, parallel=self.parallel)
 
     @abstractmethod
     def accesses(self, arguments: A, context: ToolContext) -> list[Access]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
@@ -10,6 +11,8 @@ from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session, SessionAdditions
+from shepherd.tasks import end_tasks
+from shepherd.tools.base import ToolResult
 from shepherd.turn.fitting import (
     eviction_notice,
     fit_result,
@@ -18,7 +21,14 @@ from shepherd.turn.fitting import (
     result_bytes,
     room_for_answer,
 )
-from shepherd.turn.parts import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, TurnStream
+from shepherd.turn.parts import (
+    OutOfTokensError,
+    ToolExecutor,
+    TurnLimits,
+    TurnOutcome,
+    TurnStream,
+    batch_length,
+)
 from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, RepetitionGuard, hint
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
@@ -219,28 +229,61 @@ class _Turn:
         return FinishReason.TOOL_CALLS if ended is None and own != calls else ended
 
     async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
-        for index, call in enumerate(calls):
-            if self.guard.exhausted(call):
-                text = NOT_REPEATED.format(count=self.limits.stop_after)
-                self._fill(calls[index:], text, send=True)
-                return self._stop(
-                    f"Stopped: the model made the same call of {call.name} "
-                    f"{self.limits.stop_after} times."
-                ).finish_reason
-            try:
-                message = await self._result(call)
-            except (asyncio.CancelledError, ShepherdError):
-                self._fill(calls[index:], INTERRUPTED)
-                raise
-            self.session.add(message)
-            if not self.stream.send(CallbackEvent.TOOL_RESULT, message.content, call.name, call.id):
-                self._fill(calls[index + 1 :], INTERRUPTED)
-                return FinishReason.CANCELLED
+        parallel = {tool.name for tool in self.session.tools if tool.parallel}
+        done = 0
+        while done < len(calls):
+            count = batch_length(calls[done:], parallel)
+            batch = calls[done : done + count]
+            allowed = tuple(takewhile(lambda call: not self.guard.exhausted(call), batch))
+            ended = await self._run_batch(allowed, calls[done + len(allowed) :])
+            if ended is not None:
+                return ended
+            done += len(allowed)
+            if len(allowed) < count:
+                return self._stop_repeating(calls[done:])
         return None
 
-    async def _result(self, call: ToolCall) -> Message:
-        room = await result_bytes(self.session, self.backend)
-        result = await self.tools.run(call, room, self.stream.send)
+    def _stop_repeating(self, calls: tuple[ToolCall, ...]) -> FinishReason:
+        """End the turn because the first of `calls` was made too often."""
+        self._fill(calls, NOT_REPEATED.format(count=self.limits.stop_after), send=True)
+        text = f"Stopped: the model made the same call of {calls[0].name} "
+        return self._stop(f"{text}{self.limits.stop_after} times.").finish_reason
+
+    async def _run_batch(
+        self, calls: tuple[ToolCall, ...], later: tuple[ToolCall, ...]
+    ) -> FinishReason | None:
+        """Run calls at the same time, and add their results in order.
+
+        At an early end, the rest of `calls` and the `later` ones get a result too.
+        """
+        pending = [*calls, *later]
+        running: list[asyncio.Task[ToolResult]] = []
+        try:
+            room = await result_bytes(self.session, self.backend)
+            running = [asyncio.ensure_future(self._run_call(call, room)) for call in calls]
+            for call, task in zip(calls, running, strict=True):
+                message = await self._message(call, await task)
+                self.session.add(message)
+                del pending[0]
+                if not self._send_result(message):
+                    self._fill(tuple(pending), INTERRUPTED)
+                    return FinishReason.CANCELLED
+        except (asyncio.CancelledError, ShepherdError):
+            self._fill(tuple(pending), INTERRUPTED)
+            raise
+        finally:
+            await end_tasks(*running)
+        return None
+
+    async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
+        """The result of a call, whose events carry its id."""
+
+        def send(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+            return self.stream.send(event, content, name, id or call.id)
+
+        return await self.tools.run(call, room, send)
+
+    async def _message(self, call: ToolCall, result: ToolResult) -> Message:
         text = self.guard.annotate(call, result.content)
         return await fit_result(self.session, self.backend, Message.tool(call, text))
 
@@ -259,6 +302,11 @@ class _Turn:
                     self.session.add(rest)
                 return FinishReason.CANCELLED
         return None if messages else ended
+
+    def _send_result(self, message: Message) -> bool:
+        return self.stream.send(
+            CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id
+        )
 
     def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
         for call in calls:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.agents.ask import LAST_ROUND, MAX_ROUNDS
+from shepherd.agents.ask import MAX_ROUNDS
+from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import AccessError, UnreachableError

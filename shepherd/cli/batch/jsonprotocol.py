@@ -105,7 +105,8 @@ class EventWriter:
             case CallbackEvent.ERROR:
                 return self.error(name, content)
             case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-                return self.write({"type": "system", "topic": name, "content": content})
+                of_call = {"id": id} if id else {}
+                return self.write({"type": "system", "topic": name, "content": content, **of_call})
             case _:
                 return not self.broken
 

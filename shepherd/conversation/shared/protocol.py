@@ -64,7 +64,8 @@ def from_event(
         case CallbackEvent.TOOL_CALL | CallbackEvent.TOOL_RESULT:
             return _tool_update(event, content, name, id)
         case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-            return UpdateKind.NOTICE, {"topic": name, "text": content}
+            of_call = {"id": id} if id else {}
+            return UpdateKind.NOTICE, {"topic": name, "text": content, **of_call}
         case CallbackEvent.STATS | CallbackEvent.STOP | CallbackEvent.ERROR:
             return _end_update(event, content, name)
         case _:
@@ -86,7 +87,8 @@ def to_event(kind: UpdateKind, data: JsonObject) -> Event | None:
         case UpdateKind.TOOL_CALL | UpdateKind.TOOL_RESULT:
             return _tool_event(kind, data)
         case UpdateKind.NOTICE:
-            return CallbackEvent.SYSTEM, str(data["text"]), str(data["topic"]), ""
+            text, topic = str(data["text"]), str(data["topic"])
+            return CallbackEvent.SYSTEM, text, topic, str(data.get("id", ""))
         case UpdateKind.STATS | UpdateKind.STOP | UpdateKind.ERROR:
             return _end_event(kind, data)
         case _:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from shepherd.agents.ask import LAST_ROUND
+from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall

@@ -1,0 +1,118 @@
+"""The turn of a model that a tool calls: its lines for the user, its last round, its answer."""
+
+from dataclasses import dataclass, replace
+
+from shepherd.events import (
+    TEXT_EVENTS,
+    CallbackEvent,
+    EventCallback,
+    FinishReason,
+    Topic,
+    ignore_events,
+)
+from shepherd.messages import INTERRUPTED, Role, ToolCall
+from shepherd.session import Session
+from shepherd.tools.base import CallRunner, ToolResult
+from shepherd.tools.text import one_line
+
+MAX_CHARACTERS = 160
+"""Maximum characters of a call's arguments, or of an error, in a notice."""
+
+LAST_ROUND = "[No more calls: answer now with what you know.]"
+CUT = "\n[cut: the answer reached its limit of tokens]"
+_NOT_FORWARDED = frozenset({Topic.PREFILL, Topic.OUTPUT})
+
+
+def answer_of(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
+    """The result of a tool whose model has ended its turn for `reason`."""
+    if reason is FinishReason.CANCELLED:
+        return ToolResult(INTERRUPTED, ok=False)
+    last = session.messages[-1]
+    answer = last.content if last.role is Role.ASSISTANT else ""
+    if reason is FinishReason.ERROR or not answer.strip():
+        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
+        return ToolResult(" ".join(part for part in parts if part), ok=False)
+    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)
+
+
+@dataclass(slots=True)
+class Progress:
+    """The callback of such a turn: it sends a line for each call, errors, and the usage.
+
+    `label` begins each line, and `topic` is the topic of the lines about calls. A line of the topic
+    TASK also says that the model writes. `source` is the name of its STATS. The answer is not sent,
+    because it is the tool's result. `rounds` counts the generations so far. `error` is the error
+    that ended the turn before an answer.
+    """
+
+    label: str
+    on_event: EventCallback
+    topic: Topic = Topic.PROGRESS
+    source: str = ""
+    rounds: int = 0
+    error: str = ""
+    _goes_on: bool = True
+    _writes: bool = False
+
+    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Handle an event; False once `on_event` has returned False."""
+        match event:
+            case CallbackEvent.TOOL_CALL:
+                self.line(f"{name} {shorten(content)}")
+            case CallbackEvent.TOOL_RESULT if content.startswith("Error: "):
+                self.line(f"{name}: {shorten(content)}")
+            case CallbackEvent.SYSTEM if name not in _NOT_FORWARDED:
+                self._line(content, name)
+            case CallbackEvent.ERROR:
+                self.error = content
+            case CallbackEvent.STATS:
+                self.rounds += 1
+                self._writes = False
+                self._send(event, content, self.source or self.label)
+            case _ if event in TEXT_EVENTS:
+                self._text_begins()
+            case _:
+                pass
+        return self._goes_on
+
+    def line(self, text: str) -> None:
+        """Send a line about the work."""
+        self._line(text, self.topic)
+
+    def _text_begins(self) -> None:
+        if self.topic is Topic.TASK and not self._writes:
+            self._writes = True
+            self.line("writing")
+
+    def _line(self, text: str, topic: str) -> None:
+        self._send(CallbackEvent.SYSTEM, f"{self.label}: {text}", topic)
+
+    def _send(self, event: CallbackEvent, content: str, name: str) -> None:
+        self._goes_on = self._goes_on and self.on_event(event, content, name, "")
+
+
+def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:
+    """`text` on one line of at most `limit` characters and an ellipsis."""
+    line = one_line(text)
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRoundExecutor:
+    """Runs calls, and tells the model if its next round is the last."""
+
+    runner: CallRunner
+    progress: Progress
+    max_rounds: int
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        """The call's result."""
+        result = await self.runner.run(call, output_bytes, on_event)
+        if self.progress.rounds != self.max_rounds - 1:
+            return result
+        return replace(result, content=f"{result.content}\n{LAST_ROUND}")

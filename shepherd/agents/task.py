@@ -1,0 +1,187 @@
+"""`task`: a sub-agent does a part of the work in a session of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.agents.backends import DelegateBackends
+from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.errors import ConfigError, ShepherdError, ToolError
+from shepherd.events import EventCallback, Topic, ignore_events
+from shepherd.messages import ToolCall, ToolSpec
+from shepherd.session import Session
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    AnyTool,
+    Arguments,
+    CallRunner,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from shepherd.turn import TurnLimits, run_turn
+
+TASK = "task"
+MAX_ROUNDS = 20
+"""Maximum generations of one sub-agent, including its report."""
+
+MAX_LABEL = 40
+"""Maximum characters of the prompt in the name of a sub-agent."""
+
+PROMPT = (
+    "[You are a sub-agent. Do this task alone, then report: only your last message is read.]\n\n"
+    "{prompt}"
+)
+
+
+class TaskArguments(Arguments):
+    """The task."""
+
+    prompt: Annotated[
+        str,
+        Field(min_length=1, description="With all that it must know: it does not see this chat."),
+    ]
+
+
+class TaskAtArguments(TaskArguments):
+    """The task, and the model that does it."""
+
+    model: Annotated[
+        str, Field(description="Another model: PROVIDER or PROVIDER/MODEL; else the same.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The parts that the sub-agents of one conversation share.
+
+    `session` returns the conversation, `limits` the guards of its turns, and `backend` its model.
+    `backends` are the other models. `offer` selects the tools for one of them. `address` returns
+    the URL of a provider, "" if the task stays on this machine or network; it raises ConfigError.
+    `slots` limits the number of sub-agents that work at the same time.
+    """
+
+    session: Callable[[], Session]
+    limits: Callable[[], TurnLimits]
+    backend: Callable[[], Awaitable[Backend]]
+    backends: DelegateBackends
+    offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
+    address: Callable[[str], str]
+    slots: asyncio.Semaphore
+    numbers: "count[int]" = field(default_factory=lambda: count(1))
+
+
+class RunTask(Tool[TaskAtArguments]):
+    """Runs a prompt in a new session; calls of one answer run at the same time.
+
+    The session of the same model begins like the conversation, with the same system message and the
+    same tools. The model therefore does not read them again. `providers` are those whose models may
+    be named instead.
+    """
+
+    name = TASK
+    arguments = TaskAtArguments
+    calls_models = True
+    parallel = True
+
+    def __init__(self, tasks: Tasks, providers: Sequence[str] = ()) -> None:
+        self._tasks = tasks
+        self._providers = providers
+        self.description = (
+            "Have a sub-agent do a task and report. Several calls in one answer run at once."
+        )
+        if providers:
+            self.description += f" Providers: {', '.join(providers)}."
+
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it; without other providers it has no `model`."""
+        spec = super().spec()
+        if not self._providers:
+            spec.parameters["properties"].pop("model")
+        return spec
+
+    def accesses(self, arguments: TaskAtArguments, context: ToolContext) -> list[Access]:
+        if not arguments.model:
+            return []
+        if arguments.model.partition("/")[0] not in self._providers:
+            known = ", ".join(self._providers) or "none; leave `model` out"
+            raise ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
+        try:
+            address = self._tasks.address(arguments.model)
+        except ConfigError as error:
+            raise ToolError(str(error)) from error
+        return [Access(AccessKind.NETWORK, address)] if address else []
+
+    def preview(self, arguments: TaskAtArguments, context: ToolContext) -> str:
+        return arguments.prompt
+
+    def deadline(self, arguments: TaskAtArguments, context: ToolContext) -> float | None:
+        """None, because its calls and its requests have their own deadlines."""
+        return None
+
+    async def run(self, arguments: TaskAtArguments, context: ToolContext) -> ToolResult:
+        if context.runner is None:
+            raise ToolError(f"{TASK} works in a conversation only")
+        caller = f"{TASK} {next(self._tasks.numbers)}"
+        label = f"{caller} ({shorten(arguments.prompt, MAX_LABEL)})"
+        progress = Progress(label, context.on_event, Topic.TASK, arguments.model or TASK)
+        progress.line("waiting" if self._tasks.slots.locked() else "starting")
+        async with self._tasks.slots:
+            return await self._work(arguments, context.runner.on_behalf_of(caller), progress)
+
+    async def _work(
+        self, arguments: TaskAtArguments, runner: CallRunner, progress: Progress
+    ) -> ToolResult:
+        session = self._session(progress.label)
+        try:
+            if arguments.model:
+                backend = await self._tasks.backends.get(arguments.model)
+                session.tools = self._tasks.offer(runner.tools, backend.info)
+            else:
+                backend = await self._tasks.backend()
+            limits = self._tasks.limits()
+            limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
+            tools = _OwnTools(LastRoundExecutor(runner, progress, limits.max_rounds), runner)
+            prompt = PROMPT.format(prompt=arguments.prompt)
+            outcome = await run_turn(session, prompt, backend, tools, progress, limits)
+        except ShepherdError as error:
+            raise ToolError(f"{progress.label} failed: {error}") from error
+        return answer_of(progress.label, session, outcome.finish_reason, progress.error)
+
+    def _session(self, label: str) -> Session:
+        """A new session that begins with the tokens of the conversation."""
+        parent = self._tasks.session()
+        return Session(
+            parent.system_message,
+            tools=[*parent.tools],
+            sampling=parent.sampling,
+            thinking=parent.thinking,
+            template_values=parent.template_values,
+            id=f"{parent.id}-{label.partition(' (')[0].replace(' ', '-')}",
+            began=parent.began,
+            archive=parent.archive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnTools:
+    """Runs the calls of a sub-agent, which sees tools that it may not use."""
+
+    inner: LastRoundExecutor
+    runner: CallRunner
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        if all(tool.name != call.name for tool in self.runner.tools):
+            return ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
+        return await self.inner.run(call, output_bytes, on_event)
