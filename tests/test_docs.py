@@ -149,7 +149,7 @@ def test_json_lines_name_all_topics() -> None:
     (row,) = re.findall(
         r"^\| `system` \|.*$", (ROOT / "docs" / "cli.md").read_text("utf-8"), re.MULTILINE
     )
-    assert set(re.findall(r"`([a-z]+)`", row)) - {"system", "topic", "content"} == {
+    assert set(re.findall(r"`([a-z]+)`", row)) - {"system", "topic", "content", "id"} == {
         str(topic) for topic in Topic if topic is not Topic.PREFILL
     }
 
@@ -198,7 +198,7 @@ def test_all_slash_commands_are_described() -> None:
 
 def test_all_tools_are_described() -> None:
     named = set(re.findall(r"`([a-z_]+)", table_cells("tools.md", "# Tools")))
-    assert named == {tool.name for tool in builtin_tools()} | OWN_TOOLS | {"ask_"}
+    assert named == {tool.name for tool in builtin_tools()} | OWN_TOOLS | {"ask_", "task"}
 
 
 @page_by_page

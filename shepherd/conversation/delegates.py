@@ -66,6 +66,9 @@ class Delegates:
             address=self._address,
             slots=asyncio.Semaphore(max(1, slot.config.tools.tasks)),
         )
+        tools = slot.config.tools
+        if slot.config.model.tools and tools.tasks and TASK not in tools.disabled:
+            self._offer_tasks([])
 
     @property
     def sessions(self) -> dict[str, Session]:
@@ -82,6 +85,7 @@ class Delegates:
 
     def update(self, current: str) -> None:
         """Put the tools for all providers that can answer, except `current`, into the registry."""
+        offers_tasks = self._registry.get(TASK) is not None
         for tool in self._registry:
             if tool.calls_models:
                 self._registry.remove(tool.name)
@@ -98,13 +102,12 @@ class Delegates:
         asked = [*islice(offered, MAX_DELEGATES)]
         for tool in asked:
             self._registry.add(tool)
-        self._offer_tasks([tool.provider for tool in asked])
+        if offers_tasks:
+            self._offer_tasks([tool.provider for tool in asked])
 
     def _offer_tasks(self, providers: Sequence[str]) -> None:
         """Put `task` into the registry; its model can be one of `providers`."""
-        config = self._slot.config
-        is_on = config.model.tools and config.tools.tasks and TASK not in config.tools.disabled
-        if is_on and self._registry.get(TASK) is None:
+        if self._registry.get(TASK) is None:
             self._registry.add(RunTask(self._tasks, providers))
 
     def _tools(self) -> dict[str, Provider]:

@@ -87,7 +87,7 @@ class PlainOutput:
                 self.note(f"  {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.ERROR:
                 self.note(f"shepherd: {content}")
-            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
+            case CallbackEvent.SYSTEM if name not in (Topic.PREFILL, Topic.OUTPUT):
                 self.note(content)
             case _:
                 pass

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from shepherd.cli.render import tool_view
+from shepherd.cli.render.live_calls import LiveCalls
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
@@ -42,6 +43,8 @@ class Renderer:
         self._calls: dict[str, ToolCall] = {}
         self._displays: dict[str, str] = {}
         self._previewed: set[str] = set()
+        self._live_calls = LiveCalls(self._glyphs)
+        self._last_call = ""
         self._in_answer = False
         self._handlers: dict[CallbackEvent, Callable[[str, str, str], None]] = {
             CallbackEvent.CONTENT: self._on_text,
@@ -114,7 +117,8 @@ class Renderer:
         if answer and not self._in_answer:
             answer = gap + answer
         activity = self.activity.live(STOP_HINT)
-        return [*thinking, *answer, *(gap + activity if activity else [])]
+        calls = self._live_calls.pieces()
+        return [*thinking, *answer, *calls, *(gap + activity if activity else [])]
 
     def settle(self) -> None:
         """Move the live parts to the permanent output."""
@@ -138,6 +142,7 @@ class Renderer:
         self._calls.clear()
         self._displays.clear()
         self._previewed.clear()
+        self._live_calls.clear()
 
     def _on_text(self, content: str, name: str, id: str) -> None:
         self._end_thinking()
@@ -173,7 +178,10 @@ class Renderer:
         self._announced[id] = ToolCall(id, name, json.loads(content))
 
     def _on_tool_result(self, content: str, name: str, id: str) -> None:
+        self._live_calls.end(id)
         call = self._calls.get(id) or self._announced.get(id) or ToolCall(id, name, {})
+        if self._last_call != id:  # another call began meanwhile
+            self._calls.pop(id, None)
         self._show_call(call)
         self._surface.show(*tool_view.result_pieces(call, content, self._glyphs))
         display = self._displays.pop(id, "")
@@ -184,6 +192,7 @@ class Renderer:
     def _show_call(self, call: ToolCall) -> None:
         if call.id not in self._calls:
             self._calls[call.id] = call
+            self._last_call = call.id
             self.settle()
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
 
@@ -191,7 +200,9 @@ class Renderer:
         if name == Topic.PREFILL:
             self.activity.start("reading the prompt")
             self.activity.note(_progress(content))
-        else:
+        elif name in (Topic.TASK, Topic.OUTPUT) and self._surface.has_live_area:
+            self._live_calls.take(name, content, id)
+        elif name != Topic.OUTPUT:
             self.notice(content, "warn" if name == Topic.WARNING else "quiet")
 
     def _on_error(self, content: str, name: str, id: str) -> None:

@@ -33,6 +33,7 @@ class Surface(Protocol):
     painter: Painter
     echoes: bool
     """Whether the terminal itself shows the user's input."""
+    has_live_area: bool
 
     def show(self, *pieces: Piece) -> None:
         """Write permanently: this output is never redrawn."""

@@ -33,6 +33,7 @@ class PlainSurface:
         self._source = source or sys.stdin
         self.target = target or sys.stdout
         self.echoes = self.target.isatty()
+        self.has_live_area = False
         self._answers: asyncio.Queue[str] | None = None
         self.at_end = False
         self._ended: asyncio.Event = asyncio.Event()

@@ -88,6 +88,7 @@ class Screen:
         self.painter = painter
         self.prompt = prompt
         self.echoes = False
+        self.has_live_area = True
         self.live: Callable[[], Sequence[Piece]] = tuple
         self.status: Callable[[int], str] = lambda _width: ""
         self._pending: list[Piece] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from io import StringIO
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 from rich.theme import Theme
 
 _THEME = Theme(
@@ -116,10 +117,16 @@ class Painter:
     def paint(self, piece: Piece, width: int) -> str:
         """The piece as lines, each with its newline, without trailing spaces."""
         self._console.width = max(10, width)
+        text = piece.renderable if isinstance(piece.renderable, Text) else Text()
         with self._console.capture() as capture:
-            self._console.print(piece.renderable, soft_wrap=piece.soft_wrap)
-        text = _TRAILING.sub(lambda m: _SPACES.sub("", m.group()), capture.get())
-        return _BLANK_ENDS.sub("", text) if piece.trim else text
+            self._console.print(  # the console joins texts and forgets how they wrap
+                piece.renderable,
+                soft_wrap=piece.soft_wrap,
+                no_wrap=text.no_wrap,
+                overflow=text.overflow,
+            )
+        lines = _TRAILING.sub(lambda m: _SPACES.sub("", m.group()), capture.get())
+        return _BLANK_ENDS.sub("", lines) if piece.trim else lines
 
     def paint_all(self, pieces: Iterable[Piece], width: int) -> str:
         """Several pieces, one below the other."""
