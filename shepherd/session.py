@@ -67,6 +67,14 @@ class SessionAdditions(Protocol):
         ...
 
 
+class DeferredTools(Protocol):
+    """The tools that the prompt does not list, and that a search can bring in."""
+
+    def found_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
+        """The tools that the results of searches in `messages` name."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
     """A prompt that the model continues directly, without a chat template.
@@ -103,12 +111,14 @@ class Session:
     runs parallel to `messages` and holds the time of each; None if it is unknown. `raw_prompt`
     replaces the messages. With `continues`, the answer continues the last message, which must be
     the assistant's. `template_values` are further variables of the chat template, in JSON. All
-    three need a backend whose `ModelInfo.raw_prompts` is true.
+    three need a backend whose `ModelInfo.raw_prompts` is true. `deferred` are tools that the prompt
+    does not list.
     """
 
     system_message: str = ""
     messages: list[Message] = field(default_factory=list[Message])
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
+    deferred: DeferredTools | None = None
     sampling: Sampling = field(default_factory=Sampling)
     thinking: bool = False
     tool_choice: ToolChoice | None = None
@@ -129,6 +139,15 @@ class Session:
         if len(self.ledger.counts) < number:
             self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, number))
         self.times = _padded(self.times, number)
+
+    @property
+    def callable_tools(self) -> list[ToolSpec]:
+        """The tools that a call may name: those of the prompt, and those that a search found."""
+        if self.deferred is None or not self.tools:
+            return self.tools
+        names = {tool.name for tool in self.tools}
+        found = self.deferred.found_in(self.messages)
+        return [*self.tools, *(tool for tool in found if tool.name not in names)]
 
     def add(self, message: Message) -> None:
         """Append a message."""

@@ -19,6 +19,7 @@ from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
+from shepherd.tools.deferred.wrapper import RESERVED_NAMES
 
 PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
 EXAMPLES = frozenset({"setup.py", "src/main.py", "a.py"})
@@ -198,7 +199,8 @@ def test_all_slash_commands_are_described() -> None:
 
 def test_all_tools_are_described() -> None:
     named = set(re.findall(r"`([a-z_]+)", table_cells("tools.md", "# Tools")))
-    assert named == {tool.name for tool in builtin_tools()} | OWN_TOOLS | {"ask_", "task"}
+    own = {tool.name for tool in builtin_tools()} | OWN_TOOLS | RESERVED_NAMES
+    assert named == own | {"ask_", "task"}
 
 
 @page_by_page

@@ -306,6 +306,15 @@ class ToolsSection(Section):
         Field(description="Paths that commands in the sandbox may also read."),
     ] = []
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
+    schema_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1_000_000,
+            description="Maximum tokens of added tools (MCP, plugins) in the prompt. If they take "
+            "more, the model searches them with `find_tools`.",
+        ),
+    ] = 500
     ask_providers: Annotated[
         bool,
         Field(

@@ -19,6 +19,7 @@ from shepherd.conversation.toolbox import (
 )
 from shepherd.memory import Place
 from shepherd.session import Session
+from shepherd.tools.deferred.search import FoundTools
 
 CONVERSATION = Concurrency(1, maximum=8)
 """One conversation, which may send parallel requests to its model."""
@@ -70,6 +71,7 @@ def build_conversation(
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
+    session.deferred = FoundTools(workspace.registry)
     slot = partial(ModelSlot, config, open_backend, providers)
     return Conversation(workspace, slot, notices, session, transcript)
 

@@ -107,7 +107,8 @@ class Conversation:
         start = SessionStart(id=id)
         session, transcript = begin_session(self.config, self.paths, self.cwd, start, self.notices)
         left = self.session
-        session.tools, session.sampling, session.thinking = left.tools, left.sampling, left.thinking
+        session.tools, session.deferred = left.tools, left.deferred
+        session.sampling, session.thinking = left.sampling, left.thinking
         if self.transcript is not None:
             self.transcript.close()
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))

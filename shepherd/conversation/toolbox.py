@@ -20,6 +20,9 @@ from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.call import CallStep
+from shepherd.tools.deferred.offer import listed_tools
+from shepherd.tools.deferred.search import FindTools
+from shepherd.tools.deferred.wrapper import FIND_TOOLS, RESERVED_NAMES
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -67,6 +70,7 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     registry = build_registry(config)
     add_memory_tools(registry, config, memory, Place.of(cwd))
     add_plugin_tools(registry, config, notices.tell)
+    add_tool_search(registry, config)
     policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
     return Workspace(paths, cwd, policy, sandbox, registry, memory)
 
@@ -94,12 +98,13 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    A model that was trained on certain tools gets only those. With `memory.tools` on `on` it gets
+    If the schemas of extensions take too many tokens, the model gets tools that search them. A
+    model that was trained on certain tools gets only those. With `memory.tools` on `on` it gets
     the memory's tools too. A model that is not loaded yet may be such a model.
     """
     allowed = BUILTIN_TOOLS if model is None else model.trained_tools
     if allowed is None:
-        return [tool.spec() for tool in tools]
+        return listed_tools(tools, config.tools.schema_tokens)
     if config.memory.tools == "on":
         allowed |= OWN_TOOLS
     trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
@@ -127,6 +132,14 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
         from shepherd.tools.extension import add_extensions
 
         add_extensions(registry, plugins, config.tools.disabled, warn)
+
+
+def add_tool_search(registry: ToolRegistry, config: Config) -> None:
+    """Add the search for tools if there are extensions to search."""
+    searchable = any(tool.is_extension for tool in registry)
+    disabled = RESERVED_NAMES.intersection(config.tools.disabled)
+    if searchable and not disabled and registry.get(FIND_TOOLS) is None:
+        registry.add(FindTools())
 
 
 def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:

@@ -10,6 +10,7 @@ from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AnyTool, Arguments, ToolContext, ToolResult
 from shepherd.tools.confinement import Command
+from shepherd.tools.deferred.signature import signature
 from shepherd.tools.text import valid_json
 from shepherd.tools.validation import argument_errors
 
@@ -54,4 +55,6 @@ def parse_arguments(tool: AnyTool, call: ToolCall) -> Arguments:
         return model.model_validate(valid_json(call.arguments))
     except ValidationError as error:
         problems = argument_errors(error, tool.arguments)
-        raise ToolError(f"bad arguments for {call.name}: {problems}") from error
+        # the prompt may not list the tool
+        usage = f"; it is {signature(tool.spec())}" if tool.is_extension else ""
+        raise ToolError(f"bad arguments for {call.name}: {problems}{usage}") from error

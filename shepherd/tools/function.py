@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
+from shepherd.tools.deferred.wrapper import RESERVED_NAMES
 from shepherd.tools.paths import resolve_path
 
 Function: TypeAlias = Callable[..., Any]
@@ -116,6 +117,8 @@ def check_tool_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise TypeError(f"{name!r} can't be a tool's name: use up to 64 of a-z, 0-9 and _")
+    if name in RESERVED_NAMES:
+        raise TypeError(f"{name!r} can't be a tool's name: Shepherd has a tool of that name")
     if name in {kind.value for kind in AccessKind}:
         raise TypeError(f"{name!r} can't be a tool's name: permission rules use this word")
     return name

@@ -23,6 +23,7 @@ from shepherd.tools.base import (
 )
 from shepherd.tools.call import CallStep, PreparedCall, parse_arguments
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
+from shepherd.tools.deferred.wrapper import unknown_tool
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -111,7 +112,7 @@ class ToolRunner:
     async def _run(self, call: ToolCall, limit: int, on_event: EventCallback) -> ToolResult:
         tool = self.registry.get(call.name)
         if tool is None:
-            raise ToolError(f"unknown tool: {call.name}")
+            raise ToolError(unknown_tool(call.name, self.registry.names))
         arguments = parse_arguments(tool, call)
         await self._confiner.prepare(on_event)
         denies = partial(self.policy.denies, tool.name)

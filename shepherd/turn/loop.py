@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -13,6 +13,7 @@ from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session, SessionAdditions
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import ToolResult
+from shepherd.tools.deferred.wrapper import open_call
 from shepherd.turn.fitting import (
     eviction_notice,
     fit_result,
@@ -67,7 +68,8 @@ async def continue_turn(
     Calls of `client_tools` are not run and get no result: they end the turn as TOOL_CALLS, after
     the other calls of the same answer were run.
     """
-    turn = _Turn(session, backend, tools, TurnStream(callback), limits, client_tools)
+    stream = TurnStream(callback, client_tools)
+    turn = _Turn(session, backend, tools, stream, limits, client_tools)
     return await turn.guarded(turn.rounds())
 
 
@@ -80,6 +82,7 @@ class _Turn:
     limits: TurnLimits
     client_tools: Collection[str] = ()
     stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
+    names: dict[str, str] = field(default_factory=dict[str, str])
     guard: RepetitionGuard = field(init=False)
     hints: HintGuard = field(init=False)
 
@@ -224,9 +227,10 @@ class _Turn:
 
         Returns the reason to end the turn, None to go on.
         """
-        own = tuple(call for call in calls if call.name not in self.client_tools)
-        ended = await self._run_own_tools(own)
-        return FinishReason.TOOL_CALLS if ended is None and own != calls else ended
+        own = [call for call in calls if call.name not in self.client_tools]
+        self.names = {call.id: call.name for call in own}
+        ended = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
+        return FinishReason.TOOL_CALLS if ended is None and len(own) < len(calls) else ended
 
     async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         parallel = {tool.name for tool in self.session.tools if tool.parallel}
@@ -263,7 +267,7 @@ class _Turn:
             running = [asyncio.ensure_future(self._run_call(call, room)) for call in calls]
             for call, task in zip(calls, running, strict=True):
                 message = await self._message(call, await task)
-                self.session.add(message)
+                self._add_result(message)
                 del pending[0]
                 if not self._send_result(message):
                     self._fill(tuple(pending), INTERRUPTED)
@@ -303,16 +307,21 @@ class _Turn:
                 return FinishReason.CANCELLED
         return None if messages else ended
 
+    def _add_result(self, message: Message) -> None:
+        """Add a result under the name that the model wrote, which may be `use_tool`."""
+        name = self.names.get(message.tool_call_id, message.name)
+        self.session.add(replace(message, name=name))
+
     def _send_result(self, message: Message) -> bool:
         return self.stream.send(
             CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id
         )
 
     def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
-        for call in calls:
-            self.session.add(Message.tool(call, text))
+        for message in (Message.tool(call, text) for call in calls):
+            self._add_result(message)
             if send:
-                self.stream.send(CallbackEvent.TOOL_RESULT, text, call.name, call.id)
+                self._send_result(message)
 
     def _stop(self, text: str) -> TurnOutcome:
         self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")

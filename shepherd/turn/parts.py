@@ -1,5 +1,6 @@
 """The parts of a turn beside its loop: its executor of tools, limits, outcome and events."""
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -10,6 +11,7 @@ from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
+from shepherd.tools.deferred.wrapper import USE_TOOL, open_call
 
 
 class ToolExecutor(Protocol):
@@ -60,17 +62,27 @@ class TurnOutcome:
 
 @dataclass(slots=True)
 class TurnStream:
-    """Forwards events, keeps their text, and remembers a cancellation."""
+    """Forwards events, keeps their text, and remembers a cancellation.
+
+    Calls of `client_tools` are forwarded unchanged.
+    """
 
     callback: EventCallback
+    client_tools: Collection[str] = ()
     cancelled: bool = False
     _content: list[str] = field(default_factory=list[str])
     _reasoning: list[str] = field(default_factory=list[str])
 
     def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
-        """Forward an event; False, and nothing is forwarded, after the callback returned False."""
+        """Forward an event; False, and nothing is forwarded, after the callback returned False.
+
+        A call of `use_tool` is forwarded as the call inside it.
+        """
         if self.cancelled:
             return False
+        if event is CallbackEvent.TOOL_CALL and name == USE_TOOL:
+            call = open_call(ToolCall(id, name, json.loads(content)), self.client_tools)
+            content, name = call.arguments_json, call.name
         if event is CallbackEvent.THINKING:
             self._reasoning.append(content)
         elif event in (CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK):

@@ -205,7 +205,7 @@ class LlamaCppBackend(Backend):
         await self._text.run(self._limit.check_session, session)
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = await self._text.run(resolve_biases, sampling, self._vocab)
-        tools = list(session.tools)
+        tools = list(session.callable_tools)
         prompt = await self._build(session)
         check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = await self._constraint(session, prompt)

@@ -108,7 +108,7 @@ class TensorRtBackend(Backend):
         prompt = await self._build(adjusted)
         check_prompt_size(len(prompt.tokens), self._engine.context_size)
         request = TokenRequest(prompt.tokens, parameters, guided)
-        handle = TokenPrefilled(Request(prompt, sampling, list(session.tools), request))
+        handle = TokenPrefilled(Request(prompt, sampling, list(session.callable_tools), request))
         if prompt.warning and self._sessions.is_first_warning(session):
             goes_on = callback(CallbackEvent.SYSTEM, prompt.warning, Topic.WARNING, "")
             handle.cancelled = not goes_on

@@ -10,6 +10,7 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
 from shepherd.messages import Message, Role
+from shepherd.tools.deferred.wrapper import open_call
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore
 
@@ -64,7 +65,8 @@ def _store() -> SessionStore:
 
 
 def _as_text(message: Message) -> str:
-    calls = [f"→ {c.name} {one_line(c.arguments_json, LINE_WIDTH)}" for c in message.tool_calls]
+    opened = map(open_call, message.tool_calls)
+    calls = [f"→ {call.name} {one_line(call.arguments_json, LINE_WIDTH)}" for call in opened]
     if message.role is Role.TOOL:
         return f"  {one_line(message.plain_text, LINE_WIDTH)}"
     sign = "> " if message.role is Role.USER and not message.is_hint else ""

@@ -16,6 +16,7 @@ from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
+from shepherd.tools.deferred.wrapper import open_call
 from shepherd.tools.text import pluralize
 
 CUT = "The answer was cut: it reached the limit of tokens."
@@ -247,7 +248,7 @@ def _show(message: Message, renderer: Renderer) -> None:
             if message.content:
                 renderer(CallbackEvent.CONTENT, message.content, "", "")
             renderer.settle()
-            for call in message.tool_calls:
+            for call in map(open_call, message.tool_calls):
                 renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
         case Role.TOOL:
             text, call_id = message.plain_text, message.tool_call_id

@@ -76,7 +76,7 @@ class Answer:
         self.collected = Collected()
         self._adapter = adapter.name
         self._callback = callback
-        self._tools: Sequence[ToolSpec] = tuple(session.tools)
+        self._tools: Sequence[ToolSpec] = tuple(session.callable_tools)
         self._stops = session.sampling.stop or ()
         self._used_ids = {call.id for m in session.messages for call in m.tool_calls}
         self._prints = adapter.prints_calls or prompted_tools

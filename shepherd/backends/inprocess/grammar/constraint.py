@@ -110,20 +110,20 @@ class Constrainer:
     def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
         if not (self._free_calls and session.tools and self._syntax):
             return None
-        marker = self._syntax.marker
-        key = json.dumps([(tool.name, tool.parameters) for tool in session.tools])
+        marker, tools = self._syntax.marker, session.callable_tools
+        key = json.dumps([(tool.name, tool.parameters) for tool in tools])
         if key not in self._known:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = _lazy_grammar(self._syntax, session.tools, marker)
-        enforced = any(tool.enforced for tool in session.tools)
+            self._known[key] = _lazy_grammar(self._syntax, tools, marker)
+        enforced = any(tool.enforced for tool in tools)
         if not self._known[key]:
             if enforced:
                 raise InvalidRequestError("The calls of these tools can't be held to a grammar.")
             return None
         tail = prompt_tail.rstrip()
         reasoning = any(tail.endswith(markers.open) for markers in self._style.think)
-        names = tuple(json_text(tool.name) for tool in session.tools)
+        names = tuple(json_text(tool.name) for tool in tools)
         opening = self._syntax.opening.removeprefix(marker)
         return Constraint(
             self._known[key],

@@ -12,6 +12,7 @@ from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_con
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.messages import Message, Role, message_to_json
 from shepherd.session import Session
+from shepherd.tools.deferred.wrapper import open_call
 
 
 def conversation_commands(context: CommandContext) -> list[Command]:
@@ -114,7 +115,7 @@ def _message_parts(message: Message) -> list[str]:
         parts.append(f"> {quoted}")
     if text := message.plain_text.strip():
         parts.append(text)
-    for call in message.tool_calls:
+    for call in map(open_call, message.tool_calls):
         parts += [f"**{call.name}** called with:", fenced(call.arguments_json, "json")]
     return parts
 

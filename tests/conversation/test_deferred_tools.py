@@ -1,0 +1,106 @@
+"""What two hundred added tools cost: tokens of the prompt, and nothing of the KV cache."""
+
+import json
+from pathlib import Path
+
+from shepherd.backends.base import ModelInfo
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.load import load_config
+from shepherd.config.sections import LlamaCppSection
+from shepherd.conversation.toolbox import add_tool_search, build_registry, offered_tools
+from shepherd.events import ignore_events
+from shepherd.messages import Message, ToolCall, ToolSpec
+from shepherd.models import BUILTIN_TOOLS, builtin_model
+from shepherd.session import Session
+from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
+from shepherd.tools.registry import ToolRegistry
+from tests.tools.deferred.many import remote_tools
+from tests.tools.workshop import open_workshop
+
+MAX_GROWTH = 300
+ISSUE = "github__create_issue"
+MODEL = ModelInfo("other", "llamacpp", 0)
+
+
+def registry(directory: Path, number: int) -> tuple[ToolRegistry, list[ToolSpec]]:
+    """The tools of a user with `number` added ones, and those that a model is offered."""
+    config = load_config(directory, {"HOME": str(directory)})
+    tools = build_registry(config)
+    for tool in remote_tools()[:number]:
+        tools.add(tool)
+    add_tool_search(tools, config)
+    return tools, offered_tools(tools, config, MODEL)
+
+
+async def test_200_tools_cost_few_tokens_and_no_cache(tmp_path: Path) -> None:
+    section = LlamaCppSection(threads=1, context_size=4096)
+    backend = await LlamaCppBackend.load(builtin_model(), section, name="other")
+    try:
+        await check_tokens(tmp_path, backend)
+        await check_cache(tmp_path, backend)
+    finally:
+        await backend.aclose()
+
+
+async def check_tokens(directory: Path, backend: LlamaCppBackend) -> None:
+    counts = {
+        number: await backend.count_session_tokens(
+            Session("You are Shepherd.", [Message.user("hi")], registry(directory, number)[1])
+        )
+        for number in (0, 200)
+    }
+    assert 0 < counts[200] - counts[0] < MAX_GROWTH
+
+
+async def check_cache(directory: Path, backend: LlamaCppBackend) -> None:
+    """A search, and a call of what it found, leave everything before them in the cache."""
+    tools, offered = registry(directory, 200)
+    workshop = open_workshop(directory, registry=tools)
+    session = Session("You are Shepherd.", tools=offered, deferred=FoundTools(tools))
+    session.add(Message.user("Report the bug."))
+    prompts: list[int] = []
+    for call in (
+        ToolCall("1", FIND_TOOLS, {"query": "create github issue"}),
+        ToolCall("2", USE_TOOL, {"name": ISSUE, "arguments": {"owner": "me", "title": "bug"}}),
+    ):
+        async with await backend.prefill_session(session, ignore_events) as prefilled:
+            prompts.append(prefilled.prompt_tokens)
+            assert prefilled.cached_tokens >= (prompts[-2] if len(prompts) > 1 else 0)
+        result = await workshop.runner.run(open_call(call))
+        assert result.ok
+        session.add(Message.assistant("", tool_calls=(call,)))
+        session.add(Message.tool(call, result.content))
+    assert ISSUE in [spec.name for spec in session.callable_tools]
+    async with await backend.prefill_session(session, ignore_events) as prefilled:
+        assert prefilled.cached_tokens >= prompts[-1]
+
+
+def test_a_model_with_fixed_tools_gets_neither(tmp_path: Path) -> None:
+    tools, _ = registry(tmp_path, 200)
+    config = load_config(tmp_path, {"HOME": str(tmp_path)})
+    trained = ModelInfo("pup", "llamacpp", 0, trained_tools=BUILTIN_TOOLS)
+    for model in (None, trained):
+        assert {spec.name for spec in offered_tools(tools, config, model)} == BUILTIN_TOOLS
+
+
+def test_a_search_that_is_disabled_offers_all(tmp_path: Path) -> None:
+    config = load_config(tmp_path, {"HOME": str(tmp_path)})
+    config.tools.disabled.append(FIND_TOOLS)
+    tools = ToolRegistry(remote_tools())
+    add_tool_search(tools, config)
+    names = [spec.name for spec in offered_tools(tools, config, MODEL)]
+    assert len(names) == 200
+    assert not {FIND_TOOLS, USE_TOOL} & {*names}
+
+
+def test_the_same_tools_in_another_order_give_the_same_prompt(tmp_path: Path) -> None:
+    config = load_config(tmp_path, {"HOME": str(tmp_path)})
+    orders = [remote_tools(), remote_tools()[::-1]]
+    prompts = {
+        json.dumps(
+            [spec.description for spec in offered_tools([*tools, FindTools()], config, MODEL)]
+        )
+        for tools in orders
+    }
+    assert len(prompts) == 1
