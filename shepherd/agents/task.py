@@ -160,6 +160,7 @@ class RunTask(Tool[TaskAtArguments]):
         return Session(
             parent.system_message,
             tools=[*parent.tools],
+            deferred=parent.deferred,
             sampling=parent.sampling,
             thinking=parent.thinking,
             template_values=parent.template_values,
