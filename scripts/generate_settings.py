@@ -29,6 +29,7 @@ _SAMPLE_HEAD = """# Shepherd's settings with their defaults. Generated; copy wha
 """
 _EXAMPLES = {"system_message": '"You are terse."  # unset', "seed": "1  # unset"}
 _TIGHTEN = {
+    "mcp.enabled": "off only",
     "memory.enabled": "off only",
     "model.name": "names only",
     "model.tools": "off only",

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT_FILE = ".shepherd.toml"
+PROJECT_MCP_FILES = (".shepherd/mcp.toml", ".mcp.json")
+"""The files with a project's MCP servers; other agents read the second one, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,21 @@ class Paths:
     def models_file(self) -> Path:
         """The user's facts about models, which override the model database."""
         return self.config / "models.toml"
+
+    @property
+    def mcp_file(self) -> Path:
+        """The user's MCP servers."""
+        return self.config / "mcp.toml"
+
+    @property
+    def mcp_consents_file(self) -> Path:
+        """The MCP servers of projects that the user accepted."""
+        return self.config / "mcp-accepted.json"
+
+    @property
+    def mcp_logs(self) -> Path:
+        """What MCP servers wrote to stderr."""
+        return self.state / "mcp"
 
     @property
     def suggestions_file(self) -> Path:
@@ -132,6 +149,16 @@ def project_file(cwd: Path) -> Path | None:
         if candidate.is_file():
             return candidate
     return None
+
+
+def project_mcp_files(cwd: Path) -> list[Path]:
+    """The nearest file of each name in PROJECT_MCP_FILES, found like `project_file`."""
+    places = _up_to_repository_root(cwd)
+    nearest = (
+        next((path for place in places if (path := place / name).is_file()), None)
+        for name in PROJECT_MCP_FILES
+    )
+    return [path for path in nearest if path is not None]
 
 
 def _up_to_repository_root(cwd: Path) -> list[Path]:

@@ -72,6 +72,17 @@ class Secrets:
             return self._required(provider, self._env.get(variable, ""), variable)
         return Secret() if place == "none" else self._usual(provider)
 
+    def read(self, name: str, place: str) -> str:
+        """The secret stored under `name` in `file` or `keyring`, "" if there is none."""
+        return _keyring_get(name) if place == "keyring" else self._stored().get(name, "")
+
+    def delete(self, name: str, place: str) -> None:
+        """Delete the secret stored under `name`, if there is one."""
+        if place == "keyring":
+            _keyring_delete(name)
+        else:
+            self._write(name, None)
+
     def store(self, name: str, key: str, place: str) -> None:
         """Store the key of the provider `name` in `file` or `keyring`; raises ConfigError."""
         if place == "keyring":
@@ -81,10 +92,8 @@ class Secrets:
 
     def forget(self, provider: Provider) -> None:
         """Delete the provider's stored key, if there is one."""
-        if provider.api_key == "file":
-            self._write(provider.name, None)
-        elif provider.api_key == "keyring":
-            _keyring_delete(provider.name)
+        if provider.api_key in ("file", "keyring"):
+            self.delete(provider.name, provider.api_key)
 
     def _usual(self, provider: Provider) -> Secret:
         vendor = vendor_of(provider)

@@ -234,11 +234,15 @@ class PermissionRule(Section):
         Field(
             pattern=r"^[a-z0-9_*?]+$",
             description="Tool, glob of tools, or read, write, shell, shell_network, unsandboxed, "
-            "network, environment, tool.",
+            "network, environment, mcp, tool.",
         ),
     ]
     pattern: Annotated[
-        str, Field(min_length=1, description="Path, command, host or variable, with * and **.")
+        str,
+        Field(
+            min_length=1,
+            description="Path, command, host, variable or `SERVER/TOOL`, with * and **.",
+        ),
     ]
     decision: Annotated[
         Literal["allow", "ask", "deny"], Field(description="The decision on such a call.")

@@ -45,6 +45,14 @@ class MemorySection(Section):
     ] = 64
 
 
+class McpSection(Section):
+    """Servers of the Model Context Protocol; `shepherd mcp` manages them."""
+
+    enabled: Annotated[
+        bool, Field(description="Start the MCP servers of the user and of the project.")
+    ] = True
+
+
 class LayerName(StrEnum):
     """The layers of settings; later ones win."""
 
@@ -94,6 +102,7 @@ class Config(BaseModel):
     permissions: PermissionsSection = PermissionsSection()
     tools: ToolsSection = ToolsSection()
     memory: MemorySection = MemorySection()
+    mcp: McpSection = McpSection()
     terminal: TerminalSection = TerminalSection()
     server: ServerSection = ServerSection()
     plugins: PluginsSection = PluginsSection()

@@ -37,6 +37,7 @@ async def open_conversation(
     providers = providers or ProviderBook(Paths.from_env(env), env)
     opener = backend_opener(providers)
     conversation = build_conversation(config, env, cwd, start, opener, providers)
+    conversation.begin()
     try:
         yield conversation
     finally:
@@ -97,6 +98,7 @@ async def open_shared(
     slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
     workspace = build_workspace(config, paths, cwd, notices)
     conversation = Conversation(workspace, slot, notices, session, None)
+    conversation.begin()
     try:
         await conversation.backend()
         yield conversation

@@ -15,7 +15,7 @@ from shepherd.errors import SessionError
 from shepherd.memory import Place
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
-from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.transcript import SessionStore, Transcript
@@ -44,6 +44,7 @@ class Conversation:
         self.sandbox = workspace.sandbox
         self.registry = workspace.registry
         self.memory = workspace.memory
+        self.servers = workspace.servers
         self.notices = notices
         self.additions = Additions()
         self.session = session
@@ -55,6 +56,7 @@ class Conversation:
         )
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None
+        self._approver: Approver | None = None
 
     @property
     def config(self) -> Config:
@@ -130,7 +132,26 @@ class Conversation:
 
         `registry` has the tools, by default those of the session's model.
         """
+        self._approver = approver or self._approver
         return self._workspace.tool_runner(self.config, approver, registry)
+
+    def begin(self) -> None:
+        """Start the MCP servers in the background; needs a running event loop."""
+        if self.servers is not None:
+            self.servers.begin()
+
+    async def before_turn(self) -> None:
+        """Offer the model what the MCP servers offer by now; call it before each turn.
+
+        Asks for consent to those of a project, and waits a little for those that are starting.
+        """
+        backend, servers = self.slot.loaded_backend, self.servers
+        if servers is None or backend is None or backend.info.trained_tools is not None:
+            return
+        await servers.ask(self._approver or DenyingApprover())
+        await servers.settled()
+        if servers.update(self.registry):
+            self.session.tools = offered_tools(self.registry, self.config, backend.info)
 
     async def aclose(self) -> None:
         """Close the backend, the transcript and the memory."""
@@ -140,6 +161,8 @@ class Conversation:
             await self.slot.aclose()
             await self.delegates.aclose()
         finally:
+            if self.servers is not None:
+                await self.servers.aclose()
             if self.transcript is not None:
                 self.transcript.close()
             if self.memory is not None:

@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.backends.base import ModelInfo
-from shepherd.config.paths import Paths
+from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.config.secrets import keys_in
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
@@ -32,6 +33,9 @@ from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 
+if TYPE_CHECKING:
+    from shepherd.mcp.hub import ServerHub
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -43,6 +47,7 @@ class Workspace:
     sandbox: Sandbox
     registry: ToolRegistry
     memory: Memory | None = None
+    servers: "ServerHub | None" = None
     steps: tuple[CallStep, ...] = ()
 
     def tool_runner(
@@ -72,7 +77,21 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     add_plugin_tools(registry, config, notices.tell)
     add_tool_search(registry, config)
     policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
-    return Workspace(paths, cwd, policy, sandbox, registry, memory)
+    servers = build_servers(config, paths, policy, sandbox, notices)
+    return Workspace(paths, cwd, policy, sandbox, registry, memory, servers)
+
+
+def build_servers(
+    config: Config, paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, notices: Notices
+) -> "ServerHub | None":
+    """The MCP servers of the user and of the project, not started; None if there are none."""
+    if not (config.model.tools and config.mcp.enabled):
+        return None
+    if not paths.mcp_file.exists() and not project_mcp_files(policy.cwd):
+        return None
+    from shepherd.mcp.build import build_hub  # most users have no servers
+
+    return build_hub(paths, policy, sandbox, notices.tell)
 
 
 def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:

@@ -61,6 +61,7 @@ class Chat:
         async def answer(callback: EventCallback) -> TurnOutcome:
             conversation = self._conversation
             backend = await conversation.backend()
+            await conversation.before_turn()
             return await run_turn(
                 conversation.session,
                 message,

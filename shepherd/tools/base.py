@@ -53,6 +53,7 @@ class AccessKind(StrEnum):
     NETWORK = "network"
     ENVIRONMENT = "environment"
     REPOSITORY = "repository"  # git runs in a directory, with the settings there
+    MCP = "mcp"  # a tool of an MCP server
     TOOL = "tool"  # a tool that does not declare its accesses
     NONE = "none"
 
@@ -76,9 +77,9 @@ class Claim(StrEnum):
 class Access:
     """One target that a call touches.
 
-    `target` is a resolved absolute path, a command in canonical shell quoting, a URL or the name
-    of a variable. `named` is the number of a command's words that no wildcard may match, such as
-    an option that runs another program.
+    `target` is a resolved absolute path, a command in canonical shell quoting, a URL, the name of
+    a variable, or `SERVER/TOOL`. `named` is the number of a command's words that no wildcard may
+    match, such as an option that runs another program.
     """
 
     kind: AccessKind

@@ -12,6 +12,7 @@ from tests.config.places import Places
 from tests.config.values import OTHER_VALUES
 
 TIGHTENING = {
+    "mcp.enabled": False,
     "memory.enabled": False,
     "model.tools": False,
     "terminal.save_sessions": False,

@@ -120,6 +120,7 @@ class _Answers:
     async def _answer(self, prompt: str | Message) -> FinishReason:
         conversation = self.conversation
         backend = await conversation.backend()
+        await conversation.before_turn()
         try:
             outcome = await run_turn(
                 conversation.session,

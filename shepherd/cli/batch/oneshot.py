@@ -62,6 +62,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     conversation.notices.listen(output.note)
     backend = await conversation.backend()
     tools = conversation.tool_runner(choose_approver())
+    await conversation.before_turn()
     try:
         outcome = await run_turn(
             conversation.session, prompt, backend, tools, output.receive, conversation.limits

@@ -59,6 +59,7 @@ class Turns:
         """Show `text` and answer it; raises NotSentError if it did not reach the model."""
         self._renderer.user(text)
         backend = await self._backend()
+        await self._conversation.before_turn()
         attached = await self._attach(text, backend)
         self._renderer.activity.start("waiting for the model")
         before = len(self._conversation.session.messages)

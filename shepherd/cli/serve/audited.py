@@ -45,6 +45,10 @@ class AuditedConversation:
         """Open the model again."""
         return await self._conversation.reload()
 
+    async def before_turn(self) -> None:
+        """Offer what the MCP servers offer by now."""
+        await self._conversation.before_turn()
+
     def _origin(self, approver: Approver) -> CallOrigin:
         """The running request; the part of a client's identity behind its key is a secret."""
         request = approver.request if isinstance(approver, ClientApprover) else None

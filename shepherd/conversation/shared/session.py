@@ -53,6 +53,10 @@ class SharedConversation(Protocol):
         """Open the model again, after it has failed for good; raises ShepherdError."""
         ...
 
+    async def before_turn(self) -> None:
+        """Prepare a turn: the tools of servers can change between two."""
+        ...
+
 
 class SharedSession:
     """A session that many clients prompt and watch; its turns run one after the other.
@@ -183,6 +187,7 @@ class SharedSession:
             except ShepherdError as error:
                 self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
                 raise
+        await self._conversation.before_turn()
         return await run_turn(
             self.session,
             Message.user(request.prompt, request.images),

@@ -47,6 +47,7 @@ ask shell *
 ask network *
 allow environment *
 ask tool *
+ask mcp *
 """
 _SECRET_VARIABLES = (
     "*KEY* *TOKEN* *SECRET* *PASSWORD* *CREDENTIAL* *PASSWD* *PASSPHRASE* *_PASS *AUTH* *COOKIE* "

@@ -37,9 +37,9 @@ class Rule:
     """One rule.
 
     `tool` is a tool's name or glob, or a kind of access (read, write, shell, shell_network,
-    unsandboxed, network, environment, tool). The kind of access decides how `pattern` is read: as
-    a path glob, a command, a host or a name. `scope` is the directory in and below which the rule
-    holds; "" means everywhere.
+    unsandboxed, network, environment, mcp, tool). The kind of access decides how `pattern` is
+    read: as a path glob, a command, a host or a name. `scope` is the directory in and below which
+    the rule holds; "" means everywhere.
     """
 
     tool: str

@@ -134,6 +134,9 @@ class HeldConversation:
     async def reload(self) -> Backend:
         return await self.loader() if self.loader else self.backend
 
+    async def before_turn(self) -> None:
+        pass
+
 
 @dataclass
 class Served:

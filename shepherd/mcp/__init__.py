@@ -1,0 +1,1 @@
+"""Servers of the Model Context Protocol: settings, processes, tools, prompts, questions."""

@@ -1,0 +1,38 @@
+"""Puts the servers of a conversation together."""
+
+import os
+from collections.abc import Callable
+
+from shepherd.config.paths import Paths
+from shepherd.config.providers import ProviderStore
+from shepherd.config.secrets import ENVIRONMENT, Secrets
+from shepherd.errors import ConfigError
+from shepherd.mcp.hub import ServerHub
+from shepherd.mcp.settings.consent import Consents
+from shepherd.mcp.settings.files import all_servers
+from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.stdio.launcher import Launcher
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.sandbox.sandbox import Sandbox
+
+
+def build_hub(
+    paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, warn: Callable[[str], None]
+) -> ServerHub | None:
+    """The servers of the user and of the project in a directory; None if there are none."""
+    servers = all_servers(paths, policy.cwd, warn)
+    if not servers:
+        return None
+    launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
+    return ServerHub(servers, launcher, Consents(paths.mcp_consents_file), warn)
+
+
+def server_secrets(paths: Paths) -> ServerSecrets:
+    """The secrets of servers; the variables with keys of providers belong to Shepherd."""
+    try:
+        providers = ProviderStore(paths.providers_file).all()
+    except ConfigError:  # the code that needs a provider reports it
+        providers = []
+    keys = [provider.api_key for provider in providers]
+    own = {key.removeprefix(ENVIRONMENT) for key in keys if key.startswith(ENVIRONMENT)}
+    return ServerSecrets(Secrets(paths.credentials_file, os.environ), os.environ, own)

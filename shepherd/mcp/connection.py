@@ -1,0 +1,242 @@
+"""One server over its whole life: connect, watch, restart with a growing delay, give up."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import mcp_types as types
+from mcp import Client
+from mcp.client.session import ElicitationFnT, IncomingMessage, SamplingFnT
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from shepherd.errors import ConfigError, ToolError
+from shepherd.mcp.catalogue import Catalogue, read_catalogue
+from shepherd.mcp.settings.definition import Server, ServerState
+from shepherd.mcp.stdio.transport import Streams
+from shepherd.tasks import end_tasks
+from shepherd.version import __version__
+
+MAX_RESTARTS = 5
+"""Failures in a row after which a server is given up."""
+STABLE_SECONDS = 60.0
+"""A server that ran for so long starts again with the first delay."""
+MAX_DELAY = 30.0
+_FIRST_DELAY = 0.5
+_RELOAD_SECONDS = 1.0
+"""The least time between two readings of a changed catalogue."""
+_WAIT_SECONDS = 10.0
+_CHANGING = (ServerState.STARTING, ServerState.RESTARTING)
+
+_Failure = (MCPError, ValidationError, RuntimeError, TimeoutError, OSError, ConfigError)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An open connection: `closed` is set at its end, and `problem` says why."""
+
+    streams: AbstractAsyncContextManager[Streams]
+    closed: asyncio.Event
+    problem: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a connection reports to, and what answers the server's own requests."""
+
+    warn: Callable[[str], None]
+    changed: Callable[[], None]
+    elicit: ElicitationFnT | None = None
+    sample: SamplingFnT | None = None
+    roots: tuple[str, ...] = ()
+
+
+class Connection:
+    """Keeps one server running; `link` opens a connection to it."""
+
+    def __init__(
+        self, server: Server, link: Callable[[], AbstractAsyncContextManager[Link]], host: Host
+    ) -> None:
+        self.server = server
+        self.state = ServerState.OFF
+        self.problem = ""
+        self.catalogue = Catalogue()
+        self.instructions = ""
+        self._link = link
+        self._host = host
+        self._client: Client | None = None
+        self._settled = asyncio.Event()
+        self._news = asyncio.Event()
+        self._relist = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect in the background, and go on until `stop`."""
+        if self._task is None or self._task.done():
+            self.state, self.problem = ServerState.STARTING, ""
+            self._settled.clear()
+            self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
+
+    async def stop(self) -> None:
+        """Disconnect; the process has ended afterwards."""
+        if self._task is not None:
+            await end_tasks(self._task)
+            self._task = None
+        self.state = ServerState.OFF
+        self._announce()
+        self._offer(Catalogue())
+
+    async def settled(self) -> None:
+        """Wait until the first attempt to connect has succeeded or failed."""
+        await self._settled.wait()
+
+    async def client(self) -> Client:
+        """The client of a server that is ready; waits a little for a restart.
+
+        Raises ToolError with text for the model.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(_WAIT_SECONDS, self.server.definition.start_timeout)):
+                while self._client is None and self.state in _CHANGING:
+                    self._news.clear()
+                    await self._news.wait()
+        if self._client is None:
+            reason = f": {self.problem}" if self.problem else ""
+            raise ToolError(f"the MCP server {self.server.name} is {self.state}{reason}")
+        return self._client
+
+    async def _supervise(self) -> None:
+        failures = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            self.problem = ""
+            try:
+                self.problem = await self._attend()
+            except _Failure as error:
+                self.problem = self.problem or _reason(error)
+            except BaseExceptionGroup as group:
+                if group.split(asyncio.CancelledError)[0] is not None:
+                    raise
+                self.problem = self.problem or _reason(_leaf(group))
+            lived = asyncio.get_running_loop().time() - began
+            failures = 1 if lived > STABLE_SECONDS else failures + 1
+            self._offer(Catalogue())
+            if failures > MAX_RESTARTS:
+                break
+            if failures == 1:
+                self._host.warn(f"ended: {self.problem}; it is started again.")
+            self.state = ServerState.RESTARTING
+            self._announce()
+            await asyncio.sleep(min(_FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY))
+        self.state = ServerState.FAILED
+        self._announce()
+        self._host.warn(f"is given up: {self.problem}. /mcp reconnect {self.server.name} tries.")
+
+    async def _attend(self) -> str:
+        """Connect, and stay until the connection ends; returns why it ended."""
+        seconds = self.server.definition.start_timeout
+        async with self._link() as link:
+            try:
+                async with asyncio.timeout(seconds) as start, self._new_client(link) as client:
+                    await self._read(client)
+                    start.reschedule(None)
+                    self._client, self.state = client, ServerState.READY
+                    self._announce()
+                    try:
+                        await self._watch(client, link)
+                    finally:
+                        self._client = None
+            except TimeoutError:
+                self.problem = f"it did not answer within {seconds:g} s"
+                raise
+            except (*_Failure, BaseExceptionGroup):
+                self.problem = link.problem()
+                raise
+            return link.problem() or "its connection was closed"
+
+    def _new_client(self, link: Link) -> Client:
+        return Client(
+            link.streams,
+            read_timeout_seconds=self.server.definition.timeout,
+            client_info=types.Implementation(name="shepherd", version=__version__),
+            message_handler=self._receive,
+            elicitation_callback=self._host.elicit,
+            sampling_callback=self._host.sample,
+            list_roots_callback=self._roots,
+            cache=None,
+        )
+
+    async def _roots(self, context: object) -> types.ListRootsResult:
+        return types.ListRootsResult(
+            roots=[types.Root.model_validate({"uri": uri}) for uri in self._host.roots]
+        )
+
+    async def _receive(self, message: IncomingMessage) -> None:
+        changes = (
+            types.ToolListChangedNotification,
+            types.PromptListChangedNotification,
+            types.ResourceListChangedNotification,
+        )
+        if isinstance(message, changes):
+            self._relist.set()
+
+    async def _watch(self, client: Client, link: Link) -> None:
+        """Read the catalogue again when it has changed, until the connection closes."""
+        tasks = [asyncio.create_task(self._reread(client)), asyncio.create_task(self._hear(client))]
+        try:
+            await link.closed.wait()
+        finally:
+            await end_tasks(*tasks)
+
+    async def _reread(self, client: Client) -> None:
+        while True:
+            await self._relist.wait()
+            self._relist.clear()
+            with suppress(*_Failure):
+                await self._read(client)
+            await asyncio.sleep(_RELOAD_SECONDS)
+
+    async def _hear(self, client: Client) -> None:
+        """Listen for changes on newer connections; older ones send them by themselves."""
+        with suppress(ListenNotSupportedError, SubscriptionLost, *_Failure):
+            async with client.listen(
+                tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+            ) as events:
+                async for _ in events:
+                    self._relist.set()
+
+    async def _read(self, client: Client) -> None:
+        catalogue = await read_catalogue(client, self.server.definition.tools)
+        self.instructions = client.instructions or ""
+        for note in catalogue.notes:
+            self._host.warn(note)
+        self._offer(catalogue)
+
+    def _announce(self) -> None:
+        """Wake the tasks that wait for another state."""
+        self._settled.set()
+        self._news.set()
+
+    def _offer(self, catalogue: Catalogue) -> None:
+        if catalogue != self.catalogue:
+            self.catalogue = catalogue
+            self._host.changed()
+
+
+def _leaf(group: BaseExceptionGroup[Any]) -> BaseException:
+    """The first error of a group that is not a group itself."""
+    first: BaseException = group.exceptions[0]
+    return _leaf(cast(BaseExceptionGroup[Any], first)) if _is_group(first) else first
+
+
+def _is_group(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        return "its answer is not valid"
+    return str(error) or type(error).__name__

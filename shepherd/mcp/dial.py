@@ -1,0 +1,34 @@
+"""Makes the connections of servers; imports the SDK."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from shepherd.errors import ConfigError
+from shepherd.mcp.connection import Connection, Host, Link
+from shepherd.mcp.settings.definition import Server
+from shepherd.mcp.stdio.launcher import Launcher
+from shepherd.mcp.stdio.transport import Wire, silence_sdk
+
+Warn = Callable[[str], None]
+
+
+def dial(server: Server, launcher: Launcher, warn: Warn, changed: Callable[[], None]) -> Connection:
+    """A connection to a server, which is not started yet."""
+    silence_sdk()
+    link = partial(_link, server, launcher, warn)
+    return Connection(server, link, Host(warn, changed, roots=(launcher.root.as_uri(),)))
+
+
+@asynccontextmanager
+async def _link(server: Server, launcher: Launcher, warn: Warn) -> AsyncGenerator[Link]:
+    if server.definition.url:
+        raise ConfigError("servers that speak HTTP can't be used yet")
+    async with launcher.started(server, warn) as process:
+        wire = Wire(process, warn)
+
+        def problem() -> str:
+            words = f"; its last words: {process.last_words[:200]}" if process.last_words else ""
+            return f"{wire.problem or 'it ended'}{words}"
+
+        yield Link(wire.streams(), wire.closed, problem)

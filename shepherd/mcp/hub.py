@@ -1,0 +1,187 @@
+"""All servers of a conversation: started in the background, asked for consent, ended together."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from shepherd.errors import ConfigError
+from shepherd.mcp.settings.consent import Consents, description
+from shepherd.mcp.settings.definition import Server, ServerState
+from shepherd.mcp.stdio.launcher import Launcher
+from shepherd.messages import ToolCall
+from shepherd.tasks import end_tasks
+from shepherd.tools.base import AnyTool
+from shepherd.tools.permissions.approval import NO_TERMINAL, ApprovalRequest, Approver, Choice
+from shepherd.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from shepherd.mcp.connection import Connection
+
+START_SECONDS = 10.0
+"""The longest wait of a turn for servers that are starting."""
+START = "start_mcp_server"
+"""The name of the request to start a server of a project."""
+
+Warn = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A server, with its connection once it was started."""
+
+    server: Server
+    state: ServerState = ServerState.OFF
+    problem: str = ""
+    connection: "Connection | None" = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.server.name
+
+    @property
+    def current(self) -> ServerState:
+        """The state now."""
+        return self.connection.state if self.connection else self.state
+
+
+class ServerHub:
+    """The servers of one conversation; nothing is started before `begin`."""
+
+    def __init__(
+        self, servers: Iterable[Server], launcher: Launcher, consents: Consents, warn: Warn
+    ) -> None:
+        self.entries = [Entry(server) for server in servers]
+        self.launcher = launcher
+        self._consents = consents
+        self._warn = warn
+        self._beginning: asyncio.Task[None] | None = None
+        self._changed = False
+        self._late: set[str] = set()
+
+    def begin(self) -> None:
+        """Start the accepted servers in the background; needs a running event loop."""
+        if self._beginning is None:
+            self._beginning = asyncio.create_task(self._begin(), name="mcp")
+
+    async def _begin(self) -> None:
+        for entry in self.entries:
+            if not entry.server.definition.enabled:
+                entry.problem = "enabled = false"
+            elif await asyncio.to_thread(self._consents.includes, entry.server):
+                entry.state = ServerState.STARTING
+            else:
+                entry.state = ServerState.WAITING
+        # the SDK takes long to import
+        for module in ("shepherd.mcp.dial", "shepherd.mcp.tools.tool"):
+            await asyncio.to_thread(import_module, module)
+        for entry in self.entries:
+            if entry.state is ServerState.STARTING:
+                self.start(entry)
+
+    def start(self, entry: Entry) -> None:
+        """Start a server, or start it again."""
+        from shepherd.mcp.dial import dial  # imports the SDK
+
+        if entry.connection is None:
+            warn = partial(self._tell, entry.name)
+            entry.connection = dial(entry.server, self.launcher, warn, self._note_change)
+        entry.problem = ""
+        entry.connection.start()
+
+    async def stop(self, entry: Entry) -> None:
+        """Stop a server for this session."""
+        if entry.connection is not None:
+            await entry.connection.stop()
+        entry.state = ServerState.OFF
+
+    def find(self, name: str) -> Entry:
+        """The server of this name; raises ConfigError."""
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        raise ConfigError(f"There is no MCP server {name}.")
+
+    async def ask(self, approver: Approver) -> None:
+        """Ask once for consent to each server of the project that has none, and start it then."""
+        if self._beginning is None:
+            return
+        await self._beginning
+        for entry in self.entries:
+            if entry.current is ServerState.WAITING:
+                await self.ask_for(entry, approver)
+
+    async def ask_for(self, entry: Entry, approver: Approver) -> None:
+        """Ask for consent to one server; without it, the server stays off."""
+        server = entry.server
+        request = ApprovalRequest(
+            ToolCall(f"mcp-{server.name}", START, {"server": server.name}),
+            (),
+            preview=description(server),
+            cause=f"{server.file.name} of this project starts the MCP server {server.name}",
+        )
+        approval = await approver.ask(request)
+        if approval.choice is Choice.DENY:
+            entry.state, entry.problem = ServerState.OFF, approval.reason
+            if approval.reason == NO_TERMINAL:
+                self._tell(
+                    server.name,
+                    f"of {server.file} is not started: it needs your consent, and there is no "
+                    f"terminal to ask; `shepherd mcp accept {server.name}` gives it.",
+                )
+            return
+        with suppress(OSError, ConfigError):  # it is asked again in the next session
+            await asyncio.to_thread(self._consents.add, server)
+        self.start(entry)
+
+    async def settled(self, seconds: float = START_SECONDS) -> None:
+        """Wait until the first start of each server has succeeded or failed, up to a time."""
+        if self._beginning is None:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self._beginning)
+                connections = [entry.connection for entry in self.entries if entry.connection]
+                await asyncio.gather(*(connection.settled() for connection in connections))
+        except TimeoutError:
+            for entry in self.entries:
+                if entry.current is ServerState.STARTING and entry.name not in self._late:
+                    self._late.add(entry.name)
+                    self._tell(entry.name, "is still starting; its tools come with a later turn.")
+
+    def update(self, registry: ToolRegistry) -> bool:
+        """Put the tools that the servers offer now into `registry`; False if nothing changed.
+
+        Their order is that of the servers, so that a prompt stays the same from start to start.
+        """
+        if not self._changed:
+            return False
+        from shepherd.mcp.tools.tool import ServerTool, server_tools  # imports the SDK
+
+        self._changed = False
+        for tool in registry:
+            if isinstance(tool, ServerTool):
+                registry.remove(tool.name)
+        for entry in self.entries:
+            tools: list[AnyTool] = [*server_tools(entry.connection)] if entry.connection else []
+            for tool in tools:
+                if registry.get(tool.name) is None:
+                    registry.add(tool)
+        return True
+
+    async def aclose(self) -> None:
+        """End all servers at once."""
+        if self._beginning is not None:
+            await end_tasks(self._beginning)
+        connections = [entry.connection for entry in self.entries if entry.connection]
+        await asyncio.gather(*(connection.stop() for connection in connections))
+
+    def _note_change(self) -> None:
+        self._changed = True
+
+    def _tell(self, name: str, text: str) -> None:
+        self._warn(f"The MCP server {name} {text}")

@@ -1,0 +1,190 @@
+"""The definition of one MCP server, from the user's file or a project's."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from shepherd.config.sections import Section
+from shepherd.errors import ConfigError
+from shepherd.validation import describe_problem, did_you_mean, key_of
+
+Place = Literal["file", "keyring"]
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""A reference to a secret or a variable: `${NAME}`."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|PASSPHRASE|_PASS$|AUTHORI[SZ]ATION|COOKIE|_DSN$",
+    re.IGNORECASE,
+)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ServerDefinition(Section):
+    """A server: a command that is started, or the URL of one that runs."""
+
+    command: Annotated[str, Field(description="The program to start.")] = ""
+    args: Annotated[list[str], Field(default_factory=list, description="Its arguments.")]
+    env: Annotated[
+        dict[str, str],
+        Field(
+            default_factory=dict,
+            description="Variables of its environment; `${NAME}` stands for a secret of the "
+            "server, or for a variable of Shepherd's environment.",
+        ),
+    ]
+    secrets: Annotated[
+        dict[str, Place],
+        Field(
+            default_factory=dict,
+            description="Names of its secrets, and where each is kept: `file` or `keyring`.",
+        ),
+    ]
+    url: Annotated[str, Field(description="The URL of a server that speaks HTTP.")] = ""
+    headers: Annotated[
+        dict[str, str],
+        Field(
+            default_factory=dict, description="Headers of each request, with `${NAME}` as above."
+        ),
+    ]
+    client_id: Annotated[
+        str, Field(description='The OAuth client; "" = register one with the server.')
+    ] = ""
+    scopes: Annotated[str, Field(description='OAuth scopes; "" = those that it asks for.')] = ""
+    network: Annotated[bool, Field(description="Whether its process may use the network.")] = False
+    sandbox: Annotated[bool, Field(description="Whether its process runs in the sandbox.")] = True
+    writable: Annotated[
+        list[str],
+        Field(default_factory=list, description="Directories that its process may change, too."),
+    ]
+    timeout: Annotated[
+        float, Field(gt=0, le=3600, strict=False, description="Seconds for each request.")
+    ] = 60.0
+    start_timeout: Annotated[
+        float, Field(gt=0, le=600, strict=False, description="Seconds for its start.")
+    ] = 30.0
+    tools: Annotated[
+        list[str],
+        Field(default_factory=list, description="Patterns of the tools to use; none = all."),
+    ]
+    enabled: Annotated[bool, Field(description="Whether it is started.")] = True
+
+    @field_validator("url")
+    @classmethod
+    def _is_safe_address(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must begin with http:// or https:// and name a host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("must hold no password; store it with --secret")
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise ValueError("must begin with https://, because tokens are sent there")
+        return url
+
+    @field_validator("env", "secrets")
+    @classmethod
+    def _are_variables(cls, names: dict[str, str]) -> dict[str, str]:
+        for name in names:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a variable")
+        return names
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "ServerDefinition":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs either a command or a url")
+        if any("\0" in text for text in (self.command, *self.args, *self.env.values())):
+            raise ValueError("has a NUL character")
+        return self
+
+
+class Origin(StrEnum):
+    """The author of a definition."""
+
+    USER = "user"
+    PROJECT = "project"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A named definition; `file` is where it was read."""
+
+    name: str
+    definition: ServerDefinition
+    origin: Origin
+    file: Path
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that the definition says, and of its file's place."""
+        content = [self.name, str(self.file), self.definition.model_dump(mode="json")]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class ServerState(StrEnum):
+    """The state of a server."""
+
+    WAITING = "needs your consent"
+    OFF = "off"
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+
+
+def make_server(name: str, values: Mapping[str, object], origin: Origin, file: Path) -> Server:
+    """A checked server; raises ConfigError that names the error, never a value."""
+    check_name(name)
+    try:
+        definition = ServerDefinition.model_validate(dict(values))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        texts = [
+            describe_problem(
+                problem,
+                f"{name}.{key_of(problem)}".rstrip("."),
+                unknown=f"unknown setting {name}.{key_of(problem)}"
+                + did_you_mean(key_of(problem), ServerDefinition.model_fields),
+            )
+            for problem in problems
+        ]
+        raise ConfigError(f"{file}: " + "; ".join(texts)) from None
+    if origin is Origin.USER:
+        _check_secrets(name, definition)
+    return Server(name, definition, origin, file)
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless `name` is valid for a server."""
+    if not _NAME.fullmatch(name) or "__" in name:
+        raise ConfigError(
+            f"{name!r} can't be a server's name: use up to 30 small letters, digits, '-' or '_', "
+            "a letter first."
+        )
+
+
+def names_secret(name: str) -> bool:
+    """Whether a variable or a header of this name usually holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def _check_secrets(name: str, definition: ServerDefinition) -> None:
+    """Raise ConfigError if a secret is written in the settings."""
+    for key, value in (*definition.env.items(), *definition.headers.items()):
+        if names_secret(key) and value and not REFERENCE.search(value):
+            raise ConfigError(
+                f"{name}: the value of {key} is a secret and must not be in the settings; "
+                f"`shepherd mcp secret {name} {key.upper().replace('-', '_')}` stores it, "
+                "and ${NAME} stands for it."
+            )

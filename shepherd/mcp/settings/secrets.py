@@ -1,0 +1,93 @@
+"""Secrets of servers, and the environment and headers that are made with them."""
+
+import tempfile
+from collections.abc import Collection, Mapping
+
+from shepherd.config.secrets import Secrets
+from shepherd.config.vendors import VENDORS
+from shepherd.errors import ConfigError
+from shepherd.mcp.settings.definition import REFERENCE, Place, Server
+
+_INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
+_OWN_PREFIX = "SHEPHERD_"
+
+
+class ServerSecrets:
+    """Finds and keeps the secrets of servers, apart from their settings."""
+
+    def __init__(self, store: Secrets, env: Mapping[str, str], own: Collection[str] = ()) -> None:
+        """`own` names further variables that hold keys of Shepherd."""
+        self._store = store
+        self._env = env
+        self._own = own
+
+    def save(self, server: str, name: str, value: str, place: Place) -> None:
+        """Store a secret; raises ConfigError."""
+        self._store.store(_entry(server, name), value, place)
+
+    def read(self, server: str, name: str, place: Place) -> str:
+        """A stored secret, "" if it is missing; raises ConfigError."""
+        return self._store.read(_entry(server, name), place)
+
+    def delete(self, server: str, name: str, place: Place) -> None:
+        """Delete a stored secret, if there is one."""
+        self._store.delete(_entry(server, name), place)
+
+    def values(self, server: Server) -> dict[str, str]:
+        """The secrets of a server by name; raises ConfigError if one is missing."""
+        result: dict[str, str] = {}
+        for name, place in server.definition.secrets.items():
+            value = self.read(server.name, name, place).strip()
+            if not value:
+                raise ConfigError(
+                    f"The secret {name} of the MCP server {server.name} is missing; "
+                    f"`shepherd mcp secret {server.name} {name}` stores it."
+                )
+            result[name] = value
+        return result
+
+    def environment(self, server: Server) -> dict[str, str]:
+        """The environment of a server's process; raises ConfigError for an unknown reference.
+
+        It has the usual variables, those of the definition and the secrets, and nothing else.
+        """
+        secrets = self.values(server)
+        usual = {name: self._env[name] for name in _INHERITED if name in self._env}
+        own = self._filled(server, server.definition.env, secrets)
+        temporary = self._env.get("TMPDIR") or tempfile.gettempdir()
+        return {"TMPDIR": temporary, **usual, **secrets, **own}
+
+    def headers(self, server: Server) -> dict[str, str]:
+        """The headers of each request to a server; raises ConfigError."""
+        return self._filled(server, server.definition.headers, self.values(server))
+
+    def _filled(
+        self, server: Server, texts: Mapping[str, str], secrets: Mapping[str, str]
+    ) -> dict[str, str]:
+        def value(name: str) -> str:
+            if name in secrets:
+                return secrets[name]
+            if is_own_key(name) or name in self._own:
+                raise ConfigError(
+                    f"The MCP server {server.name} may not get Shepherd's own {name}; "
+                    f"`shepherd mcp secret {server.name} {name}` stores a value for it."
+                )
+            if name not in self._env:
+                raise ConfigError(
+                    f"The MCP server {server.name} needs the variable {name}, which is not set."
+                )
+            return self._env[name]
+
+        return {
+            key: REFERENCE.sub(lambda match: value(match[1]), text) for key, text in texts.items()
+        }
+
+
+def is_own_key(name: str) -> bool:
+    """Whether a variable holds a key of Shepherd or of its providers."""
+    vendors = {variable for vendor in VENDORS for variable in vendor.variables}
+    return name in vendors or name.upper().startswith(_OWN_PREFIX)
+
+
+def _entry(server: str, name: str) -> str:
+    return f"mcp:{server}:{name}"

@@ -1,0 +1,1 @@
+"""MCP servers as processes: start in the sandbox, messages over pipes, logs."""

@@ -1,0 +1,1 @@
+"""Tools of MCP servers as tools of the model: names, schemas, results."""
