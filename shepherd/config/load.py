@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from shepherd.config.layers import (
     Layer,
+    describe,
     environment_layer,
     flag_layer,
     forced_layer,
@@ -18,7 +19,6 @@ from shepherd.config.layers import (
 )
 from shepherd.config.locate import line_of
 from shepherd.config.paths import Paths, project_file
-from shepherd.config.problems import describe
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source
 from shepherd.config.trust import admit
