@@ -25,10 +25,15 @@ def launch(request: Launch) -> int:
     """Run a frontend to its end and return the exit code; raises ShepherdError."""
     cwd = _working_directory()
 
-    def read() -> Config:
-        return model_of_flags(load_settings(cwd, os.environ, request.overrides))
+    def read(directory: Path = cwd) -> Config:
+        return model_of_flags(load_settings(directory, os.environ, request.overrides))
 
     config = read()
+    if request.acp:
+        from shepherd.cli.acp.serve import serve_editor
+
+        providers = ProviderBook.from_env(os.environ, request.provider)
+        return asyncio.run(_ended_by_signals(serve_editor(config, read, providers)))
     if request.connect:
         from shepherd.cli.connect import run_connected
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from shepherd.cli.commands.acp import PROVIDER, acp
 from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
@@ -39,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(provider_commands, result_callback=do_in_shell)
+app.command("acp")(acp)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
 for _command in (model_command, config, sessions, memory, apikey, ctl):
@@ -67,6 +69,7 @@ def _main(
 ) -> None:
     provider = _provider_of_run(model, conversation)
     context.obj = overrides = _overrides(provider, model, conversation, server, run)
+    context.meta[PROVIDER] = provider
     if context.invoked_subcommand is None:
         _check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
         _check_not_blank("--execute", conversation.execute, "write the question behind it")

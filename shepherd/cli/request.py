@@ -34,6 +34,7 @@ class Launch:
     connect: str = ""
     api_key: str = ""
     images: Sequence[Path] = ()
+    acp: bool = False
 
 
 def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> Config:

@@ -1,6 +1,6 @@
 """Builds one conversation from settings."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -64,16 +64,47 @@ def build_conversation(
     providers: ProviderBook | None = None,
 ) -> Conversation:
     """`open_conversation` with another opener; the caller closes it."""
+    providers = providers or ProviderBook(Paths.from_env(env), env)
+    slot = partial(ModelSlot, config, open_backend, providers)
+    return _build(config, env, cwd, start, providers, slot)
+
+
+@asynccontextmanager
+async def open_borrowing(
+    backend: Backend,
+    config: Config,
+    env: Mapping[str, str],
+    cwd: Path,
+    start: SessionStart,
+    providers: ProviderBook,
+) -> AsyncGenerator[Conversation]:
+    """`open_conversation` over a backend that other conversations use too; it stays open."""
+    opener = backend_opener(providers)
+    slot = partial(ModelSlot, config, opener, providers, borrowed=backend)
+    conversation = _build(config, env, cwd, start, providers, slot)
+    try:
+        await conversation.backend()
+        yield conversation
+    finally:
+        await conversation.aclose()
+
+
+def _build(
+    config: Config,
+    env: Mapping[str, str],
+    cwd: Path,
+    start: SessionStart,
+    providers: ProviderBook,
+    slot: Callable[[Conversation], ModelSlot],
+) -> Conversation:
     paths, notices = Paths.from_env(env), Notices()
     workspace = build_workspace(config, paths, cwd, notices)
-    providers = providers or ProviderBook(paths, env)
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = FoundTools(workspace.registry)
-    slot = partial(ModelSlot, config, open_backend, providers)
     return Conversation(workspace, slot, notices, session, transcript)
 
 

@@ -107,6 +107,15 @@ Authorize: TypeAlias = Callable[[Access, str], Awaitable[None]]
 """Decides on a further access of a running call; the text gives its purpose."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """The text of one file before and after a call; `before` is None for a new file."""
+
+    path: Path
+    before: str | None
+    after: str
+
+
 def allow_all(_access: Access) -> bool:
     """The default of `ToolContext.denies`: no rule denies anything."""
     return False
@@ -190,6 +199,13 @@ class Tool(ABC, Generic[A]):
         reason. Then no question follows, unless the model may not read that reason.
         """
         return ""
+
+    def change(self, arguments: A, context: ToolContext) -> FileChange | None:
+        """The change of a text file that the call would make, None if it makes another change.
+
+        Raises ToolError if the call can't succeed.
+        """
+        return None
 
     def start_directory(self, arguments: A, context: ToolContext) -> Path:
         """The resolved directory in which a call starts programs."""

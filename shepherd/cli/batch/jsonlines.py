@@ -6,10 +6,7 @@ In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain te
 """
 
 import asyncio
-import os
 import sys
-import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shepherd.cli.batch.jsonprotocol import (
@@ -20,43 +17,12 @@ from shepherd.cli.batch.jsonprotocol import (
     parse_input,
 )
 from shepherd.cli.batch.oneshot import EXIT_CODES
+from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.messages import Message
 from shepherd.turn import ToolExecutor, run_turn
-
-CHUNK = 65_536
-
-
-def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
-    """A queue of the lines from `descriptor`, without their newlines; None at the end.
-
-    Works for terminals, pipes and files. The reading thread ends with the process: nothing can wake
-    it from a silent pipe, so it holds no Python lock.
-    """
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def put(line: bytes | None) -> None:
-        with suppress(RuntimeError):  # the loop has ended, so there is no reader
-            loop.call_soon_threadsafe(queue.put_nowait, line)
-
-    def read() -> None:
-        rest = b""
-        try:
-            while data := os.read(descriptor, CHUNK):
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    put(line)
-            if rest:
-                put(rest)
-        finally:
-            put(None)
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    return queue
-
 
 STDIN = 0
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    Arguments,
+    FileChange,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
@@ -124,6 +132,10 @@ class EditFile(Tool[EditArguments]):
 
     def preview(self, arguments: EditArguments, context: ToolContext) -> str:
         return _diff(_edit(arguments, context), arguments)
+
+    def change(self, arguments: EditArguments, context: ToolContext) -> FileChange:
+        edit = _edit(arguments, context)
+        return FileChange(edit.path, edit.before, edit.result.text)
 
     async def run(self, arguments: EditArguments, context: ToolContext) -> ToolResult:
         return await asyncio.to_thread(_run, arguments, context)

@@ -106,6 +106,7 @@ class Replaced:
 
     text: str = ""
     note: str = ""
+    exists: bool = True
 
 
 def replaced_file(files: FileAccess, path: Path) -> Replaced:
@@ -118,7 +119,7 @@ def replaced_file(files: FileAccess, path: Path) -> Replaced:
             size = os.fstat(file.fileno()).st_size
             data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
     except FileNotFoundError:
-        return Replaced()
+        return Replaced(exists=False)
     except OSError:
         return Replaced(note="replaces a file that can't be read")
     if size > MAX_BYTES:

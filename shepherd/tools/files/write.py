@@ -5,7 +5,15 @@ import os
 from pathlib import Path
 
 from shepherd.errors import PlaceError
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    Arguments,
+    FileChange,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.opening import file_errors
@@ -36,6 +44,13 @@ class WriteFile(Tool[WriteArguments]):
         with file_errors(arguments.path):
             files.check_write(path)
         return _change(files, path, arguments)
+
+    def change(self, arguments: WriteArguments, context: ToolContext) -> FileChange | None:
+        path = _target(arguments, context)
+        old = replaced_file(FileAccess(context), path)
+        if old.note:
+            return None
+        return FileChange(path, old.text if old.exists else None, arguments.content)
 
     async def run(self, arguments: WriteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)

@@ -1,0 +1,246 @@
+"""The requests of an editor."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from acp import PROTOCOL_VERSION, RequestError
+from acp.helpers import update_current_mode
+from acp.interfaces import Client
+from acp.schema import (
+    AgentCapabilities,
+    ClientCapabilities,
+    CloseSessionResponse,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    ResumeSessionResponse,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionListCapabilities,
+    SessionResumeCapabilities,
+    SetSessionModeResponse,
+)
+
+from shepherd.cli.acp.history import list_page
+from shepherd.cli.acp.messages import INTERNAL_ERROR
+from shepherd.cli.acp.models import SharedModels, can_see
+from shepherd.cli.acp.modes import mode_state, set_mode
+from shepherd.cli.acp.prompt import Block, invalid
+from shepherd.cli.acp.replay import replay
+from shepherd.cli.acp.session import EditorSession
+from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.config.choices import ApproveMode
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.build import open_borrowing
+from shepherd.conversation.session_start import SessionStart
+from shepherd.errors import ConfigError, SessionError, ShepherdError
+from shepherd.messages import JsonObject
+from shepherd.transcript import SessionStore
+from shepherd.version import __version__
+
+LOADING_SECONDS = 10.0
+"""The time in which the model must load for `initialize` to know whether it sees images."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reported(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Turn Shepherd's errors into answers with their sentence, without a traceback."""
+
+    @wraps(work)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await work(*args, **kwargs)
+        except ShepherdError as error:
+            kind = {"type": type(error).__name__}
+            raise RequestError(INTERNAL_ERROR, str(error), kind) from error
+        except OSError as error:
+            raise RequestError(INTERNAL_ERROR, str(error)) from error
+
+    return run
+
+
+@dataclass(slots=True)
+class EditorAgent:
+    """Answers the requests of one editor; its methods have the names that the package calls.
+
+    `settings` reads the settings that apply in a directory; `post` sends a message.
+    """
+
+    config: Config
+    settings: Callable[[Path], Config]
+    models: SharedModels
+    post: Callable[[JsonObject], None]
+    client: Client | None = None
+    sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
+    _reads: bool = False
+
+    def on_connect(self, conn: Client) -> None:
+        """Keep the connection to the editor."""
+        self.client = conn
+
+    @reported
+    async def initialize(
+        self,
+        protocol_version: int,
+        client_capabilities: ClientCapabilities | None = None,
+        client_info: Implementation | None = None,
+        **_: Any,
+    ) -> InitializeResponse:
+        """Tell what Shepherd can do here; the model begins to load."""
+        files = client_capabilities.fs if client_capabilities is not None else None
+        self._reads = bool(files and files.read_text_file)
+        saves = self.config.terminal.save_sessions
+        sees = await can_see(self.models, self.config, LOADING_SECONDS)
+        return InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_info=Implementation(name="shepherd", title="Shepherd", version=__version__),
+            agent_capabilities=AgentCapabilities(
+                load_session=saves,
+                prompt_capabilities=PromptCapabilities(
+                    image=sees, audio=False, embedded_context=True
+                ),
+                mcp_capabilities=McpCapabilities(http=False, sse=False),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities() if saves else None,
+                    resume=SessionResumeCapabilities() if saves else None,
+                    close=SessionCloseCapabilities(),
+                ),
+            ),
+            auth_methods=[],
+        )
+
+    @reported
+    async def new_session(
+        self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any
+    ) -> NewSessionResponse:
+        """Begin a conversation in a directory."""
+        session = await self._open(cwd, SessionStart(), mcp_servers)
+        session.begin_soon()
+        return NewSessionResponse(
+            session_id=session.updates.session_id, modes=mode_state(session.conversation)
+        )
+
+    @reported
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+    ) -> LoadSessionResponse:
+        """Continue a saved conversation; all its messages are sent first."""
+        session = await self._continue(cwd, session_id, mcp_servers)
+        replay(session.conversation.session.messages, session.updates)
+        session.begin_soon()
+        return LoadSessionResponse(modes=mode_state(session.conversation))
+
+    @reported
+    async def resume_session(
+        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+    ) -> ResumeSessionResponse:
+        """Continue a saved conversation that the editor shows already."""
+        session = await self._continue(cwd, session_id, mcp_servers)
+        session.begin_soon()
+        return ResumeSessionResponse(modes=mode_state(session.conversation))
+
+    @reported
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_: Any
+    ) -> ListSessionsResponse:
+        """The saved conversations, the newest first."""
+        store = SessionStore(Paths.from_env(os.environ).sessions)
+        return await asyncio.to_thread(list_page, store, cwd, cursor)
+
+    @reported
+    async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
+        """End a conversation; it stays saved."""
+        session = self._session(session_id)
+        del self.sessions[session_id]
+        await session.aclose()
+        return CloseSessionResponse()
+
+    @reported
+    async def prompt(self, prompt: list[Block], session_id: str, **_: Any) -> PromptResponse:
+        """Answer a prompt."""
+        return await self._session(session_id).prompt(prompt)
+
+    @reported
+    async def set_session_mode(
+        self, mode_id: str, session_id: str, **_: Any
+    ) -> SetSessionModeResponse:
+        """Change the approval mode of a conversation."""
+        session = self._session(session_id)
+        if mode_id not in list(ApproveMode):
+            raise invalid(f"There is no mode {mode_id}; choose one of {', '.join(ApproveMode)}.")
+        problem = await set_mode(session.conversation, ApproveMode(mode_id))
+        session.updates.send(update_current_mode(mode_id))
+        if problem:
+            session.updates.notice(problem)
+        return SetSessionModeResponse()
+
+    @reported
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        """Stop the turn of a conversation."""
+        if session_id in self.sessions:
+            self.sessions[session_id].cancel()
+
+    async def aclose(self) -> None:
+        """End all conversations, and close the models."""
+        sessions = list(self.sessions.values())
+        self.sessions.clear()
+        for session in sessions:
+            await session.aclose()
+        await self.models.aclose()
+
+    def _session(self, id: str) -> EditorSession:
+        session = self.sessions.get(id)
+        if session is None:
+            raise invalid(f"There is no open session {id}; begin one with session/new.")
+        return session
+
+    async def _continue(self, cwd: str, id: str, mcp_servers: list[Any] | None) -> EditorSession:
+        """The session with this id, opened unless it is open."""
+        if id in self.sessions:
+            return self.sessions[id]
+        store = SessionStore(Paths.from_env(os.environ).sessions)
+        if not id or store.find(id).stem != id:
+            raise SessionError(f"No session {id}; session/list names all.")
+        return await self._open(cwd, SessionStart(id=id), mcp_servers)
+
+    def _place(self, cwd: str) -> tuple[Path, Config]:
+        """The directory of a session and its settings; raises ConfigError."""
+        directory = Path(cwd)
+        if "\0" in cwd or not directory.is_absolute() or not directory.is_dir():
+            raise ConfigError(f"{cwd!r} is not the absolute path of a directory.")
+        return directory, self.settings(directory)
+
+    async def _open(
+        self, cwd: str, start: SessionStart, mcp_servers: list[Any] | None
+    ) -> EditorSession:
+        if self.client is None:
+            raise ConfigError("The editor is not connected.")
+        directory, config = await asyncio.to_thread(self._place, cwd)
+        backend = await self.models.backend(config)
+        providers = self.models.providers
+        async with AsyncExitStack() as resources:
+            opened = open_borrowing(backend, config, os.environ, directory, start, providers)
+            conversation = await resources.enter_async_context(opened)
+            await set_mode(conversation, conversation.policy.mode)
+            for server in mcp_servers or []:
+                conversation.notices.tell(f"The MCP server {server.name} is not used here yet.")
+            updates = SessionUpdates(conversation.session.id, directory, self.post)
+            session = EditorSession(
+                conversation, resources.pop_all(), self.client, updates, reads=self._reads
+            )
+        self.sessions[updates.session_id] = session
+        return session

@@ -1,0 +1,139 @@
+"""One session of an editor: a conversation of its own, and its running turn."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from acp import RequestError
+from acp.helpers import text_block, update_agent_message, update_available_commands
+from acp.interfaces import Client
+from acp.schema import PromptResponse, StopReason, Usage
+
+from shepherd.cli.acp.approvals import EditorApprover
+from shepherd.cli.acp.changes import EditorStep
+from shepherd.cli.acp.commands import COMMANDS, Command, find_command
+from shepherd.cli.acp.messages import INVALID_REQUEST
+from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
+from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.conversation.conversation import Conversation
+from shepherd.events import FinishReason
+from shepherd.turn import TurnOutcome, run_turn
+
+_STOP_REASONS: dict[FinishReason, StopReason] = {
+    FinishReason.LENGTH: "max_tokens",
+    FinishReason.CANCELLED: "cancelled",
+    FinishReason.ERROR: "max_turn_requests",
+}
+
+
+class EditorSession:
+    """A conversation that an editor shows; `resources` are closed with it.
+
+    `reads` tells whether the editor can tell what its files look like unsaved.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        resources: AsyncExitStack,
+        client: Client,
+        updates: SessionUpdates,
+        *,
+        reads: bool,
+    ) -> None:
+        self.conversation = conversation
+        self.updates = updates
+        self._resources = resources
+        self._approver = EditorApprover(client, updates)
+        self._step = EditorStep(client, updates, reads)
+        self._tools = conversation.tool_runner(self._approver)
+        self._tools.steps = (*self._tools.steps, self._step)
+        self._approver.runner = self._tools
+        self._turn: asyncio.Task[PromptResponse] | None = None
+        self._cancelled = False
+
+    def begin_soon(self) -> None:
+        """Show the notices so far and the commands, right after the answer to this request.
+
+        An editor does not know the session before the answer.
+        """
+        asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self.conversation.notices.listen(self.updates.notice)
+        commands = [command.available for command in COMMANDS.values()]
+        self.updates.send(update_available_commands(commands))
+
+    async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
+        """Answer a prompt; raises RequestError, and ShepherdError if the model can't answer."""
+        if self._turn is not None:
+            text = "This session is answering another prompt; wait for its end, or cancel it."
+            raise RequestError(INVALID_REQUEST, text)
+        prompt = read_blocks(blocks, self.conversation.cwd)
+        self._cancelled = False
+        self._turn = asyncio.create_task(self._respond(prompt))
+        try:
+            return await self._turn
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            return PromptResponse(stop_reason="cancelled")
+        finally:
+            self._turn = None
+            self.updates.end_turn()
+
+    def cancel(self) -> None:
+        """Stop the running turn, if there is one."""
+        if self._turn is not None:
+            self._cancelled = True
+            self._turn.cancel()
+
+    async def aclose(self) -> None:
+        """Stop the turn and close the conversation."""
+        turn = self._turn
+        self.cancel()
+        if turn is not None:
+            await asyncio.wait([turn])
+        await self._resources.aclose()
+
+    async def _respond(self, prompt: Prompt) -> PromptResponse:
+        command = find_command(prompt.text)
+        if command is not None and not (prompt.attached or prompt.images):
+            return await self._run_command(*command)
+        conversation, updates = self.conversation, self.updates
+        backend = await conversation.backend()
+        message = await build_message(prompt, conversation, self._approver, backend)
+        updates.end_turn()
+        outcome = await run_turn(
+            conversation.session,
+            message,
+            backend,
+            self._tools,
+            updates.receive,
+            conversation.limits,
+        )
+        return self._response(outcome)
+
+    async def _run_command(self, command: Command, argument: str) -> PromptResponse:
+        text = await command.run(self.conversation, argument)
+        self.updates.send(update_agent_message(text_block(text)))
+        return PromptResponse(stop_reason="end_turn")
+
+    def _response(self, outcome: TurnOutcome) -> PromptResponse:
+        if outcome.finish_reason is FinishReason.ERROR:
+            self.updates.send(update_agent_message(text_block(f"\n\n{self.updates.problem}")))
+        return PromptResponse(
+            stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"),
+            usage=_usage(outcome),
+        )
+
+
+def _usage(outcome: TurnOutcome) -> Usage:
+    read = sum(stats.prompt_tokens for stats in outcome.stats)
+    written = sum(stats.completion_tokens for stats in outcome.stats)
+    return Usage(
+        total_tokens=read + written,
+        input_tokens=read,
+        output_tokens=written,
+        cached_read_tokens=sum(stats.cached_tokens for stats in outcome.stats),
+    )

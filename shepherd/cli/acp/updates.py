@@ -1,0 +1,134 @@
+"""The events of a turn as updates of a session."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from acp.helpers import (
+    SessionUpdate,
+    start_tool_call,
+    text_block,
+    update_agent_message,
+    update_agent_thought,
+    update_tool_call,
+)
+from acp.schema import SessionNotification, ToolCallStatus, UsageUpdate
+from acp.utils import serialize_params
+
+from shepherd.cli.acp.tool_calls import (
+    CallContent,
+    call_kind,
+    call_locations,
+    call_title,
+    raw_input,
+    text_content,
+)
+from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
+from shepherd.tools.text import valid_text
+
+_FAILED = "Error: "
+
+
+@dataclass(slots=True)
+class SessionUpdates:
+    """Sends the updates of one session; `receive` is the callback of its turns.
+
+    A call gets an id that is unique in the session, because models repeat theirs. `problem` is the
+    last reason for which a turn was stopped.
+    """
+
+    session_id: str
+    cwd: Path
+    post: Callable[[JsonObject], None]
+    problem: str = ""
+    _started: int = 0
+    _open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    _contents: dict[str, list[CallContent]] = field(default_factory=dict[str, list[CallContent]])
+
+    def send(self, update: SessionUpdate | UsageUpdate) -> None:
+        """Send an update."""
+        notification = SessionNotification(session_id=self.session_id, update=update)
+        params = serialize_params(notification)
+        self.post({"jsonrpc": "2.0", "method": "session/update", "params": params})
+
+    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Send an event; the callback of a turn."""
+        if event in TEXT_EVENTS:
+            if event is CallbackEvent.THINKING:
+                self.thought(content)
+            else:
+                self.send(update_agent_message(text_block(valid_text(content))))
+            return True
+        match event:
+            case CallbackEvent.TOOL_CALL:
+                self.call_started(ToolCall(id, name, json.loads(content)))
+            case CallbackEvent.TOOL_RESULT:
+                self.call_ended(id, content)
+            case CallbackEvent.STATS if not name:
+                self._usage(json.loads(content))
+            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
+                self.notice(content)
+            case CallbackEvent.ERROR:
+                self.problem = content
+            case _:
+                pass
+        return True
+
+    def thought(self, text: str) -> None:
+        """Send a piece of the model's reasoning."""
+        self.send(update_agent_thought(text_block(valid_text(text))))
+
+    def notice(self, text: str) -> None:
+        """Send a sentence for the user, which is not part of the answer."""
+        self.thought(f"\n{text}\n")
+
+    def call_started(self, call: ToolCall, status: ToolCallStatus = "pending") -> None:
+        """Show a call that the model made."""
+        self._started += 1
+        self._open_calls[call.id] = key = f"call-{self._started}"
+        self.send(
+            start_tool_call(
+                key,
+                call_title(call),
+                kind=call_kind(call.name),
+                status=status,
+                locations=call_locations(call, self.cwd) or None,
+                raw_input=raw_input(call),
+            )
+        )
+
+    def call_key(self, call: ToolCall) -> str:
+        """The id of a call for the editor; starts the call if it is another model's."""
+        if call.id not in self._open_calls:
+            self.call_started(call)
+        return self._open_calls[call.id]
+
+    def call_runs(self, call: ToolCall, contents: list[CallContent]) -> None:
+        """Show that a call runs, with its change."""
+        key = self.call_key(call)
+        self._contents[call.id] = contents
+        self.send(update_tool_call(key, status="in_progress", content=contents or None))
+
+    def call_ended(self, id: str, result: str) -> None:
+        """Show the result of a call, below its change if that was made."""
+        key = self._open_calls.pop(id, None)
+        if key is None:
+            return
+        failed = result.startswith(_FAILED)
+        contents = self._contents.pop(id, [])
+        shown = [text_content(valid_text(result))] if failed or not contents else contents
+        status: ToolCallStatus = "failed" if failed else "completed"
+        self.send(update_tool_call(key, status=status, content=shown, raw_output=result))
+
+    def end_turn(self) -> None:
+        """End the calls that have no result."""
+        for call_id in list(self._open_calls):
+            self.call_ended(call_id, INTERRUPTED)
+
+    def _usage(self, stats: JsonObject) -> None:
+        used, size = cast(int, stats["context_used"]), cast(int, stats["context_size"])
+        if size > 0:
+            self.send(UsageUpdate(session_update="usage_update", used=used, size=size))

@@ -1,0 +1,24 @@
+"""`shepherd acp`: an agent for editors."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import typer
+
+from shepherd.cli.request import Launch
+from shepherd.config.provider_book import Ephemeral
+
+PROVIDER = "shepherd.provider"
+"""The name in the context's `meta` of the provider that only this run knows."""
+
+
+def acp(context: typer.Context) -> None:
+    """Work in an editor through the Agent Client Protocol on stdin and stdout.
+
+    An editor starts this command; docs/editors.md tells how. Options for the model come before it.
+    """
+    from shepherd.cli.launch import launch  # imports the frontends' common parts
+
+    overrides = cast(Mapping[str, object], context.obj)
+    provider = cast("Ephemeral | None", context.meta.get(PROVIDER))
+    raise typer.Exit(launch(Launch(overrides, provider=provider, acp=True)))

@@ -1,0 +1,103 @@
+"""The parts of a turn in an editor."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from acp import RequestError
+from acp.schema import TextContentBlock
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from shepherd.cli.acp.models import SharedModels, can_see
+from shepherd.cli.acp.prompt import file_path, read_blocks
+from shepherd.cli.acp.tool_calls import call_locations, call_title, code_span, fenced
+from shepherd.cli.acp.transport import LineWriter
+from shepherd.config.load import load_config
+from shepherd.config.provider_book import ProviderBook
+from shepherd.config.settings import Config
+from shepherd.errors import ShepherdError
+from shepherd.messages import ToolCall
+from tests.patience import PATIENCE
+
+TEXT = st.text(st.sampled_from("`~ \n#*[]()<x>é"), max_size=30)
+
+
+@given(TEXT)
+def test_no_text_leaves_its_fence(text: str) -> None:
+    tokens = MarkdownIt().parse(fenced(text))
+    assert [(t.type, t.content) for t in tokens] == [("fence", f"{text}\n")]
+
+
+@given(TEXT.filter(str.strip))
+def test_no_text_leaves_its_code_span(text: str) -> None:
+    children = MarkdownIt().parse(code_span(text))[1].children or []
+    line = " ".join(text.split())
+    assert [(c.type, c.content.strip()) for c in children] == [("code_inline", line)]
+
+
+def test_a_title_shows_what_the_model_wrote_as_code() -> None:
+    call = ToolCall("1", "[x](http://evil)", {"path": "**a**"})
+    assert call_title(call) == "`[x](http://evil)` `**a**`"
+
+
+def test_a_location_has_the_line(tmp_path: Path) -> None:
+    call = ToolCall("1", "read_file", {"path": "a/../b", "offset": 3})
+    [location] = call_locations(call, tmp_path)
+    assert (location.path, location.line) == (str(tmp_path / "b"), 3)
+    assert call_locations(ToolCall("1", "read_file", {"path": "\0"}), tmp_path) == []
+    assert call_locations(ToolCall("1", "read_file", {}), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///a%20b/c", "/a b/c"),
+        ("file://localhost/a", "/a"),
+        ("file://host/a", None),
+        ("https://example.org/a", None),
+        ("zed:///agent/thread", None),
+        ("file://[", None),
+        ("", None),
+    ],
+)
+def test_only_files_of_this_machine_have_a_path(uri: str, path: str | None) -> None:
+    assert file_path(uri) == (None if path is None else Path(path))
+
+
+def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="empty"):
+        read_blocks([TextContentBlock(type="text", text=" \n")], tmp_path)
+
+
+async def test_sessions_with_the_same_model_share_it(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("text: a")
+    env = {"HOME": str(tmp_path)}
+    models = SharedModels(ProviderBook.from_env(env))
+
+    def config(model: str) -> Config:
+        return load_config(tmp_path, env, {"model.name": model})
+
+    one, same = config(f"script:{script}"), config(f"script:{script}")
+    backend = await models.backend(one)
+    assert await models.backend(same) is backend
+    missing = config(str(tmp_path / "missing.gguf"))
+    with pytest.raises(ShepherdError, match="missing"):
+        await models.backend(missing)
+    assert not await can_see(models, missing, PATIENCE)
+    await models.aclose()
+
+
+def test_an_editor_that_does_not_read_stops_nothing() -> None:
+    reading, writing = os.pipe()
+    closed = threading.Event()
+    writer = LineWriter(writing, closed.set)
+    for _ in range(100):
+        writer.write(b"x" * 10_000)
+    os.close(reading)
+    assert closed.wait(PATIENCE)
+    writer.finish()
+    os.close(writing)
