@@ -1,8 +1,10 @@
 """The parts of a turn in an editor."""
 
+import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from acp import RequestError
@@ -15,14 +17,50 @@ from shepherd.cli.acp.models import SharedModels, can_see
 from shepherd.cli.acp.prompt import file_path, read_blocks
 from shepherd.cli.acp.tool_calls import call_locations, call_title, code_span, fenced
 from shepherd.cli.acp.transport import LineWriter
+from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ShepherdError
+from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import ToolCall
 from tests.patience import PATIENCE
 
 TEXT = st.text(st.sampled_from("`~ \n#*[]()<x>é"), max_size=30)
+
+
+def shown(*events: tuple[CallbackEvent, str, str, str]) -> list[Any]:
+    """The updates for these events, as they are sent."""
+    posted: list[Any] = []
+    updates = SessionUpdates("s", Path("/"), posted.append)
+    for event in events:
+        assert updates.receive(*event)
+    return [message["params"]["update"] for message in posted]
+
+
+def test_every_topic_is_shown_in_its_place() -> None:
+    system, call = CallbackEvent.SYSTEM, (CallbackEvent.TOOL_CALL, "{}", "execute_command", "c")
+    steps = [{"step": "one", "status": "completed"}, {"step": "two", "status": "pending"}]
+    plan, mode, steered, _, output, task, *rest = shown(
+        (system, json.dumps({"steps": steps}), Topic.PLAN, "c"),
+        (system, "plan", Topic.MODE, ""),
+        (system, "use tea", Topic.STEERING, ""),
+        call,
+        (system, "line 2", Topic.OUTPUT, "c"),
+        (system, "scout: reads", Topic.TASK, "c"),
+        (system, "1/2", Topic.PREFILL, "3"),
+        (system, "evicted", Topic.EVICTION, ""),
+        (system, "progress of another", Topic.PROGRESS, "x"),
+    )
+    assert [(e["content"], e["status"]) for e in plan["entries"]] == [
+        ("one", "completed"),
+        ("two", "pending"),
+    ]
+    assert (mode["sessionUpdate"], mode["currentModeId"]) == ("current_mode_update", "plan")
+    assert steered["sessionUpdate"] == "user_message_chunk"
+    assert output["content"][0]["content"]["text"] == "```\nline 2\n```"
+    assert task["content"][0]["content"]["text"] == "```\nline 2\nscout: reads\n```"
+    assert [r["sessionUpdate"] for r in rest] == ["agent_thought_chunk"] * 2
 
 
 @given(TEXT)

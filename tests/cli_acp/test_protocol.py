@@ -39,10 +39,7 @@ BROKEN: list[tuple[bytes, int]] = [
     (b'{"id": "a", "method": "initialize"}', -32602),
     (b'{"id": "a", "method": "session/new", "params": {"cwd": 1}}', -32602),
     (b'{"id": "a", "method": "session/prompt", "params": {"sessionId": "s", "prompt": 1}}', -32602),
-    (
-        b'{"id": "a", "method": "session/load", "params": {"sessionId": "", "cwd": "/", "mcpServers": []}}',
-        -32603,
-    ),
+    (b'{"id": "a", "method": "session/close", "params": {"sessionId": "s"}}', -32602),
     (
         b'{"id": "a", "method": "session/new", "params": {"cwd": "\\u0000", "mcpServers": []}}',
         -32603,

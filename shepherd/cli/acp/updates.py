@@ -8,13 +8,17 @@ from typing import cast
 
 from acp.helpers import (
     SessionUpdate,
+    plan_entry,
     start_tool_call,
     text_block,
     update_agent_message,
     update_agent_thought,
+    update_current_mode,
+    update_plan,
     update_tool_call,
+    update_user_message,
 )
-from acp.schema import SessionNotification, ToolCallStatus, UsageUpdate
+from acp.schema import PlanEntryStatus, SessionNotification, ToolCallStatus, UsageUpdate
 from acp.utils import serialize_params
 
 from shepherd.cli.acp.tool_calls import (
@@ -30,6 +34,8 @@ from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.tools.text import valid_text
 
 _FAILED = "Error: "
+MAX_PROGRESS = 4000
+"""Characters of a running call's output that are shown."""
 
 
 @dataclass(slots=True)
@@ -46,6 +52,7 @@ class SessionUpdates:
     problem: str = ""
     _started: int = 0
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    _progress: dict[str, str] = field(default_factory=dict[str, str])
     _contents: dict[str, list[CallContent]] = field(default_factory=dict[str, list[CallContent]])
 
     def send(self, update: SessionUpdate | UsageUpdate) -> None:
@@ -69,8 +76,8 @@ class SessionUpdates:
                 self.call_ended(id, content)
             case CallbackEvent.STATS if not name:
                 self._usage(json.loads(content))
-            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-                self.notice(content)
+            case CallbackEvent.SYSTEM:
+                self._system(content, name, id)
             case CallbackEvent.ERROR:
                 self.problem = content
             case _:
@@ -118,6 +125,7 @@ class SessionUpdates:
         if key is None:
             return
         failed = result.startswith(_FAILED)
+        self._progress.pop(id, None)
         contents = self._contents.pop(id, [])
         shown = [text_content(valid_text(result))] if failed or not contents else contents
         status: ToolCallStatus = "failed" if failed else "completed"
@@ -127,6 +135,40 @@ class SessionUpdates:
         """End the calls that have no result."""
         for call_id in list(self._open_calls):
             self.call_ended(call_id, INTERRUPTED)
+
+    def _system(self, content: str, topic: str, id: str) -> None:
+        match topic:
+            case Topic.PREFILL:
+                pass
+            case Topic.STEERING:
+                self.send(update_user_message(text_block(valid_text(content))))
+            case Topic.PLAN:
+                self._plan(json.loads(content))
+            case Topic.MODE:
+                self.send(update_current_mode(content))
+            case Topic.OUTPUT | Topic.TASK | Topic.PROGRESS if id in self._open_calls:
+                self._call_goes_on(id, content, replaces=topic == Topic.OUTPUT)
+            case _:
+                self.notice(content)
+
+    def _plan(self, plan: JsonObject) -> None:
+        """Show the steps, or a proposal that waits for the user."""
+        if "steps" in plan:
+            steps = cast(list[dict[str, str]], plan["steps"])
+            entries = [
+                plan_entry(valid_text(step["step"]), status=cast(PlanEntryStatus, step["status"]))
+                for step in steps
+            ]
+            self.send(update_plan(entries))
+        elif "proposal" in plan:
+            self.send(update_agent_message(text_block(valid_text(f"\n{plan['proposal']}\n"))))
+
+    def _call_goes_on(self, id: str, text: str, *, replaces: bool) -> None:
+        """Show the last output of a running call, or one more line about its work."""
+        before = "" if replaces else self._progress.get(id, "")
+        self._progress[id] = shown = f"{before}\n{text}".strip("\n")[-MAX_PROGRESS:]
+        contents = [*self._contents.get(id, []), text_content(valid_text(shown))]
+        self.send(update_tool_call(self._open_calls[id], status="in_progress", content=contents))
 
     def _usage(self, stats: JsonObject) -> None:
         used, size = cast(int, stats["context_used"]), cast(int, stats["context_size"])
