@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shepherd.backends.base import (
@@ -15,8 +15,13 @@ from shepherd.backends.base import (
 )
 from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constrainer
+from shepherd.backends.inprocess.grammar.constraint import (
+    CompiledConstraint,
+    Constrainer,
+    Constraint,
+)
 from shepherd.backends.inprocess.grammar.matcher import TokenBytes
+from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.prompt.raw import raw_prompt
 from shepherd.backends.inprocess.sessions import (
@@ -191,7 +196,8 @@ class LlamaCppBackend(Backend):
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
         session = with_thinking(session, thinking=self.thinking)
-        return len((await self._build(session)).tokens)
+        conversation = self._conversation(session)
+        return len((await self._text.run(self._build, session, conversation)).tokens)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
@@ -202,13 +208,12 @@ class LlamaCppBackend(Backend):
         check_continuable(session)
         refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
-        await self._text.run(self._limit.check_session, session)
-        if sampling.logit_bias or sampling.ignore_eos:
-            sampling = await self._text.run(resolve_biases, sampling, self._vocab)
+        conversation = self._conversation(session)
         tools = list(session.callable_tools)
-        prompt = await self._build(session)
-        check_prompt_size(len(prompt.tokens), self._context_size)
-        constraint = await self._constraint(session, prompt)
+        # one visit of the text thread: each costs as much as a token of a small model
+        prepared = await self._text.run(self._prepare, session, conversation, sampling)
+        sampling, prompt = prepared.sampling, prepared.prompt
+        constraint = await self._compiled(prepared.constraint)
         request = Request(prompt, sampling, tools, constraint, continued=continued_text(session))
         raw = session.raw_prompt
         if raw is None:
@@ -243,15 +248,31 @@ class LlamaCppBackend(Backend):
             self._style, request.tools, prompt_tail=tail, continued=request.continued
         )
 
-    async def _build(self, session: Session) -> Prompt:
-        if session.raw_prompt is not None:
-            check = self._limit.check_text
-            return await self._text.run(raw_prompt, self._vocab, session.raw_prompt, check)
-        conversation = self._sessions.conversation(session)
-        return await self._text.run(self._prompts.build, conversation, self._limit.check_text)
+    def _conversation(self, session: Session) -> Conversation | None:
+        """The session at this moment; None if a raw prompt replaces its messages."""
+        return None if session.raw_prompt is not None else self._sessions.conversation(session)
 
-    async def _constraint(self, session: Session, prompt: Prompt) -> CompiledConstraint | None:
-        constraint = await self._text.run(self._constrainer.constraint, session, prompt.text_tail)
+    def _prepare(
+        self, session: Session, conversation: Conversation | None, sampling: Sampling
+    ) -> "_Prepared":
+        """Check, render and tokenize a session. Text thread only."""
+        self._limit.check_session(session)
+        if sampling.logit_bias or sampling.ignore_eos:
+            sampling = resolve_biases(sampling, self._vocab)
+        prompt = self._build(session, conversation)
+        check_prompt_size(len(prompt.tokens), self._context_size)
+        constraint = self._constrainer.constraint(session, prompt.text_tail)
+        return _Prepared(sampling, prompt, constraint)
+
+    def _build(self, session: Session, conversation: Conversation | None) -> Prompt:
+        """The prompt; `conversation` is None for a raw prompt. Text thread only."""
+        check = self._limit.check_text
+        if conversation is None:
+            assert session.raw_prompt is not None
+            return raw_prompt(self._vocab, session.raw_prompt, check)
+        return self._prompts.build(conversation, check)
+
+    async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
         if constraint is None:
             return None
         own = not constraint.foreign
@@ -287,6 +308,15 @@ class LlamaCppBackend(Backend):
             keywords = ", ".join(compiled.constraint.unenforced)
             notices = [*notices, f"The answer may not follow all of its JSON schema: {keywords}."]
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A session as the engine needs it; the constraint's grammar is not compiled yet."""
+
+    sampling: Sampling
+    prompt: Prompt
+    constraint: Constraint | None
 
 
 def _token_bytes(vocab: Vocab) -> TokenBytes:
