@@ -30,6 +30,8 @@ _SAMPLE_HEAD = """# Shepherd's settings with their defaults. Generated; copy wha
 _EXAMPLES = {"system_message": '"You are terse."  # unset', "seed": "1  # unset"}
 _TIGHTEN = {
     "mcp.enabled": "off only",
+    "knowledge.enabled": "off only",
+    "knowledge.skills": "off only",
     "memory.enabled": "off only",
     "model.name": "names only",
     "model.tools": "off only",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.sampling import SamplingSection
 from shepherd.config.sections import (
     LlamaCppSection,
@@ -103,6 +104,7 @@ class Config(BaseModel):
     tools: ToolsSection = ToolsSection()
     memory: MemorySection = MemorySection()
     mcp: McpSection = McpSection()
+    knowledge: KnowledgeSection = KnowledgeSection()
     terminal: TerminalSection = TerminalSection()
     server: ServerSection = ServerSection()
     plugins: PluginsSection = PluginsSection()

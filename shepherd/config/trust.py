@@ -114,4 +114,6 @@ _CHECKS: dict[str, Callable[[object], str | None]] = {
     "terminal.save_sessions": _only_false,
     "mcp.enabled": _only_false,
     "memory.enabled": _only_false,
+    "knowledge.enabled": _only_false,
+    "knowledge.skills": _only_false,
 }

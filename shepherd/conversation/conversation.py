@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
@@ -9,10 +10,17 @@ from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.session_start import Notices, SessionStart, begin_session
+from shepherd.conversation.session_start import (
+    Notices,
+    SessionStart,
+    begin_session,
+    default_system_message,
+)
+from shepherd.conversation.system_prompt import SystemPrompt
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
 from shepherd.memory import Place
+from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -45,12 +53,17 @@ class Conversation:
         self.registry = workspace.registry
         self.memory = workspace.memory
         self.servers = workspace.servers
+        self.knowledge = workspace.knowledge
         self.notices = notices
         self.additions = Additions()
         self.session = session
         self.session.additions = self.additions
         self.transcript = transcript
         self.slot = slot(self)
+        self._prompt = SystemPrompt(self.knowledge, notices)
+        self._prompt.begin(session, default_system_message(self.config, self.cwd))
+        if self.knowledge.step is not None:
+            self.knowledge.step.messages = lambda: self.session.messages
         self.delegates = Delegates(
             self.slot, self.registry, lambda: self.session, lambda: self.limits, notices
         )
@@ -116,8 +129,18 @@ class Conversation:
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))
         session.additions = self.additions
         self.session, self.transcript = session, transcript
+        self._prompt.begin(session, "")
         self.delegates.forget()
         self.policy.end_session()
+
+    def prompt(self, text: str | Message) -> Message:
+        """The message to send for a message of the user, in which a custom command is expanded.
+
+        Raises InvalidRequestError if the command can't be done.
+        """
+        message = Message.user(text) if isinstance(text, str) else text
+        expanded = self.knowledge.expanded(message.content)
+        return message if expanded is None else replace(message, content=expanded)
 
     def change_system_message(self, text: str) -> None:
         """Continue with another system message; the whole prompt must then be read again."""
@@ -180,6 +203,11 @@ class Conversation:
         """See `SlotListener`."""
         self.delegates.update(self.slot.provider_of(backend))
         self.session.tools = offered_tools(self.registry, self.config, backend.info)
+        if self.knowledge.step is not None:
+            self.knowledge.step.enabled = backend.info.trained_tools is None
+        text = self._prompt.fitted(self.session, backend.info.context_size)
+        if text != self.session.system_message:
+            self.change_system_message(text)
 
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
         """See `SlotListener`: another model counts tokens differently."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.knowledge.frame import split
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript
@@ -101,7 +102,8 @@ def _resumed(
     if saved.header.cwd != str(cwd):
         notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
     configured = config.model.system_message
-    if configured is not None and configured != saved.system_message:
-        session.system_message = configured
-        transcript.system_message_changed(configured)
+    base, knowledge = split(saved.system_message)
+    if configured is not None and configured != base:
+        session.system_message = configured + (knowledge if configured else "")
+        transcript.system_message_changed(session.system_message)
     return session, transcript

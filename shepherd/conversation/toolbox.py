@@ -12,6 +12,7 @@ from shepherd.config.secrets import keys_in
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
 from shepherd.conversation.session_start import Notices
+from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
 from shepherd.memory.records import OWN_TOOLS
@@ -49,6 +50,7 @@ class Workspace:
     memory: Memory | None = None
     servers: "ServerHub | None" = None
     steps: tuple[CallStep, ...] = ()
+    knowledge: Knowledge = NO_KNOWLEDGE
 
     def tool_runner(
         self,
@@ -74,11 +76,15 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     memory = build_memory(config, paths, notices)
     registry = build_registry(config)
     add_memory_tools(registry, config, memory, Place.of(cwd))
+    policy = build_policy(config, paths, cwd)
+    knowledge = load_knowledge(config.knowledge, paths, cwd, policy, notices.tell)
+    add_knowledge_tools(registry, config, knowledge)
     add_plugin_tools(registry, config, notices.tell)
     add_tool_search(registry, config)
-    policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
+    sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
-    return Workspace(paths, cwd, policy, sandbox, registry, memory, servers)
+    steps = (knowledge.step,) if knowledge.step else ()
+    return Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
 
 
 def build_servers(
@@ -108,6 +114,13 @@ def add_memory_tools(
     if memory is None or not config.model.tools or config.memory.tools == "off":
         return
     for tool in memory_tools(memory, place):
+        if tool.name not in config.tools.disabled:
+            registry.add(tool)
+
+
+def add_knowledge_tools(registry: ToolRegistry, config: Config, knowledge: Knowledge) -> None:
+    """Add the tool for skills, if there are any and the settings allow tools."""
+    for tool in knowledge.tools() if config.model.tools else []:
         if tool.name not in config.tools.disabled:
             registry.add(tool)
 
@@ -186,13 +199,16 @@ def build_policy(config: Config, paths: Paths, cwd: Path) -> PermissionPolicy:
     )
 
 
-def build_sandbox(config: Config) -> Sandbox:
-    """The sandbox for commands; it is not tested before its first use."""
+def build_sandbox(config: Config, skills: Iterable[Path] = ()) -> Sandbox:
+    """The sandbox for commands; it is not tested before its first use.
+
+    Commands may read the folders of `skills`, whose scripts they run.
+    """
     tools = config.tools
     return Sandbox(
         tools.sandbox,
         writable=tuple(Path(path).expanduser() for path in tools.sandbox_writable),
-        readable=tuple(Path(path).expanduser() for path in tools.sandbox_readable),
+        readable=(*(Path(path).expanduser() for path in tools.sandbox_readable), *skills),
     )
 
 

@@ -64,7 +64,7 @@ class Chat:
             await conversation.before_turn()
             return await run_turn(
                 conversation.session,
-                message,
+                conversation.prompt(message),
                 backend,
                 self._tools,
                 callback,

@@ -38,7 +38,8 @@ class Options(TypedDict, total=False):
     without it, calls that need approval are denied. `session` is the id of a saved session, or
     `latest`; `save` keeps a new one. `system_message` replaces Shepherd's own. `settings` are
     values by `section.key`, and override the settings files. `directory` is where tools work, by
-    default the working directory.
+    default the working directory. `knowledge` False leaves out AGENTS.md, skills and custom
+    commands of the user and of the directory.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Options(TypedDict, total=False):
     system_message: str
     settings: Mapping[str, object]
     directory: str | os.PathLike[str]
+    knowledge: bool
 
 
 @asynccontextmanager
@@ -143,6 +145,8 @@ def _overrides(
         overrides |= {"model.tools": bool(tools), "tools.ask_providers": False}
     if "system_message" in options:
         overrides["model.system_message"] = options["system_message"]
+    if "knowledge" in options:
+        overrides["knowledge.enabled"] = options["knowledge"]
     return overrides | dict(options.get("settings", {}))
 
 

@@ -64,6 +64,7 @@ class ToolRunner:
         self.approver = approver
         self.steps = steps
         self.observer: CallObserver | None = None
+        self.caller = ""
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
@@ -82,6 +83,7 @@ class ToolRunner:
         nested = copy(self)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
         nested.approver = NamingApprover(self.approver, caller)
+        nested.caller = caller
         return nested
 
     def observed_by(self, observer: CallObserver) -> "ToolRunner":

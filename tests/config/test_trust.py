@@ -14,6 +14,8 @@ from tests.config.values import OTHER_VALUES
 TIGHTENING = {
     "mcp.enabled": False,
     "memory.enabled": False,
+    "knowledge.enabled": False,
+    "knowledge.skills": False,
     "model.tools": False,
     "terminal.save_sessions": False,
     "tools.allow_private_hosts": False,

@@ -85,12 +85,17 @@ class _Answers:
 
     async def _answer(self, prompt: str | Message) -> FinishReason:
         conversation = self.conversation
+        try:
+            message = conversation.prompt(prompt)
+        except ShepherdError as error:
+            self.writer.error(type(error).__name__, str(error))
+            return FinishReason.ERROR
         backend = await conversation.backend()
         await conversation.before_turn()
         try:
             outcome = await run_turn(
                 conversation.session,
-                prompt,
+                message,
                 backend,
                 self.tools,
                 self.writer.receive,

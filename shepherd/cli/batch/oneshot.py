@@ -53,19 +53,21 @@ def with_context(prompt: str, context: str) -> str:
 async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     """Answer `prompt` and return the exit code.
 
-    Raises ShepherdError if the backend can't be loaded, BrokenPipeError if stdout is closed.
+    Raises ShepherdError if the backend can't be loaded or a custom command can't be done, and
+    BrokenPipeError if stdout is closed.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
     conversation.notices.listen(output.note)
+    message = conversation.prompt(prompt)
     backend = await conversation.backend()
     tools = conversation.tool_runner(choose_approver())
     await conversation.before_turn()
     try:
         outcome = await run_turn(
-            conversation.session, prompt, backend, tools, output.receive, conversation.limits
+            conversation.session, message, backend, tools, output.receive, conversation.limits
         )
     except ShepherdError:
         return 1  # the ERROR event has reported it

@@ -105,7 +105,7 @@ class TerminalLoop:
     async def _handle(self, text: str) -> None:
         command = parse_command(text)
         try:
-            if command is None:
+            if command is None or self._is_message(command[0]):
                 await self._answer(text)
             else:
                 self.renderer.user(redact(text))
@@ -114,6 +114,10 @@ class TerminalLoop:
             self.renderer.error(str(error))
         finally:
             self.renderer.activity.stop()
+
+    def _is_message(self, name: str) -> bool:
+        command = self.table.find(name)
+        return command is not None and command.is_message
 
     async def _run_command(self, name: str, argument: str) -> None:
         command = self.table.find(name)

@@ -60,7 +60,11 @@ class Turns:
         self._renderer.user(text)
         backend = await self._backend()
         await self._conversation.before_turn()
-        attached = await self._attach(text, backend)
+        try:
+            prompt = self._conversation.prompt(text)
+        except ShepherdError as error:
+            raise NotSentError(str(error)) from error
+        attached = await self._attach(prompt.content, backend)
         self._renderer.activity.start("waiting for the model")
         before = len(self._conversation.session.messages)
         try:

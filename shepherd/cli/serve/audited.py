@@ -5,6 +5,7 @@ from functools import partial
 from shepherd.backends.base import Backend
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.approvals import ClientApprover
+from shepherd.messages import Message
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.audited import AuditedTools
 from shepherd.server.access.origin import CallOrigin
@@ -36,6 +37,10 @@ class AuditedConversation:
         """The runner of the conversation, which notes its calls."""
         runner = self._conversation.tool_runner(approver)
         return AuditedTools(runner, self._audit, origin=partial(self._origin, approver))
+
+    def prompt(self, text: Message) -> Message:
+        """That of the conversation."""
+        return self._conversation.prompt(text)
 
     def clear(self) -> None:
         """Forget all messages."""

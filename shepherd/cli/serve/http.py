@@ -19,6 +19,7 @@ from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import Workspace, build_workspace, offered_tools
 from shepherd.errors import ConfigError
+from shepherd.knowledge.skill_tool import USE_SKILL
 from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
@@ -57,7 +58,7 @@ async def serve_config(
     notices.listen(warn)
     section = config.server
     workspace = (
-        build_workspace(unsaved(config), paths, cwd, notices)
+        build_workspace(_for_clients(config), paths, cwd, notices)
         if section.tools or section.use_tools
         else None
     )
@@ -77,6 +78,17 @@ async def serve_config(
         reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
         await serve(open_models, settings, keys, tools, agent, reloader.reload)
     return 0
+
+
+def _for_clients(config: Config) -> Config:
+    """The settings of a workspace for all clients: nothing is saved.
+
+    Files of the working directory are read only if `knowledge.server` allows it.
+    """
+    section = config.knowledge
+    enabled = section.enabled and section.server
+    knowledge = section.model_copy(update={"enabled": enabled})
+    return unsaved(config).model_copy(update={"knowledge": knowledge})
 
 
 @contextmanager
@@ -151,6 +163,14 @@ def warn(text: str) -> None:
     sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
+def _system_message(workspace: Workspace, config: Config) -> str:
+    """The agent's system message, fitted into the context of the settings."""
+    base = default_system_message(config, workspace.cwd)
+    offers_skills = workspace.registry.get(USE_SKILL) is not None
+    size = config.llamacpp.context_size
+    return workspace.knowledge.system_message(base, size, offers_skills=offers_skills)
+
+
 def server_agent(workspace: Workspace, config: Config, approval_seconds: float = 0) -> Agent:
     """The agent of the server in a workspace.
 
@@ -168,7 +188,7 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
     return Agent(
         tools=workspace.tool_runner(config, approvals),
         offer=offer,
-        system_message=default_system_message(config, workspace.cwd),
+        system_message=_system_message(workspace, config),
         limits=limits,
         show=section.show_tool_calls,
         approvals=approvals,

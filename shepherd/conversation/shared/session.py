@@ -45,6 +45,10 @@ class SharedConversation(Protocol):
         """Runs the calls that `approver` allows."""
         ...
 
+    def prompt(self, text: Message) -> Message:
+        """The message to send, in which a custom command is expanded; raises ShepherdError."""
+        ...
+
     def clear(self) -> None:
         """Forget all messages."""
         ...
@@ -190,12 +194,20 @@ class SharedSession:
         await self._conversation.before_turn()
         return await run_turn(
             self.session,
-            Message.user(request.prompt, request.images),
+            self._prompt(request),
             self.backend,
             self._tools,
             self._receive,
             self._conversation.limits,
         )
+
+    def _prompt(self, request: PromptRequest) -> Message:
+        """The message of a request, in which a custom command is expanded."""
+        try:
+            return self._conversation.prompt(Message.user(request.prompt, request.images))
+        except ShepherdError as error:
+            self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+            raise
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
         if turn.cancelled():

@@ -14,6 +14,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SharedSession
+from shepherd.messages import Message
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
@@ -124,6 +125,9 @@ class HeldConversation:
     loader: Callable[[], Awaitable[Backend]] | None = None
     sandbox: Sandbox | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
+
+    def prompt(self, text: Message) -> Message:
+        return text
 
     def tool_runner(self, approver: Approver) -> ToolRunner:
         return runner(self.directory, approver, self.sandbox)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
+from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
 from shepherd.cli.repl.commands.memory import memory_commands
 from shepherd.cli.repl.commands.model import model_commands
 from shepherd.cli.repl.commands.provider import provider_commands
@@ -37,7 +38,9 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(conversation_commands(context))
     table.extend(resume_commands(context))
     table.extend(memory_commands(context))
+    table.extend(knowledge_commands(context))
     _add_plugins(table, context)
+    add_custom_commands(table, context)
 
 
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:

@@ -21,7 +21,8 @@ _COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECA
 class Command:
     """One command: `run` gets the text after the name; `choices` completes it.
 
-    With `by_words`, completion adds one word of a choice at a time.
+    With `by_words`, completion adds one word of a choice at a time. With `is_message`, the line is
+    sent like a message, and the conversation expands it; `run` is then not called.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Command:
     run: Callable[[str], Awaitable[None]]
     choices: Callable[[], Iterable[str]] | None = None
     by_words: bool = False
+    is_message: bool = False
 
 
 @dataclass(frozen=True, slots=True)

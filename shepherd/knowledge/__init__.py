@@ -1,0 +1,1 @@
+"""Texts that the user and the project keep for agents: instructions, skills, custom commands."""

@@ -1,0 +1,158 @@
+"""Custom commands: Markdown files whose text a user sends by name, with arguments."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from shepherd.errors import InvalidRequestError, ToolError
+from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.front_matter import Document, split_front_matter
+from shepherd.knowledge.project import Project
+from shepherd.knowledge.skills import Folder, folders
+
+MAX_COMMANDS, MAX_COMMAND_BYTES, MAX_SUMMARY = 200, 65_536, 120
+INIT = "init"
+"""The name of Shepherd's own command of this kind."""
+
+INIT_FILE, IMPROVE = "AGENTS.md", "improve"
+
+_CONTENT = (
+    "It tells agents what they can't guess: what the project is, where things are, how to build "
+    "and test it (also one single test), and its conventions. Write at most 60 short lines, and "
+    "only what you have seen in files."
+)
+_INIT_PROMPT = (
+    "Write a file AGENTS.md in the working directory. First look at the directory, the README, "
+    f"the build files and some of the code. {_CONTENT}"
+)
+_IMPROVE_PROMPT = (
+    "Improve the file AGENTS.md in the working directory. First read it, and check it against the "
+    f"README, the build files and the code. Change only what is wrong or missing. {_CONTENT}"
+)
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_LINE = re.compile(r"/([a-z][a-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
+_PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCommand:
+    """A command; `hint` names its arguments."""
+
+    name: str
+    summary: str
+    hint: str
+    text: str
+    of_user: bool
+
+    def expanded(self, argument: str) -> str:
+        """The text with `$ARGUMENTS` and `$1` to `$9` replaced.
+
+        An argument without such a place comes after the text.
+        """
+        words = _words(argument)
+
+        def value(match: re.Match[str]) -> str:
+            if match[1]:
+                return match[1]
+            if match[2] == "ARGUMENTS":
+                return argument
+            return words[int(match[2]) - 1] if int(match[2]) <= len(words) else ""
+
+        uses = any(match[2] for match in _PLACE.finditer(self.text))
+        text = _PLACE.sub(value, self.text)
+        return text if uses or not argument else f"{text}\n\n{argument}"
+
+
+def parse_line(text: str) -> tuple[str, str] | None:
+    """The name and the argument of a line such as `/review src`; None for other texts."""
+    match = _LINE.fullmatch(text.strip())
+    return (match[1], (match[2] or "").strip()) if match else None
+
+
+def find_commands(
+    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+) -> tuple[CustomCommand, ...]:
+    """The commands by name; `warn` gets a sentence for each that can't be used."""
+    commands: dict[str, CustomCommand] = {}
+    paths: dict[str, Path] = {}
+    for folder in folders(project, "commands"):
+        for path in _markdown_files(folder.path):
+            try:
+                command = _command(path, folder, project, files)
+            except ToolError as error:
+                warn(f"This command is not used: {error}")
+                continue
+            real = Path(os.path.realpath(path))
+            if paths.setdefault(command.name, real) == real:
+                commands[command.name] = command
+            else:
+                other = "the user's" if commands[command.name].of_user else "another one"
+                warn(f"The command {project.name(path)} is not used: {other} has the same name.")
+    return tuple(sorted(commands.values(), key=lambda command: command.name))
+
+
+def init_prompt(project: Project, argument: str) -> str:
+    """The prompt of `/init`; raises InvalidRequestError if it would replace a file unasked."""
+    exists = os.path.lexists(project.cwd / INIT_FILE)
+    if argument not in ("", IMPROVE):
+        raise InvalidRequestError(f"/{INIT} takes {IMPROVE} or nothing.")
+    if exists and not argument:
+        raise InvalidRequestError(
+            f"{INIT_FILE} exists; /{INIT} {IMPROVE} lets the model change it."
+        )
+    return _IMPROVE_PROMPT if exists else _INIT_PROMPT
+
+
+def _markdown_files(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, MAX_COMMANDS)]
+    except OSError:
+        return
+    yield from (folder / name for name in sorted(names) if name.endswith(".md"))
+
+
+def _command(path: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> CustomCommand:
+    shown, name = project.name(path), path.stem
+    if not _NAME.fullmatch(name):
+        raise ToolError(
+            f"{shown} needs a name that begins with a lower-case letter and has only those, "
+            "digits, - and _"
+        )
+    if name == INIT:
+        raise ToolError(f"{shown} has the name of Shepherd's own /{INIT}")
+    root = folder.root
+    if folder.of_user and not path.is_relative_to(root):
+        root = folder.path.resolve()
+    file = files.read(path, root, MAX_COMMAND_BYTES, shown)
+    if file.unread:
+        raise ToolError(f"{shown} has more than {MAX_COMMAND_BYTES:,} bytes")
+    document = split_front_matter(file.text)
+    if not document.body:
+        raise ToolError(f"{shown} is empty")
+    hint = document.line("argument-hint") or _default_hint(document)
+    return CustomCommand(name, _summary(document), hint, document.body, folder.of_user)
+
+
+def _summary(document: Document) -> str:
+    text = document.line("description") or document.body.split("\n", 1)[0].lstrip("# ")
+    return text if len(text) <= MAX_SUMMARY else f"{text[:MAX_SUMMARY]}…"
+
+
+def _default_hint(document: Document) -> str:
+    """The arguments by the places in the text; a command without any takes a text."""
+    numbers = {match[2] for match in _PLACE.finditer(document.body) if match[2]}
+    if not numbers or "ARGUMENTS" in numbers:
+        return "[TEXT]"
+    return " ".join(f"[{number}]" for number in sorted(numbers))
+
+
+def _words(argument: str) -> Sequence[str]:
+    try:
+        return shlex.split(argument)
+    except ValueError:  # an open quote
+        return argument.split()

@@ -1,0 +1,135 @@
+"""Files of instructions: AGENTS.md of the user, and from the project's root down."""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.knowledge.files import FileText, KnowledgeFiles
+from shepherd.knowledge.project import Project
+
+FILE_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
+"""The first one that a directory has is read."""
+
+MAX_IMPORTS, MAX_IMPORT_DEPTH = 20, 4
+_FENCE = re.compile(r"^[ \t]*(```|~~~)")
+_IMPORT = re.compile(r"^[ \t]*@(\S+)[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """One file: its `name` for readers, its text with imports, and the bytes that were not read."""
+
+    name: str
+    path: Path
+    text: str
+    unread: int = 0
+    of_user: bool = False
+
+
+@dataclass(slots=True)
+class InstructionReader:
+    """Reads files of instructions; `warn` gets a sentence for each that is refused."""
+
+    project: Project
+    files: KnowledgeFiles
+    max_bytes: int
+    warn: Callable[[str], None]
+
+    def of_start(self) -> list[Instructions]:
+        """The user's file, then those from the project's root down to the working directory."""
+        user = self.of_directory(self.project.config, of_user=True)
+        project = [self.of_directory(directory) for directory in self.project.directories]
+        texts = [text for text in (user, *project) if text is not None]
+        return list({text.path: text for text in texts}.values())
+
+    def of_directory(self, directory: Path, *, of_user: bool = False) -> Instructions | None:
+        """The instructions of one directory; None if it has none, or none that may be read."""
+        path = next((directory / n for n in FILE_NAMES if os.path.lexists(directory / n)), None)
+        if path is None:
+            return None
+        name, root = self.project.name(path), self.project.root
+        if of_user:
+            root = self.project.home if path.is_relative_to(self.project.home) else directory
+        try:
+            file = self.files.read(path, root, self.max_bytes, name)
+        except ToolError as error:
+            self.warn(f"These instructions are not used: {error}")
+            return None
+        text = _Imports(self, root, {file.path}).expanded(file)
+        if not text.strip():
+            return None
+        return Instructions(name, file.path, text.strip(), file.unread, of_user)
+
+
+@dataclass(slots=True)
+class _Imports:
+    """Puts files in the place of lines such as `@docs/style.md`, outside of code."""
+
+    reader: InstructionReader
+    root: Path
+    seen: set[Path]
+    budget: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = self.reader.max_bytes
+
+    def expanded(self, file: FileText, depth: int = 0) -> str:
+        """The text with its imports; a line that can't be replaced stays."""
+        lines: list[str] = []
+        fence = ""
+        for line in file.text.splitlines():
+            mark = _FENCE.match(line)
+            if mark and fence in ("", mark[1]):
+                fence = "" if fence else mark[1]
+            match = None if fence else _IMPORT.match(line)
+            lines.append(self._imported(file.path, match[1], depth) if match else line)
+        return "\n".join(lines)
+
+    def _imported(self, importer: Path, name: str, depth: int) -> str:
+        path = importer.parent / os.path.expanduser(name)  # noqa: PTH111 - keeps a `~user`
+        if not path.is_file() or Path(os.path.realpath(path)) in self.seen:
+            return f"@{name}"
+        try:
+            if depth >= MAX_IMPORT_DEPTH or len(self.seen) > MAX_IMPORTS or self.budget <= 0:
+                raise ToolError(f"too many imports: {name}")
+            file = self.reader.files.read(path, self.root, self.budget, name)
+        except ToolError as error:
+            self.reader.warn(f"{self.reader.project.name(importer)}: not imported: {error}")
+            return f"@{name}"
+        self.seen.add(file.path)
+        self.budget -= len(file.text.encode())
+        text = self.expanded(file, depth + 1).strip()
+        return f"{text}\n[cut: {file.unread:,} bytes of {name}]" if file.unread else text
+
+
+def fit(texts: Iterable[Instructions], max_bytes: int) -> list[Instructions]:
+    """The same files in at most about `max_bytes`, each cut with a note.
+
+    The user's file comes first, then those nearest to the working directory.
+    """
+    given = list(texts)
+    nearest_first = sorted(given, key=lambda text: -len(text.path.parts))
+    fitted: dict[Path, Instructions] = {}
+    for text in sorted(nearest_first, key=lambda text: not text.of_user):
+        fitted[text.path] = cut(text, max_bytes)
+        max_bytes -= len(fitted[text.path].text.encode())
+    return [fitted[text.path] for text in given]
+
+
+def cut(text: Instructions, max_bytes: int) -> Instructions:
+    """The instructions in at most about `max_bytes`, with a note if something is missing."""
+    data = text.text.encode()
+    if len(data) <= max_bytes and not text.unread:
+        return text
+    head = data[: max(0, max_bytes)].decode("utf-8", "ignore")
+    kept = head.rpartition("\n")[0] or head if len(data) > max_bytes else head
+    note = f"[cut: {len(kept.encode()):,} of {len(data) + text.unread:,} bytes]"
+    return replace(text, text=f"{kept}\n{note}".lstrip())
+
+
+def is_cut(text: str) -> bool:
+    """Whether the text of a file ends with the note of `cut`."""
+    return bool(re.search(r"\[cut: [\d,]+ of [\d,]+ bytes\]\Z", text))

@@ -1,0 +1,138 @@
+"""All that a conversation reads of its user's and its project's files at its start."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.config.agent.knowledge import KnowledgeSection
+from shepherd.config.paths import Paths
+from shepherd.knowledge import frame
+from shepherd.knowledge.commands import (
+    INIT,
+    CustomCommand,
+    find_commands,
+    init_prompt,
+    parse_line,
+)
+from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.instructions import InstructionReader, Instructions, fit
+from shepherd.knowledge.project import Project
+from shepherd.knowledge.skill_tool import UseSkill
+from shepherd.knowledge.skills import Skill, find_skills, prompt_lines
+from shepherd.knowledge.subdirectories import SubdirectoryInstructions
+from shepherd.tools.base import AnyTool
+from shepherd.tools.permissions.policy import PermissionPolicy
+
+INSTRUCTION_BYTES = 4
+"""Instructions may have a byte for every four tokens of the context: a sixteenth of it in common
+tokenizers, and about an eighth with Pup's, which has short tokens."""
+
+SKILL_BYTES, MAX_LISTING = 8, 4096
+"""The list of skills may have a byte for every eight tokens, and at most MAX_LISTING."""
+
+MAX_WARNINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Instructions, skills and custom commands; `problems` has a sentence per unusable file."""
+
+    instructions: tuple[Instructions, ...] = ()
+    skills: tuple[Skill, ...] = ()
+    commands: tuple[CustomCommand, ...] = ()
+    problems: tuple[str, ...] = ()
+    max_bytes: int = 0
+    files: KnowledgeFiles | None = None
+    step: SubdirectoryInstructions | None = None
+    project: Project | None = None
+
+    def tools(self) -> list[AnyTool]:
+        """The tool for skills, if there are any."""
+        return [UseSkill(self.skills, self.files)] if self.skills and self.files else []
+
+    def system_message(self, base: str, context_size: int, *, offers_skills: bool) -> str:
+        """`base` with the files and the skills; `context_size` in tokens, 0 if unknown.
+
+        A model without a base gets nothing.
+        """
+        if not base:
+            return base
+        limit, listing = self.max_bytes, MAX_LISTING
+        if context_size:
+            limit = min(limit, context_size // INSTRUCTION_BYTES)
+            listing = min(listing, context_size // SKILL_BYTES)
+        lines = prompt_lines(self.skills, listing) if offers_skills else []
+        return frame.join(base, fit(self.instructions, limit), lines)
+
+    def changed(self, message: str) -> list[str]:
+        """The names of the files that differ from what a saved system message has of them."""
+        if self.project is None:
+            return []
+        before = {part.name: part for part in frame.parts(message) if part.name != "skills"}
+        now = {text.name: frame.escaped(text.text) for text in self.instructions}
+        names = dict.fromkeys([*before, *now])
+        return [name for name in names if not _same(before.get(name), now.get(name))]
+
+    def expanded(self, text: str) -> str | None:
+        """The prompt for a line such as `/review src`; None if it names no command of these.
+
+        Raises InvalidRequestError if the command can't be done.
+        """
+        line = parse_line(text)
+        if line is None or self.project is None:
+            return None
+        name, argument = line
+        if name == INIT:
+            return init_prompt(self.project, argument)
+        command = next((c for c in self.commands if c.name == name), None)
+        return command.expanded(argument) if command else None
+
+
+NO_KNOWLEDGE = Knowledge()
+
+
+def _same(before: frame.Part | None, now: str | None) -> bool:
+    if before is None or now is None:
+        return False
+    if not before.cut:
+        return before.text == now
+    return now.startswith(before.text.rpartition("\n")[0])
+
+
+def load_knowledge(
+    section: KnowledgeSection,
+    paths: Paths,
+    cwd: Path,
+    policy: PermissionPolicy,
+    warn: Callable[[str], None],
+) -> Knowledge:
+    """The knowledge in effect in `cwd`; `warn` gets a sentence for each unusable file."""
+    if not section.enabled:
+        return Knowledge()
+    problems: list[str] = []
+    project = Project.around(cwd, paths.config)
+    files = KnowledgeFiles(policy, paths.spill)
+    reader = InstructionReader(project, files, section.max_bytes, problems.append)
+    instructions = reader.of_start() if section.max_bytes else []
+    skills = find_skills(project, files, problems.append) if section.skills else ()
+    commands = find_commands(project, files, problems.append)
+    _report(problems, warn)
+    later = InstructionReader(project, files, section.max_bytes, warn)
+    return Knowledge(
+        tuple(instructions),
+        skills,
+        commands,
+        tuple(problems),
+        section.max_bytes,
+        files,
+        SubdirectoryInstructions(later) if section.max_bytes else None,
+        project,
+    )
+
+
+def _report(problems: Iterable[str], warn: Callable[[str], None]) -> None:
+    reported = list(problems)
+    for problem in reported[:MAX_WARNINGS]:
+        warn(problem)
+    if len(reported) > MAX_WARNINGS:
+        warn(f"{len(reported) - MAX_WARNINGS} more files are not used; /skills lists them all.")

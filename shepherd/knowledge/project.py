@@ -1,0 +1,54 @@
+"""The directories of a project, and how the model reads their names."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.tools.text import one_line
+
+_NOT_IN_A_NAME = re.compile(r'["<>]')
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The directories of a conversation, all resolved; `root` contains `cwd`."""
+
+    cwd: Path
+    root: Path
+    home: Path
+    config: Path
+
+    @classmethod
+    def around(cls, cwd: Path, config: Path) -> "Project":
+        """The project of `cwd`: the git repository around it, else `cwd` alone."""
+        cwd = cwd.resolve()
+        home = Path("~").expanduser().resolve()
+        return cls(cwd, _root(cwd), home, Path(os.path.realpath(config)))
+
+    @property
+    def directories(self) -> list[Path]:
+        """The directories from the root down to `cwd`."""
+        below = self.cwd.relative_to(self.root).parts
+        return [self.root.joinpath(*below[:depth]) for depth in range(len(below) + 1)]
+
+    def name(self, path: Path) -> str:
+        """The path as the model and the user read it, on one line."""
+        text = str(path)
+        if path.is_relative_to(self.root):
+            text = os.path.relpath(path, self.cwd)
+        elif path.is_relative_to(self.home):
+            text = f"~/{path.relative_to(self.home)}"
+        return _NOT_IN_A_NAME.sub("?", one_line(text))
+
+
+def _root(cwd: Path) -> Path:
+    """The nearest directory with a `.git` of a trusted owner, as git itself demands."""
+    owners = {os.geteuid(), 0, cwd.stat().st_uid}
+    for directory in (cwd, *cwd.parents):
+        try:
+            if (directory / ".git").lstat().st_uid in owners:
+                return directory
+        except OSError:  # there is none, or it can't be seen
+            continue
+    return cwd

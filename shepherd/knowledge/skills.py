@@ -1,0 +1,130 @@
+"""Skills: folders with a SKILL.md, as agentskills.io describes them."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.front_matter import split_front_matter
+from shepherd.knowledge.project import Project
+from shepherd.tools.text import pluralize
+
+SKILL_FILE = "SKILL.md"
+MAX_SKILL_BYTES = 262_144
+MAX_SKILLS = 200
+MAX_DESCRIPTION, MAX_NAME = 1024, 64
+LISTED_CHARACTERS = 160
+"""The part of a description that is in the prompt."""
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+PROJECT_FOLDERS = (".shepherd", ".agents", ".claude")
+_HOME_FOLDERS = (".agents", ".claude")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill; its files lie in `folder`, and links in it may not lead out of `root`."""
+
+    name: str
+    description: str
+    folder: Path
+    root: Path
+    of_user: bool
+
+    @property
+    def line(self) -> str:
+        """The line of the prompt."""
+        text = self.description
+        short = text if len(text) <= LISTED_CHARACTERS else f"{text[:LISTED_CHARACTERS]}…"
+        return f"- {self.name}: {short}"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of skills or of commands, and whose it is."""
+
+    path: Path
+    root: Path
+    of_user: bool
+
+
+def folders(project: Project, kind: str) -> Iterator[Folder]:
+    """The folders of a kind, such as `skills`: the user's first, then the nearest to `cwd`."""
+    yield Folder(project.config / kind, project.home, of_user=True)
+    for name in _HOME_FOLDERS:
+        yield Folder(project.home / name / kind, project.home, of_user=True)
+    for directory in reversed(project.directories):
+        if directory == project.home:
+            continue
+        for name in PROJECT_FOLDERS:
+            yield Folder(directory / name / kind, project.root, of_user=False)
+
+
+def find_skills(
+    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+) -> tuple[Skill, ...]:
+    """The skills by name; `warn` gets a sentence for each that can't be used.
+
+    The user's skill wins over the project's of the same name.
+    """
+    skills: dict[str, Skill] = {}
+    for folder in folders(project, "skills"):
+        for directory in _directories(folder.path):
+            try:
+                skill = _skill(directory, folder, project, files)
+            except ToolError as error:
+                warn(f"This skill is not used: {error}")
+                continue
+            other = skills.setdefault(skill.name, skill)
+            if other.folder != skill.folder:
+                what = "the user's" if other.of_user else "another one"
+                place = project.name(skill.folder)
+                warn(f"The skill {place} is not used: {what} has the same name.")
+    return tuple(skills.values())
+
+
+def _directories(folder: Path) -> list[Path]:
+    """The directories in a folder that have a SKILL.md."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_SKILLS))
+    except OSError:
+        return []
+    return [folder / name for name in names if os.path.lexists(folder / name / SKILL_FILE)]
+
+
+def _skill(directory: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> Skill:
+    path = directory / SKILL_FILE
+    shown = project.name(path)
+    root = folder.root
+    if folder.of_user and not directory.is_relative_to(root):
+        root = folder.path.resolve()
+    document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, shown).text)
+    name, description = document.line("name"), document.line("description")
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ToolError(
+            f"{shown} needs a name of at most {MAX_NAME} lower-case letters, digits and single "
+            "hyphens"
+        )
+    if name != directory.name:
+        raise ToolError(f"{shown} has the name {name}, which is not that of its folder")
+    if not 0 < len(description) <= MAX_DESCRIPTION:
+        raise ToolError(f"{shown} needs a description of 1 to {MAX_DESCRIPTION} characters")
+    resolved = Path(os.path.realpath(directory))
+    return Skill(name, description, resolved, root, folder.of_user)
+
+
+def prompt_lines(skills: Sequence[Skill], max_bytes: int) -> list[str]:
+    """The lines of the prompt, and one for the skills that have no room there."""
+    lines: list[str] = []
+    for number, skill in enumerate(skills):
+        max_bytes -= len(skill.line.encode()) + 1
+        if max_bytes < 0:
+            rest = pluralize(len(skills) - number, "more skill")
+            return [*lines, f"- {rest}: use_skill without a name lists all."]
+        lines.append(skill.line)
+    return lines
