@@ -17,6 +17,7 @@ from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
+from shepherd.knowledge.skill_tool import USE_SKILL
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES
@@ -200,7 +201,7 @@ def test_all_slash_commands_are_described() -> None:
 def test_all_tools_are_described() -> None:
     named = set(re.findall(r"`([a-z_]+)", table_cells("tools.md", "# Tools")))
     own = {tool.name for tool in builtin_tools()} | OWN_TOOLS | RESERVED_NAMES
-    assert named == own | {"ask_", "task"}
+    assert named == own | {"ask_", "task", USE_SKILL}
 
 
 @page_by_page

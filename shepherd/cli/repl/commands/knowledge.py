@@ -1,13 +1,11 @@
 """Skills, `/init`, and the custom commands of the user and of the project."""
 
-from collections.abc import Iterable
-
 from rich.text import Text
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.knowledge.commands import IMPROVE, INIT, CustomCommand
+from shepherd.knowledge.commands import IMPROVE, CustomCommand
 
 MAX_SUMMARY = 120
 NO_SKILLS = (
@@ -16,35 +14,25 @@ NO_SKILLS = (
 )
 
 
+async def do_nothing(argument: str) -> None:
+    """Nothing: the line is sent as a message."""
+
+
 def knowledge_commands(context: CommandContext) -> list[Command]:
     """The commands."""
     return [
         Command("skills", "", "the skills that the model can read", _Skills(context).skills),
-        message_command(
-            INIT, f"[{IMPROVE}]", "let the model write AGENTS.md for this directory", (IMPROVE,)
-        ),
-    ]
-
-
-def message_command(
-    name: str, usage: str, summary: str, choices: Iterable[str] | None = None
-) -> Command:
-    """A command whose line is sent, and which the conversation expands."""
-    listed = tuple(choices or ())
-    return Command(
-        name,
-        one_line(usage, MAX_SUMMARY),
-        one_line(summary, MAX_SUMMARY),
-        _never_run,
-        (lambda: listed) if listed else None,
-        is_message=True,
-    )
+        Command("init", f"[{IMPROVE}]", "let the model write AGENTS.md for this directory",
+                do_nothing, lambda: (IMPROVE,), is_message=True),
+    ]  # fmt: skip
 
 
 def custom_command(command: CustomCommand) -> Command:
-    """A custom command as an entry of the table."""
+    """A custom command as an entry of the table; its line is sent."""
     owner = "your command" if command.of_user else "the project's command"
-    return message_command(command.name, command.hint, f"{command.summary} ({owner})")
+    summary = one_line(f"{command.summary} ({owner})", MAX_SUMMARY)
+    usage = one_line(command.hint, MAX_SUMMARY)
+    return Command(command.name, usage, summary, do_nothing, is_message=True)
 
 
 def add_custom_commands(table: CommandTable, context: CommandContext) -> None:
@@ -75,7 +63,3 @@ class _Skills:
 
 def _owner(*, of_user: bool) -> str:
     return "yours" if of_user else "the project's"
-
-
-async def _never_run(argument: str) -> None:
-    """The line is sent as a message."""
