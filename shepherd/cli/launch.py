@@ -37,7 +37,7 @@ def launch(request: Launch) -> int:
     if request.connect:
         from shepherd.cli.connect import run_connected
 
-        return asyncio.run(_ended_by_signals(run_connected(config, cwd, request)))
+        return asyncio.run(ended_by_signals(run_connected(config, cwd, request)))
     if request.cliserver:
         from shepherd.cli.serve.shared import serve_conversation
 
@@ -66,10 +66,10 @@ async def _converse(config: Config, cwd: Path, request: Launch) -> int:
     providers = ProviderBook.from_env(os.environ, request.provider)
     opened = open_conversation(config, os.environ, cwd, request.start, providers)
     async with opened as conversation:
-        return await _ended_by_signals(_frontend(conversation, request))
+        return await ended_by_signals(_frontend(conversation, request))
 
 
-async def _ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
+async def ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
     """The exit code of a frontend, or the code for the signal that ended it."""
     with _signals_cancel() as received:
         try:

@@ -1,0 +1,1 @@
+"""`shepherd mcp`: servers of the Model Context Protocol, and Shepherd as one."""

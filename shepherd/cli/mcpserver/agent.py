@@ -1,0 +1,162 @@
+"""The conversation behind the server: its tools, and `ask`."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from mcp import MCPError, types
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shepherd.agents.progress import Progress, answer_of
+from shepherd.cli.mcpserver.questions import ElicitingApprover
+from shepherd.cli.mcpserver.work import Context, RunningCall
+from shepherd.conversation.conversation import Conversation
+from shepherd.errors import ImageError, ShepherdError
+from shepherd.images import Image, check_count
+from shepherd.messages import Message, ToolCall, ToolSpec
+from shepherd.models import BUILTIN_TOOLS
+from shepherd.tools.base import ToolResult
+from shepherd.tools.files.read import ReadImage
+from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.schema import compact_schema
+from shepherd.tools.text import one_line
+from shepherd.turn import run_turn
+
+ASK = "ask"
+
+
+class AskArguments(BaseModel):
+    """The arguments of `ask`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: Annotated[str, Field(min_length=1, description="The question or the task.")]
+    images: Annotated[list[str], Field(description="Paths of images for models that can see.")] = []
+    fresh: Annotated[bool, Field(description="Forget the earlier questions.")] = False
+
+
+@dataclass(slots=True, eq=False)
+class ServedAgent:
+    """The tools of a conversation that a client may call; `names` are their names.
+
+    `ask` answers with the conversation's model, one question after the other.
+    """
+
+    conversation: Conversation
+    names: tuple[str, ...]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def tools(self) -> list[ToolSpec]:
+        """The offered tools, in order."""
+        registry = self.conversation.registry
+        tools = [tool for name in self.names if (tool := registry.get(name)) is not None]
+        specs = [tool.spec() for tool in tools]
+        return [*specs, self._ask_spec()] if ASK in self.names else specs
+
+    def registry(self) -> ToolRegistry:
+        """The offered tools; no other one can be called."""
+        registry = self.conversation.registry
+        return ToolRegistry(tool for name in self.names if (tool := registry.get(name)) is not None)
+
+    async def call(self, call: RunningCall) -> ToolResult:
+        """The result of a call, under the rules of the conversation."""
+        name, arguments = call.params.name, call.params.arguments or {}
+        approver = ElicitingApprover(call.ask)
+        if name == ASK and ASK in self.names:
+            return await self._answer(call, arguments, approver)
+        runner = self.conversation.tool_runner(approver, self.registry())
+        return await runner.run(ToolCall(_call_id(call), name, arguments), on_event=call.on_event)
+
+    async def _answer(
+        self, call: RunningCall, arguments: Mapping[str, Any], approver: Approver
+    ) -> ToolResult:
+        try:
+            asked = AskArguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            return ToolResult(
+                f"Error: bad arguments for {ASK}: {place}: {problem['msg']}", ok=False
+            )
+        async with self._turn:
+            try:
+                return await self._turn_result(call, asked, approver)
+            except ShepherdError as error:
+                return ToolResult(f"Error: {error}", ok=False)
+
+    async def _turn_result(
+        self, call: RunningCall, asked: AskArguments, approver: Approver
+    ) -> ToolResult:
+        conversation = self.conversation
+        if asked.fresh:
+            conversation.clear()
+        images = await self._images(asked.images, approver)
+        backend = await conversation.backend()
+        label = one_line(backend.info.id)
+        progress = Progress(label, call.on_event)
+        tools = conversation.tool_runner(approver)
+        prompt = Message.user(asked.prompt, images)
+        outcome = await run_turn(
+            conversation.session, prompt, backend, tools, progress, conversation.limits
+        )
+        return answer_of(label, conversation.session, outcome.finish_reason, progress.error)
+
+    async def _images(self, paths: list[str], approver: Approver) -> tuple[Image, ...]:
+        """The images, read under the rules; raises ImageError."""
+        runner = self.conversation.tool_runner(approver, ToolRegistry([ReadImage()]))
+        images: list[Image] = []
+        for number, path in enumerate(paths):
+            result = await runner.run(ToolCall(f"image_{number}", ReadImage.name, {"path": path}))
+            if not result.images:
+                raise ImageError(f"{path}: {result.content.removeprefix('Error: ')}")
+            images += result.images
+        check_count(images)
+        return tuple(images)
+
+    def _ask_spec(self) -> ToolSpec:
+        model = self.conversation.config.model.label
+        description = (
+            f"Ask Shepherd's model ({model}), an agent with tools in this directory. It remembers "
+            "earlier questions and returns its last answer."
+        )
+        return ToolSpec(ASK, description, compact_schema(AskArguments))
+
+
+def default_names(registry: ToolRegistry) -> tuple[str, ...]:
+    """Shepherd's own tools that the settings allow, and `ask`."""
+    return (*(name for name in registry.names if name in BUILTIN_TOOLS), ASK)
+
+
+async def root_of(context: Context, cwd: Path) -> Path:
+    """The directory for tools: `cwd` if it lies in a root of the client, else the first root.
+
+    Only clients of the older protocol have roots.
+    """
+    session = context.session
+    capabilities = session.client_capabilities
+    if capabilities is None or capabilities.roots is None or not session.can_send_request:
+        return cwd
+    try:
+        listed = await session.send_request(types.ListRootsRequest(), types.ListRootsResult, 10)
+    except (MCPError, ValueError):
+        return cwd
+    roots = [path for root in listed.roots if (path := _directory(str(root.uri))) is not None]
+    if not roots or any(cwd.is_relative_to(root) for root in roots):
+        return cwd
+    return roots[0]
+
+
+def _directory(uri: str) -> Path | None:
+    """The directory of a `file:` URI on this machine, if it exists."""
+    parts = urlsplit(uri)
+    path = Path(unquote(parts.path))
+    usable = parts.scheme == "file" and parts.netloc in ("", "localhost") and path.is_absolute()
+    return path.resolve() if usable and path.is_dir() else None
+
+
+def _call_id(call: RunningCall) -> str:
+    return f"mcp_{call.context.request_id}"

@@ -1,0 +1,171 @@
+"""Calls that run while questions go to the client and answers come back."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp import MCPError, types
+from mcp.server import ServerRequestContext
+
+from shepherd.cli.mcpserver.questions import can_elicit
+from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.tasks import end_tasks
+from shepherd.tools.base import ToolResult
+
+MAX_WAITING = 32
+"""Maximum calls that wait for answers; further questions are denied."""
+
+ANSWER_SECONDS = 3600.0
+"""The longest wait for the answer to a question of a call that the client must send again."""
+
+_SHOWN = frozenset({Topic.NOTICE, Topic.WARNING, Topic.PROGRESS, Topic.TASK})
+
+Context = ServerRequestContext[dict[str, Any]]
+Body = Callable[["RunningCall"], Awaitable[ToolResult]]
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    form: types.ElicitRequestFormParams
+    answer: asyncio.Future[types.ElicitResult | None]
+
+
+@dataclass(slots=True, eq=False)
+class RunningCall:
+    """One call; `context` is that of the client's last request for it.
+
+    Clients of the older protocol get questions as requests of their own. For newer ones, the
+    answer to the call is the question, and they repeat the call with the answer.
+    """
+
+    context: Context
+    params: types.CallToolRequestParams
+    questions: asyncio.Queue[_Question] = field(default_factory=asyncio.Queue[_Question])
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _steps: int = 0
+    _notices: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+
+    async def ask(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
+        """The client's answer to a form; None if it can't show one."""
+        async with self._asking:
+            session = self.context.session
+            if not can_elicit(session.client_capabilities):
+                return None
+            if session.can_send_request:
+                return await self._request(form)
+            answer: asyncio.Future[types.ElicitResult | None]
+            answer = asyncio.get_running_loop().create_future()
+            self.questions.put_nowait(_Question(form, answer))
+            return await answer
+
+    async def _request(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
+        try:
+            return await self.context.session.elicit_form(
+                form.message, form.requested_schema, self.context.request_id
+            )
+        except (MCPError, ValueError):  # a client that can't after all, or a malformed answer
+            return None
+
+    def listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Keep a notice for `report`."""
+        if event is CallbackEvent.SYSTEM and name in _SHOWN and self._notices.qsize() < 1000:
+            self._notices.put_nowait(content)
+        return True
+
+    @property
+    def on_event(self) -> EventCallback:
+        """The callback of tools."""
+        return self.listen
+
+    async def report(self) -> None:
+        """Send notices as progress, until it is cancelled."""
+        while True:
+            text = await self._notices.get()
+            self._steps += 1
+            await self.context.session.report_progress(self._steps, None, text)
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    call: RunningCall
+    task: asyncio.Task[ToolResult]
+    question: _Question
+    expiry: asyncio.TimerHandle
+
+
+@dataclass(slots=True, eq=False)
+class Calls:
+    """Runs calls, and keeps those that wait for an answer in a repeated request."""
+
+    _waiting: dict[str, _Work] = field(default_factory=dict[str, _Work])
+
+    async def run(
+        self, context: Context, params: types.CallToolRequestParams, body: Body
+    ) -> ToolResult | types.InputRequiredResult:
+        """The result of a new or a repeated call, or the question that comes before it.
+
+        Raises MCPError for the state of another call.
+        """
+        if params.request_state is not None:
+            call, task = self._resumed(context, params)
+        else:
+            call = RunningCall(context, params)
+            task = asyncio.ensure_future(body(call))
+        report = asyncio.ensure_future(call.report())
+        question = asyncio.ensure_future(call.questions.get())
+        keep = False
+        try:
+            await asyncio.wait([task, question], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            keep = len(self._waiting) < MAX_WAITING
+            return self._wait(call, task, question.result()) if keep else _overloaded()
+        finally:
+            await end_tasks(report, question, *([] if keep else [task]))
+
+    async def aclose(self) -> None:
+        """Stop the calls that wait."""
+        for state in list(self._waiting):
+            await end_tasks(self._take(state).task)
+
+    def _wait(
+        self, call: RunningCall, task: asyncio.Task[ToolResult], question: _Question
+    ) -> types.InputRequiredResult:
+        state = secrets.token_urlsafe(32)
+        loop = asyncio.get_running_loop()
+        expiry = loop.call_later(ANSWER_SECONDS, self._expire, state)
+        self._waiting[state] = _Work(call, task, question, expiry)
+        request = types.ElicitRequest(params=question.form)
+        return types.InputRequiredResult(input_requests={"approval": request}, request_state=state)
+
+    def _resumed(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> tuple[RunningCall, asyncio.Task[ToolResult]]:
+        state = params.request_state or ""
+        waiting = self._waiting.get(state)
+        if waiting is None:
+            raise MCPError(types.INVALID_PARAMS, "This call does not wait for an answer.")
+        asked = waiting.call.params
+        if (asked.name, asked.arguments) != (params.name, params.arguments):
+            raise MCPError(types.INVALID_PARAMS, "The request state belongs to another call.")
+        work = self._take(state)
+        work.call.context = context
+        answer = (params.input_responses or {}).get("approval")
+        known = answer if isinstance(answer, types.ElicitResult) else None
+        if not work.question.answer.done():
+            work.question.answer.set_result(known)
+        return work.call, work.task
+
+    def _take(self, state: str) -> _Work:
+        work = self._waiting.pop(state)
+        work.expiry.cancel()
+        return work
+
+    def _expire(self, state: str) -> None:
+        self._take(state).task.cancel()
+
+
+def _overloaded() -> ToolResult:
+    return ToolResult(f"Error: denied: {MAX_WAITING} calls wait for answers already", ok=False)
