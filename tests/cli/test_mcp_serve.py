@@ -13,6 +13,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError, types
 from mcp.server.stdio import stdio_server
+from pydantic import FileUrl
 
 from shepherd.cli.mcpserver.questions import (
     MAX_CHARACTERS,
@@ -94,7 +95,9 @@ async def serving(
     """A client of the program, which must end well when its stdin is closed."""
 
     async def list_roots(context: Any) -> types.ListRootsResult:
-        return types.ListRootsResult(roots=[types.Root(uri=root.as_uri()) for root in roots])
+        return types.ListRootsResult(
+            roots=[types.Root(uri=FileUrl(root.as_uri())) for root in roots]
+        )
 
     with program.start_scripted(SCRIPT, "mcp", "serve", *options) as process:
         client = Client(
