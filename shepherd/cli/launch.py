@@ -33,7 +33,7 @@ def launch(request: Launch) -> int:
         from shepherd.cli.acp.serve import serve_editor
 
         providers = ProviderBook.from_env(os.environ, request.provider)
-        return asyncio.run(_ended_by_signals(serve_editor(config, read, providers)))
+        return asyncio.run(ended_by_signals(serve_editor(config, read, providers)))
     if request.connect:
         from shepherd.cli.connect import run_connected
 
