@@ -8,6 +8,7 @@ class ApproveMode(StrEnum):
 
     ASK = "ask"
     EDITS = "edits"
+    PLAN = "plan"
     AUTO = "auto"
     ALL = "all"
     NONE = "none"

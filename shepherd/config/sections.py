@@ -261,7 +261,7 @@ class PermissionsSection(Section):
             strict=False,
             description="Calls that need approval: `ask` asks, `edits` approves changes to files "
             "in the working directory, `auto` also commands in the sandbox, `all` approves "
-            "everything, `none` refuses.",
+            "everything, `none` refuses. `plan` changes nothing.",
         ),
     ] = ApproveMode.ASK
     rules: Annotated[

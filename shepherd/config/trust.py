@@ -83,6 +83,9 @@ def _joined(value: object, below: object) -> list[object]:
 
 
 def _looser(values: Sequence[str], value: object, current: object) -> str | None:
+    for mode in (value, current):
+        if str(mode) not in values:
+            return f'"{mode}" is neither stricter nor looser than the others'
     if values.index(str(value)) >= values.index(str(current)):
         return None
     return f'a project\'s file may not loosen it from "{current}"'

@@ -10,6 +10,7 @@ from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.model_slot import ModelSlot
+from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
     Notices,
     SessionStart,
@@ -56,6 +57,7 @@ class Conversation:
         self.knowledge = workspace.knowledge
         self.notices = notices
         self.additions = Additions()
+        self.additions.prefaces.append(PlanNotes(self.policy, lambda: self.session.tools))
         self.session = session
         self.session.additions = self.additions
         self.transcript = transcript

@@ -30,6 +30,7 @@ from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.plan import PresentPlan, UpdatePlan
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
@@ -154,7 +155,8 @@ def build_registry(config: Config) -> ToolRegistry:
         return ToolRegistry()
     from shepherd.tools.builtin import builtin_tools  # imports every family
 
-    return ToolRegistry(t for t in builtin_tools() if t.name not in config.tools.disabled)
+    tools = [*builtin_tools(), UpdatePlan(), PresentPlan()]
+    return ToolRegistry(t for t in tools if t.name not in config.tools.disabled)
 
 
 def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str], None]) -> None:

@@ -55,6 +55,8 @@ class AccessKind(StrEnum):
     REPOSITORY = "repository"  # git runs in a directory, with the settings there
     MCP = "mcp"  # a tool of an MCP server
     TOOL = "tool"  # a tool that does not declare its accesses
+    MEMORY = "memory"  # a change of the user's memory
+    PLAN = "plan"  # the end of plan mode, which only the user decides
     NONE = "none"
 
 
@@ -103,8 +105,11 @@ class ToolResult:
     refusal: "Refusal | None" = None
 
 
-Authorize: TypeAlias = Callable[[Access, str], Awaitable[None]]
-"""Decides on a further access of a running call; the text gives its purpose."""
+Authorize: TypeAlias = Callable[[Access, str], Awaitable[bool]]
+"""Decides on a further access of a running call; the text gives its purpose.
+
+True if the user approved it, False if the rules allow it without a question.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def allow_all(_access: Access) -> bool:
     return False
 
 
-async def refuse_all(access: Access, _purpose: str) -> None:
+async def refuse_all(access: Access, _purpose: str) -> bool:
     """The default of `ToolContext.authorize`: every further access is refused."""
     raise ToolError(f"not allowed: {access.kind} {access.target}")
 

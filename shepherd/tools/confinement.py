@@ -126,6 +126,8 @@ class Confiner:
 
         Raises ToolError if the settings require a box and none works.
         """
+        if self._policy.mode is ApproveMode.PLAN:
+            return await self._read_only(command)
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy, self._policy)
@@ -149,6 +151,22 @@ class Confiner:
         profile, _ = await asyncio.to_thread(self._shielding.profile, place, plan.rights)
         hidden = self._secret_variables(os.environ) if plan.is_contained else frozenset[str]()
         return Confinement(plan.box, profile, hidden)
+
+    async def _read_only(self, command: Command) -> Plan:
+        """The plan in the mode `plan`: in a read-only box, or only if the command only reads."""
+        decide, accesses = self._policy.decide, command.accesses
+        box, rights = (await self._sandbox.find()).box, Rights(read_only=True)
+        if box is not None and command.place.is_relative_to(self._policy.cwd):
+            _, holds = await asyncio.to_thread(self._shielding.profile, command.place, rights)
+            if holds:
+                policy = self._policy.contained()
+                verdict = await asyncio.to_thread(policy.decide, command.tool, accesses)
+                is_contained = verdict.decision is Decision.ALLOW
+                return Plan(verdict, self._policy, policy, rights, box, is_contained)
+        verdict = await asyncio.to_thread(decide, command.tool, accesses)
+        if box is None and verdict.decision is not Decision.DENY:
+            await self._without_box(command.on_event)
+        return Plan(verdict, self._policy, self._policy, rights, box)
 
     async def _without_box(self, on_event: EventCallback) -> None:
         missing = await self._sandbox.missing()

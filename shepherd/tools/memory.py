@@ -10,7 +10,15 @@ from shepherd.memory import Fact, Memory, MemoryMatch, Place
 from shepherd.memory.records import storable
 from shepherd.memory.rows import EVERYWHERE, MAX_KEY, MAX_VALUE
 from shepherd.memory.search import WHOLE_CHARACTERS, search_facts
-from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    AnyTool,
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 
 NO_MATCHES = "(no matches)"
 NO_FACTS = "(no facts)"
@@ -22,7 +30,10 @@ Key = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_
 
 
 class MemoryTool(Tool[A]):
-    """A tool over the user's own memory; it touches nothing else, so it needs no approval."""
+    """A tool over the user's own memory; it touches nothing else, so it needs no approval.
+
+    Changes are accesses of their own, because plan mode refuses them.
+    """
 
     def __init__(self, memory: Memory, place: Place) -> None:
         self.memory = memory
@@ -103,6 +114,9 @@ class SetFact(MemoryTool[SetArguments]):
     description = "Remember a fact for later conversations."
     arguments = SetArguments
 
+    def accesses(self, arguments: SetArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.MEMORY, arguments.key)]
+
     async def run(self, arguments: SetArguments, context: ToolContext) -> ToolResult:
         project = EVERYWHERE if arguments.everywhere else self.place.project
         key = _key(arguments.key)
@@ -135,6 +149,9 @@ class ClearFact(MemoryTool[KeyArguments]):
     name = "clear_fact"
     description = "Forget a fact."
     arguments = KeyArguments
+
+    def accesses(self, arguments: KeyArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.MEMORY, arguments.key)]
 
     async def run(self, arguments: KeyArguments, context: ToolContext) -> ToolResult:
         key = _key(arguments.key)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from shepherd.config.choices import SandboxMode
+from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
@@ -101,6 +101,7 @@ class ToolRunner:
     ) -> ToolResult:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
+        mode = self.policy.mode
         try:
             result = await self._run(call, limit, on_event)
             result = await disclosed(call, result, self.policy.mode, self.approver)
@@ -109,6 +110,8 @@ class ToolRunner:
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
+        if mode is ApproveMode.PLAN and self.policy.mode is not mode:
+            on_event(CallbackEvent.SYSTEM, self.policy.mode.value, Topic.MODE, "")
         return await asyncio.to_thread(self._presentable, result, limit)
 
     async def _run(self, call: ToolCall, limit: int, on_event: EventCallback) -> ToolResult:
@@ -126,13 +129,14 @@ class ToolRunner:
         authorize = partial(self._authorize, call, tool, notes)
         context = replace(context, grants=frozenset(accesses), authorize=authorize)
         prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
-        plan = await self._plan(prepared)
-        if plan.verdict.decision is Decision.DENY:
-            raise ToolError(f"denied by rule: {plan.verdict.cause}")
+        mode = self.policy.mode
+        plan = await self._allowed_plan(prepared)
         if plan.verdict.decision is Decision.ASK:
             notes.append(await self._approved(prepared, plan))
             if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
                 raise ToolError(_CHANGED)
+            if self.policy.mode is not mode:
+                plan = await self._allowed_plan(prepared)
         if self.observer is not None:
             self.observer.started()
         result = await self._stepped(prepared, plan)
@@ -152,7 +156,7 @@ class ToolRunner:
 
     async def _authorize(
         self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
-    ) -> None:
+    ) -> bool:
         """Decide on a further access of a running call."""
         verdict = self._noted(self.policy.decide(tool.name, [access]))
         if verdict.decision is Decision.DENY:
@@ -166,7 +170,19 @@ class ToolRunner:
                 always=propose(self.policy, tool.name, [access], Lifetime.ALWAYS),
                 cause=verdict.cause,
             )
-            notes.append(self._remember(request, await self._consent(request)))
+            approval = await self._consent(request)
+            if access.kind is AccessKind.PLAN:
+                self.policy.end_plan(edits=approval.choice is Choice.SESSION)
+                approval = replace(approval, choice=Choice.ONCE)
+            notes.append(self._remember(request, approval))
+        return verdict.decision is Decision.ASK
+
+    async def _allowed_plan(self, prepared: PreparedCall) -> Plan:
+        """The plan of a call; raises ToolError if the rules deny it."""
+        plan = await self._plan(prepared)
+        if plan.verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {plan.verdict.cause}")
+        return plan
 
     async def _plan(self, prepared: PreparedCall) -> Plan:
         """The verdict of the rules on a call, and where the call runs."""
@@ -331,13 +347,13 @@ def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Acc
 
 async def _untimed(
     deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
-) -> None:
+) -> bool:
     """Authorize; the time that the user needs to answer does not count."""
     loop = asyncio.get_running_loop()
     started, end = loop.time(), deadline.when()
     deadline.reschedule(None)
     try:
-        await authorize(access, purpose)
+        return await authorize(access, purpose)
     finally:
         if end is not None:
             deadline.reschedule(end + loop.time() - started)

@@ -27,6 +27,7 @@ class Rights:
 
     `git` makes the repository writable, except for hooks and settings that run programs.
     `environments` makes Python's virtual environments writable. `files` are approved accesses.
+    With `read_only` the call can't write anywhere, except to its private directories.
     """
 
     network: bool = False
@@ -34,6 +35,7 @@ class Rights:
     git: bool = False
     environments: bool = False
     files: tuple[Access, ...] = ()
+    read_only: bool = False
 
 
 NO_RIGHTS = Rights()
@@ -78,6 +80,7 @@ class Shielding:
             readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
             writable=(*self._sandbox.writable, *writable, *_granted(rights, root, _WRITES)),
             network=rights.network,
+            read_only=rights.read_only,
         )
         return profile, shielded.complete
 

@@ -59,6 +59,19 @@ def test_without_a_terminal_asking_means_no(program: Program) -> None:
     assert (done.returncode, done.stdout) == (0, "Done.\n")
 
 
+def test_in_plan_mode_the_plan_is_printed_and_nothing_changes(program: Program) -> None:
+    script = """call: write_file {"path": "new.txt", "content": "x"}
+---
+call: present_plan {"plan": "1. write new.txt"}
+---
+text: That is the plan.
+"""
+    done = program.run_scripted(script, "--approve", "plan", "-e", "x")
+    assert (done.returncode, done.stdout) == (0, "1. write new.txt\nThat is the plan.\n")
+    assert "plan mode allows no changes" in done.stderr
+    assert not (program.work / "new.txt").exists()
+
+
 def test_an_error_of_the_backend_is_told_once(program: Program) -> None:
     done = program.run_scripted("error: upstream is gone", "-e", "x")
     assert (done.returncode, done.stdout) == (1, "")

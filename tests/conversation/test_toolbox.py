@@ -10,6 +10,7 @@ from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_registry, offered_tools
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.plan import PLAN_TOOLS
 from shepherd.tools.registry import ToolRegistry
 
 
@@ -47,7 +48,11 @@ async def test_an_added_tool_never_reaches_the_built_in_model(tmp_path: Path) ->
         await backend.aclose()
     assert offered(registry, config, None) == BUILTIN_TOOLS
     other = ModelInfo("other", "scripted", 0)
-    assert offered(registry, config, other) == {*BUILTIN_TOOLS, "search_tickets"}
+    assert offered(registry, config, other) == {
+        *BUILTIN_TOOLS,
+        *PLAN_TOOLS,
+        "search_tickets",
+    }
 
 
 def test_a_model_gets_the_tools_that_its_info_names(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ _MEANINGS = {
     Answer.NO: "no",
     Answer.TELL: "no, and tell the model why",
 }
+_PLAN_MEANINGS = {
+    Answer.ONCE: "yes, in the mode before",
+    Answer.SESSION: "yes, and change files here without asking (mode edits)",
+    Answer.ALWAYS: "yes",
+    Answer.NO: "no, keep planning",
+    Answer.TELL: "no, and tell the model what to change",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Entry:
 
     answer: Answer
     rules: tuple[str, ...] = ()
+    text: str = ""
 
     @property
     def letter(self) -> str:
@@ -72,7 +80,7 @@ class Entry:
     @property
     def meaning(self) -> str:
         """A short description."""
-        return _MEANINGS[self.answer]
+        return self.text or _MEANINGS[self.answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +99,19 @@ def approval_question(request: ApprovalRequest) -> Question:
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
     rules = [Entry(answer, tuple(map(_rule_text, result))) for answer, result in lasting if result]
+    entries = (Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL))
+    is_plan = any(access.kind is AccessKind.PLAN for access in request.accesses)
+    title = "Carry out this plan" if is_plan else f"Allow {_short(request.call.name)}"
     return Question(
-        title=f"Allow {_short(request.call.name)}{caller}?{sandbox}",
+        title=f"{title}{caller}?{sandbox}",
         cause=_short(request.cause),
-        lines=(*_lines(request),),
-        entries=(Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL)),
+        lines=(*_lines(request),) if not is_plan else (*text_lines(request.preview),),
+        entries=tuple(map(_plan_entry, entries)) if is_plan else entries,
     )
+
+
+def _plan_entry(entry: Entry) -> Entry:
+    return Entry(entry.answer, text=_PLAN_MEANINGS[entry.answer])
 
 
 def choice_of(answer: Answer) -> Choice:

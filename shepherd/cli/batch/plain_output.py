@@ -6,6 +6,7 @@ from typing import TextIO
 
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS, parse_plan
 
 CUT = "The answer was cut: it reached the limit of tokens."
 LINE_WIDTH = 200
@@ -81,16 +82,31 @@ class PlainOutput:
                 self._release(self._err if content == FinishReason.TOOL_CALLS else self._out)
                 if content == FinishReason.LENGTH:
                     self.note(CUT)
-            case CallbackEvent.TOOL_CALL:
+            case CallbackEvent.TOOL_CALL if name not in PLAN_TOOLS:
                 self.note(f"→ {name} {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.TOOL_RESULT:
                 self.note(f"  {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.ERROR:
                 self.note(f"shepherd: {content}")
-            case CallbackEvent.SYSTEM if name not in (Topic.PREFILL, Topic.OUTPUT):
-                self.note(content)
+            case CallbackEvent.SYSTEM:
+                self._notice(content, name)
             case _:
                 pass
+
+    def _notice(self, content: str, topic: str) -> None:
+        if topic == Topic.PLAN:
+            self._plan(content)
+        elif topic not in (Topic.PREFILL, Topic.OUTPUT):
+            self.note(content)
+
+    def _plan(self, content: str) -> None:
+        """Show a plan: a proposal as an answer, a checklist as a note."""
+        plan = parse_plan(content)
+        if isinstance(plan, str):
+            self._err.end_line()
+            self._out.write(f"{sanitize(plan)}\n")
+        else:
+            self.note("\n".join(f"{ASCII_SIGNS[step.status]} {step.step}" for step in plan))
 
     def _answer(self, text: str) -> None:
         if self.live:

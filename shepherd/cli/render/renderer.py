@@ -7,6 +7,7 @@ from rich.text import Text
 
 from shepherd.cli.render import tool_view
 from shepherd.cli.render.live_calls import LiveCalls
+from shepherd.cli.render.plan_view import PlanView
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
@@ -17,6 +18,7 @@ from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN
 from shepherd.tools.text import pluralize
 
 CUT = "The answer was cut: it reached the limit of tokens."
@@ -40,6 +42,7 @@ class Renderer:
         self._status = status
         self._answer = AnswerView(code_theme, styled=surface.painter.styled)
         self._thinking = ThinkingView()
+        self._plan = PlanView(surface.painter.glyphs)
         self._announced: dict[str, ToolCall] = {}
         self._calls: dict[str, ToolCall] = {}
         self._displays: dict[str, str] = {}
@@ -106,6 +109,8 @@ class Renderer:
     def preview(self, call: ToolCall, text: str) -> None:
         """Show a short preview of a call."""
         self._show_call(call)
+        if call.name in PLAN_TOOLS:
+            return
         if text and text.strip() != tool_view.argument_summary(call.arguments):
             self._previewed.add(call.id)
             self._surface.show(*tool_view.display_pieces(text))
@@ -118,8 +123,9 @@ class Renderer:
         if answer and not self._in_answer:
             answer = gap + answer
         activity = self.activity.live(STOP_HINT)
-        calls = self._live_calls.pieces()
-        return [*thinking, *answer, *calls, *(gap + activity if activity else [])]
+        below = [gap + part for part in (self._plan.live(), activity) if part]
+        parts = [thinking, answer, self._live_calls.pieces(), *below]
+        return [piece for part in parts for piece in part]
 
     def settle(self) -> None:
         """Move the live parts to the permanent output."""
@@ -138,6 +144,7 @@ class Renderer:
     def turn_over(self) -> None:
         """The turn has ended."""
         self.settle()
+        self._surface.show(*self._plan.finish())
         self.activity.stop()
         self._announced.clear()
         self._calls.clear()
@@ -180,6 +187,8 @@ class Renderer:
 
     def _on_tool_result(self, content: str, name: str, id: str) -> None:
         self._live_calls.end(id)
+        if name == UPDATE_PLAN and not content.startswith("Error"):
+            return
         call = self._calls.get(id) or self._announced.get(id) or ToolCall(id, name, {})
         if self._last_call != id:  # another call began meanwhile
             self._calls.pop(id, None)
@@ -191,7 +200,7 @@ class Renderer:
         self.activity.start("waiting for the model")
 
     def _show_call(self, call: ToolCall) -> None:
-        if call.id not in self._calls:
+        if call.name not in PLAN_TOOLS and call.id not in self._calls:
             self._calls[call.id] = call
             self._last_call = call.id
             self.settle()
@@ -203,8 +212,21 @@ class Renderer:
             self.activity.note(_progress(content))
         elif name in (Topic.TASK, Topic.OUTPUT) and self._surface.has_live_area:
             self._live_calls.take(name, content, id)
+        elif name in (Topic.PLAN, Topic.STEERING, Topic.MODE):
+            self._on_change(content, name)
         elif name != Topic.OUTPUT:
             self.notice(content, "warn" if name == Topic.WARNING else "quiet")
+
+    def _on_change(self, content: str, topic: str) -> None:
+        """Show a new plan, a message of the user that joined the turn, or another mode."""
+        self.settle()
+        if topic == Topic.PLAN:
+            self._surface.show(*self._plan.take(content))
+        elif topic == Topic.STEERING:
+            self.user(without_attachments(content))
+        else:
+            self._status.approve = content
+            self.notice(f"approve: {content}")
 
     def _on_error(self, content: str, name: str, id: str) -> None:
         self.error(content)
@@ -249,6 +271,8 @@ def _show(message: Message, renderer: Renderer) -> None:
                 renderer(CallbackEvent.CONTENT, message.content, "", "")
             renderer.settle()
             for call in map(open_call, message.tool_calls):
+                if call.name == UPDATE_PLAN:
+                    renderer(CallbackEvent.SYSTEM, call.arguments_json, Topic.PLAN, "")
                 renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
         case Role.TOOL:
             text, call_id = message.plain_text, message.tool_call_id

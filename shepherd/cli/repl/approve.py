@@ -59,12 +59,17 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
 MODE_TEXT = {
     ApproveMode.ASK: "A call that no rule allows needs your approval.",
     ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
+    ApproveMode.PLAN: "Nothing is changed; it ends with a plan that you accept.",
     ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
     "without asking.",
     ApproveMode.ALL: "Everything that no rule denies runs without asking.",
     ApproveMode.NONE: "A call that would need approval is refused.",
 }
-_NEXT = {ApproveMode.ASK: ApproveMode.EDITS, ApproveMode.EDITS: ApproveMode.AUTO}
+_NEXT = {
+    ApproveMode.ASK: ApproveMode.EDITS,
+    ApproveMode.EDITS: ApproveMode.PLAN,
+    ApproveMode.PLAN: ApproveMode.AUTO,
+}
 
 
 @dataclass(slots=True)
@@ -92,7 +97,7 @@ class ApproveSwitch:
         return text
 
     def turn(self) -> None:
-        """From `ask` to `edits`, to `auto`, and back; from any other mode to `ask`."""
+        """From `ask` to `edits`, `plan` and `auto`, and back; from any other mode to `ask`."""
         task = asyncio.ensure_future(self._turn(_NEXT.get(self.policy.mode, ApproveMode.ASK)))
         self._turning.add(task)
         task.add_done_callback(self._turning.discard)

@@ -48,6 +48,7 @@ ask network *
 allow environment *
 ask tool *
 ask mcp *
+allow memory *
 """
 _SECRET_VARIABLES = (
     "*KEY* *TOKEN* *SECRET* *PASSWORD* *CREDENTIAL* *PASSWD* *PASSPHRASE* *_PASS *AUTH* *COOKIE* "

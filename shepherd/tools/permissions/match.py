@@ -36,9 +36,9 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
             return host_matches(rule.pattern, access.target)
         case AccessKind.ENVIRONMENT:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
-        case AccessKind.TOOL | AccessKind.MCP:
+        case AccessKind.TOOL | AccessKind.MCP | AccessKind.MEMORY:
             return fnmatchcase(access.target, rule.pattern)
-        case AccessKind.REPOSITORY | AccessKind.NONE:
+        case AccessKind.REPOSITORY | AccessKind.PLAN | AccessKind.NONE:
             return True
 
 

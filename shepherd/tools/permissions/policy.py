@@ -18,6 +18,7 @@ from shepherd.tools.permissions.defaults import (
 )
 from shepherd.tools.permissions.hardlinks import HardLinks, file_status
 from shepherd.tools.permissions.layer import RuleLayer
+from shepherd.tools.permissions.plan_mode import PLAN_MODE, plan_decision
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.permissions.secrets import original_names
@@ -71,7 +72,8 @@ class PermissionPolicy:
         spill_dir: Path | None = None,
     ) -> None:
         self._cwd = cwd.resolve()
-        self.mode = mode
+        self._before_plan = ApproveMode.ASK
+        self._mode = mode
         self.has_sandbox = False
         self.is_contained = False
         self._store = store
@@ -87,6 +89,22 @@ class PermissionPolicy:
     def cwd(self) -> Path:
         """The working directory, resolved."""
         return self._cwd
+
+    @property
+    def mode(self) -> ApproveMode:
+        """The mode; after the mode `plan`, `end_plan` restores the one before it."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: ApproveMode) -> None:
+        if mode is ApproveMode.PLAN and self._mode is not mode:
+            self._before_plan = self._mode
+        self._mode = mode
+
+    def end_plan(self, *, edits: bool) -> None:
+        """Restore the mode before `plan`; with `edits`, that mode instead."""
+        if self._mode is ApproveMode.PLAN:
+            self._mode = ApproveMode.EDITS if edits else self._before_plan
 
     def rules(self) -> list[Rule]:
         """All rules in force, in rising order of weight; the project's rules come last."""
@@ -112,11 +130,13 @@ class PermissionPolicy:
         """The same rules for a command that runs in the sandbox.
 
         In mode `auto` the defaults do not ask about it, because its effects stay in the sandbox.
+        In mode `plan` they don't either, because the sandbox is read-only.
         Rules of the user and of the project still ask and deny. They also apply to files that a
         command line only mentions.
         """
         policy = copy(self)
-        policy.is_contained = self.mode is ApproveMode.AUTO and self.has_sandbox
+        is_auto = self.mode is ApproveMode.AUTO and self.has_sandbox
+        policy.is_contained = is_auto or self.mode is ApproveMode.PLAN
         return policy
 
     def would_allow(self, tool: str, accesses: Sequence[Access], rules: Sequence[Rule]) -> bool:
@@ -170,6 +190,15 @@ class PermissionPolicy:
             return Verdict(Decision.DENY, verdict.rule, note="--approve none")
         return verdict
 
+    def _in_plan(self, tool: str, access: Access, verdict: Verdict) -> Verdict:
+        """The verdict in the mode `plan`, which no rule can loosen."""
+        if self.mode is not ApproveMode.PLAN:
+            return verdict
+        decision = plan_decision(tool, access, contained=self.is_contained)
+        if decision.strictness <= verdict.decision.strictness:
+            return verdict
+        return Verdict(decision, note=PLAN_MODE)
+
     def _contains(self, access: Access, verdict: Verdict) -> bool:
         return (
             self.is_contained
@@ -184,6 +213,7 @@ class PermissionPolicy:
     def _decided(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         """The verdict of rules and mode; a readable file is also checked for a private key."""
         verdict = self._with_mode(access, self._ruled(tool, access, own))
+        verdict = self._in_plan(tool, access, verdict)
         if (
             access.kind is not AccessKind.READ
             or verdict.decision is not Decision.ALLOW
@@ -198,6 +228,9 @@ class PermissionPolicy:
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
+        if access.kind is AccessKind.PLAN:
+            is_plan = self.mode is ApproveMode.PLAN
+            return Verdict(Decision.ASK if is_plan else Decision.ALLOW)
         if access.kind is AccessKind.REPOSITORY:
             doubt = self._repositories.doubt(Path(access.target))
             decision = Decision.ASK if doubt.text else Decision.ALLOW

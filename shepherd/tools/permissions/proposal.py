@@ -21,6 +21,9 @@ _LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})
 _INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun"})
 _READS_STDIN = _SHELLS | _INTERPRETERS | {"xargs", "parallel", "source", ".", "eval"}
+_EDITS_MODE = Rule("mode", "edits", Decision.ALLOW, lifetime=Lifetime.SESSION)
+"""Describes the answer that accepts a plan and sets the mode `edits`; not a rule of the policy."""
+
 _FILE_TOOLS = frozenset({"write_file", "edit_file"})
 
 
@@ -28,6 +31,8 @@ def propose(
     policy: PermissionPolicy, tool: str, accesses: Sequence[Access], lifetime: Lifetime
 ) -> tuple[Rule, ...]:
     """The rules after which this call needs no approval; none if no rule can do that."""
+    if any(access.kind is AccessKind.PLAN for access in accesses):
+        return (_EDITS_MODE,) if lifetime is Lifetime.SESSION else ()
     rules: list[Rule] = []
     for access in accesses:
         if policy.decide_one(tool, access).decision is not Decision.ASK:

@@ -35,7 +35,8 @@ class Profile:
     `root` is the session's working directory, which is readable and writable. The command starts in
     `cwd`. The `protected` paths can be read, but not changed or replaced; a missing one is moved
     aside if the command creates it. The `hidden` paths look empty. `readable` and `writable` are
-    allowed in addition to the system and the toolchains below `home`.
+    allowed in addition to the system and the toolchains below `home`. With `read_only`, `root` and
+    `writable` can only be read.
     """
 
     root: Path
@@ -46,6 +47,7 @@ class Profile:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     network: bool = False
+    read_only: bool = False
     limits: Limits = field(default_factory=Limits)
 
 

@@ -66,7 +66,9 @@ def test_defaults_in_every_mode(
 ) -> None:
     decisions = [decide(policy(mode), kind, target, "write_file") for mode in ApproveMode]
     auto_without_a_sandbox = ask
-    assert decisions == [ask, edits, auto_without_a_sandbox, all_, none]
+    reads = kind in (READ, ENVIRONMENT) or target == "ls"
+    in_plan = ask if reads else "deny"
+    assert decisions == [ask, edits, in_plan, auto_without_a_sandbox, all_, none]
 
 
 def test_edits_allows_neither_deleting_nor_redirections() -> None:

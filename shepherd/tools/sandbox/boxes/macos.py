@@ -76,8 +76,9 @@ class SandboxExec:
 def sandbox_profile(profile: Profile, temp: Path, tools: Iterable[Path]) -> str:
     """The profile's text; the last rule that matches a file decides."""
     root = real(profile.root)
-    writable = [root, temp, *map(real, profile.writable)]
-    readable = [*map(Path, _SYSTEM), *tools, *map(real, profile.readable)]
+    own = [root, *map(real, profile.writable)]
+    writable = [temp] if profile.read_only else [*own, temp]
+    readable = [*map(Path, _SYSTEM), *tools, *own, *map(real, profile.readable)]
     kept = [real(path.parent) / path.name for path in profile.protected]
     kept += [real(path) for path in profile.protected]
     hidden = [real(path) for path in (*profile.hidden, *map(Path, SYSTEM_SECRETS))]

@@ -62,7 +62,8 @@ def mounts(
     check_cwd(profile, visible)
     kept = [path for path in protected_paths(profile) if _is_visible(path, visible)]
     hidden = [path for path in hidden_paths(profile) if _is_visible(path, visible)]
-    pins = [Mount.write(path) for path in sorted(_pinned(writable_tops(profile), [*kept, *hidden]))]
+    tops = [] if profile.read_only else writable_tops(profile)
+    pins = [Mount.write(path) for path in sorted(_pinned(tops, [*kept, *hidden]))]
     return (
         *visible,
         *pins,
@@ -138,7 +139,8 @@ def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     read = [*tool_paths(profile, environment), *map(real, profile.readable)]
     write = [real(profile.root), *map(real, profile.writable)]
     visible = [Mount.read(path) for path in read if path.exists() and path not in write]
-    visible += [Mount.write(path) for path in write if path.exists()]
+    mount = Mount.read if profile.read_only else Mount.write
+    visible += [mount(path) for path in write if path.exists()]
     return sorted(visible, key=lambda mount: (len(mount.target.parts), mount.kind))
 
 

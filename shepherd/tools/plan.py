@@ -1,0 +1,151 @@
+"""The plan of a long task: the model's list of steps, and a plan that the user accepts."""
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from shepherd.errors import ToolError
+from shepherd.events import CallbackEvent, Topic
+from shepherd.messages import JsonObject
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+
+MAX_STEPS = 50
+MAX_STEP = 300
+MAX_PLAN = 20_000
+
+UPDATE_PLAN, PRESENT_PLAN = "update_plan", "present_plan"
+PLAN_TOOLS = frozenset({UPDATE_PLAN, PRESENT_PLAN})
+
+ACCEPTED = "The user accepts the plan. Carry it out now."
+NOT_ACCEPTED = (
+    "The user has not accepted the plan ({reason}). Nothing may be changed yet. Improve the plan "
+    "if the user said how; otherwise end your answer here."
+)
+NOT_PLANNING = "Plan mode is off: you may carry out the plan without asking."
+
+
+class StepStatus(StrEnum):
+    """The state of a step."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+ASCII_SIGNS = {
+    StepStatus.PENDING: "[ ]",
+    StepStatus.IN_PROGRESS: "[>]",
+    StepStatus.COMPLETED: "[x]",
+}
+
+
+class Step(BaseModel):
+    """One step of the plan."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
+    ]
+    status: StepStatus = StepStatus.PENDING
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: object) -> object:
+        return {"step": data} if isinstance(data, str) else data
+
+
+_STEPS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "step": {"type": "string"},
+            "status": {"type": "string", "enum": [status.value for status in StepStatus]},
+        },
+        "required": ["step", "status"],
+    },
+}
+
+
+class PlanArguments(Arguments):
+    """All steps of the plan, in order."""
+
+    steps: Annotated[
+        tuple[Step, ...],
+        Field(min_length=1, max_length=MAX_STEPS),
+        WithJsonSchema(_STEPS),
+    ]
+
+
+class UpdatePlan(Tool[PlanArguments]):
+    """Replaces the plan; the user sees it as a checklist."""
+
+    name = UPDATE_PLAN
+    description = "Show the user your steps in a long task; send all of them each time."
+    arguments = PlanArguments
+
+    def accesses(self, arguments: PlanArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
+        steps = arguments.steps
+        context.on_event(CallbackEvent.SYSTEM, plan_json(steps), Topic.PLAN, "")
+        completed = sum(step.status is StepStatus.COMPLETED for step in steps)
+        return ToolResult(f"The user sees the plan: {completed} of {len(steps)} completed.")
+
+
+class PresentArguments(Arguments):
+    """The plan."""
+
+    plan: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_PLAN)
+    ]
+
+
+class PresentPlan(Tool[PresentArguments]):
+    """Asks the user whether to carry out a plan, which ends plan mode."""
+
+    name = PRESENT_PLAN
+    description = "In plan mode: ask the user to accept your finished plan."
+    arguments = PresentArguments
+
+    def accesses(self, arguments: PresentArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: PresentArguments, context: ToolContext) -> ToolResult:
+        proposal = json.dumps({"proposal": arguments.plan}, ensure_ascii=False)
+        context.on_event(CallbackEvent.SYSTEM, proposal, Topic.PLAN, "")
+        try:
+            asked = await context.authorize(Access(AccessKind.PLAN, "plan"), arguments.plan)
+        except ToolError as error:
+            return ToolResult(NOT_ACCEPTED.format(reason=error))
+        return ToolResult(ACCEPTED if asked else NOT_PLANNING)
+
+
+def plan_json(steps: Sequence[Step]) -> str:
+    """The content of a PLAN event: an object with `steps`."""
+    entries = [{"step": step.step, "status": step.status.value} for step in steps]
+    return json.dumps({"steps": entries}, ensure_ascii=False)
+
+
+def parse_plan(content: str) -> list[Step] | str:
+    """The steps, or the proposal, of a PLAN event; [] if it is not one."""
+    try:
+        data = cast(JsonObject, json.loads(content))
+        if "proposal" in data:
+            return str(data["proposal"])
+        return list(PlanArguments.model_validate(data).steps)
+    except (ValueError, TypeError, ValidationError):
+        return []
