@@ -4,6 +4,7 @@ ShepherdError               the message tells the user what to do
 ├── ConfigError             a setting, flag or file of settings is wrong
 ├── SessionError            a saved session can't be found or read
 ├── MemoryStoreError        the memory's file can't be read or written
+├── UndoError               changes to files can't be undone, or not without loss
 ├── ToolError               a tool failed; the message goes to the model as its result
 │   └── PlaceError          there is no such file, or it is not of the right kind
 └── BackendError            the model can't answer
@@ -31,6 +32,17 @@ class SessionError(ShepherdError):
 
 class MemoryStoreError(ShepherdError):
     """The memory's file can't be read or written; the message names it."""
+
+
+class UndoError(ShepherdError):
+    """Changes to files can't be undone, or not without overwriting others; nothing happened.
+
+    `details` are further texts for the user, such as diffs.
+    """
+
+    def __init__(self, message: str, *details: str) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class ToolError(ShepherdError):

@@ -44,8 +44,14 @@ def is_key_file(path: Path) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False  # the tool will fail, too
+    return is_key(head)
+
+
+def is_key(data: bytes) -> bool:
+    """The same for the content of a file."""
     text = (
-        head.replace(b"\0", b"")
+        data[:_HEAD_BYTES]
+        .replace(b"\0", b"")
         .decode("latin-1")
         .removeprefix("\xef\xbb\xbf")
         .lstrip("\xff\xfe \t\r\n")

@@ -1,0 +1,1 @@
+"""Keeps files as they were before tools changed them, and brings them back."""

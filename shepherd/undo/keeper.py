@@ -1,0 +1,135 @@
+"""Keeps the files that the calls of a conversation change, and moves them back and forth."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from shepherd.errors import UndoError
+from shepherd.tools.base import ToolResult
+from shepherd.tools.call import PreparedCall
+
+if TYPE_CHECKING:
+    from shepherd.undo.moves import Moved
+    from shepherd.undo.recorder import Recorder
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class UndoLimits:
+    """The limits of the store in bytes and days; `file_bytes` is the size of the largest file.
+
+    `command_bytes` limits what is kept before a command runs; 0 means that commands are not
+    watched.
+    """
+
+    max_bytes: int = 512 << 20
+    max_days: int = 30
+    file_bytes: int = 8 << 20
+    command_bytes: int = 64 << 20
+
+
+class UndoKeeper:
+    """A `CallStep` that keeps each file as it was before a call changed it.
+
+    `position` returns the number of the session's next message. `protects` tells whether a file may
+    hold a secret; such files are not kept. `warn` receives sentences for the user, in a thread.
+    A failure of the store does not stop calls.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        cwd: Path,
+        limits: UndoLimits,
+        protects: Callable[[Path], bool],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._cwd = cwd
+        self._limits = limits
+        self._protects = protects
+        self._warn = warn
+        self._session = ""
+        self._position: Callable[[], int] = int
+        self._thread = ThreadPoolExecutor(1, "undo")
+        self._recorder: Recorder | None = None
+        self._has_warned = False
+
+    def begin(self, session: str, position: Callable[[], int]) -> None:
+        """Keep the files of another session from now on."""
+        self._session, self._position = session, position
+        self._thread.submit(self._close)
+
+    async def before(self, prepared: PreparedCall) -> None:
+        """Keep what the call will change."""
+        task = asyncio.current_task()
+        is_over = task.done if task is not None else bool
+        await self._try(lambda r: r.before(prepared, self._position(), is_over))
+
+    async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
+        """Record what the call has changed."""
+        await self._try(lambda r: r.after(prepared))
+        return result
+
+    async def undo(self, count: int = 1, *, force: bool = False) -> "Moved":
+        """Undo the last changes. Raises UndoError, and changes nothing, if something else
+        changed a file since, unless `force`."""
+        return await self._do(lambda r: r.undo(count, self._position(), force=force))
+
+    async def redo(self, count: int = 1, *, force: bool = False) -> "Moved":
+        """Make the last undone changes again; raises UndoError like `undo`."""
+        return await self._do(lambda r: r.redo(count, self._position(), force=force))
+
+    async def move_to(self, position: int, *, force: bool = False) -> "Moved":
+        """Give all files the states that they had when message `position` was added."""
+        return await self._do(lambda r: r.move_to(position, self._position(), force=force))
+
+    async def check_move(self, position: int) -> None:
+        """Raise the UndoError of `move_to`, if any."""
+        await self._do(lambda r: r.check_move(position))
+
+    async def changed_files(self, position: int) -> list[str]:
+        """The paths that changed since message `position` was added."""
+        return await self._do(lambda r: r.changed_files(position))
+
+    async def diff(self) -> str:
+        """The changes of the session's files since its start, as one diff."""
+        return await self._do(lambda r: r.diff())
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await asyncio.wrap_future(self._thread.submit(self._close))
+        self._thread.shutdown(wait=False)
+
+    async def _do(self, work: "Callable[[Recorder], T]") -> T:
+        return await asyncio.wrap_future(self._thread.submit(partial(self._run, work)))
+
+    async def _try(self, work: "Callable[[Recorder], object]") -> None:
+        """Do the work; the first failure becomes a warning."""
+        try:
+            await self._do(work)
+        except UndoError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(f"Changes to files can't be undone: {error}")
+
+    def _run(self, work: "Callable[[Recorder], T]") -> T:
+        """Runs in the thread."""
+        if self._recorder is None:
+            from shepherd.undo.recorder import open_recorder  # loads sqlite3
+
+            self._recorder = open_recorder(
+                self._path, self._session, self._cwd, self._limits, self._protects, self._warn
+            )
+        return work(self._recorder)
+
+    def _close(self) -> None:
+        """Runs in the thread."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close()

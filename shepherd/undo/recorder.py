@@ -1,0 +1,199 @@
+"""Records the changes of calls in one session, and moves its files back and forth."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shepherd.errors import UndoError
+from shepherd.tools.call import PreparedCall
+from shepherd.undo.diff import change_diff, conflict_text, net_diff
+from shepherd.undo.files import KeptFiles
+from shepherd.undo.log import ChangeLog
+from shepherd.undo.moves import (
+    Moved,
+    Step,
+    find_conflicts,
+    make_steps,
+    net_entries,
+    redo_steps,
+    steps_to,
+    undo_steps,
+)
+from shepherd.undo.scan import Scanner, TooLargeError
+from shepherd.undo.states import Entry, FileState
+from shepherd.undo.store import Change, ChangeKind, UndoStore
+from shepherd.undo.watch import call_label, changes_tree, written_paths
+
+if TYPE_CHECKING:
+    from shepherd.undo.keeper import UndoLimits
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A call that has begun; `tree` is the working directory before it."""
+
+    prepared: PreparedCall
+    change: Change
+    paths: dict[str, FileState]
+    tree: dict[str, FileState] | None
+    problem: str
+    is_over: Callable[[], bool]
+
+
+class Recorder:
+    """The changes of one session; all calls from one thread. Raises UndoError."""
+
+    def __init__(
+        self, store: UndoStore, files: KeptFiles, cwd: Path, scanner: Scanner | None
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._cwd = cwd
+        self._scanner = scanner
+        self._problem = ""
+        self._running: dict[int, _Running] = {}
+        self._log = ChangeLog(store, files)
+        self._log.load()
+
+    def before(self, prepared: PreparedCall, at: int, is_over: Callable[[], bool]) -> None:
+        """Keep what the call may change. `is_over` tells later whether it was cancelled."""
+        self._settle(lambda running: running.is_over())
+        paths = self._files.states(written_paths(prepared))
+        tree, problem = self._look_through() if changes_tree(prepared) else (None, "")
+        if not paths and tree is None and not problem:
+            return
+        entries = [Entry(path, state, state) for path, state in paths.items()]
+        change = self._log.begin(at, ChangeKind.TOOL, call_label(prepared), entries)
+        running = _Running(prepared, change, paths, tree, problem, is_over)
+        self._running[id(prepared)] = running
+
+    def after(self, prepared: PreparedCall) -> None:
+        """Record what the call has changed."""
+        running = self._running.pop(id(prepared), None)
+        if running is not None:
+            self._record(running)
+
+    def undo(self, count: int, at: int, *, force: bool) -> Moved:
+        """See `UndoKeeper.undo`."""
+        self._settle()
+        steps = undo_steps(self._log, count)
+        last = self._log.done[-len(steps)].number if steps else -1
+        notes = self._log.notes_after(last)
+        if not steps:
+            raise UndoError("There is nothing to undo.", *notes)
+        moved = self._make(steps, at, force=force)
+        moved.notes = notes
+        return moved
+
+    def redo(self, count: int, at: int, *, force: bool) -> Moved:
+        """See `UndoKeeper.redo`."""
+        self._settle()
+        steps = redo_steps(self._log, count)
+        if not steps:
+            raise UndoError("There is nothing to redo.")
+        return self._make(steps, at, force=force)
+
+    def move_to(self, position: int, at: int, *, force: bool) -> Moved:
+        """See `UndoKeeper.move_to`."""
+        self._settle()
+        return self._make(steps_to(self._log, position), at, force=force)
+
+    def check_move(self, position: int) -> None:
+        """See `UndoKeeper.check_move`."""
+        self._settle()
+        self._check(steps_to(self._log, position))
+
+    def changed_files(self, position: int) -> list[str]:
+        """See `UndoKeeper.changed_files`."""
+        self._settle()
+        steps = steps_to(self._log, position)
+        return [self._name(entry.path) for step in steps for entry in step.entries]
+
+    def diff(self) -> str:
+        """See `UndoKeeper.diff`."""
+        self._settle()
+        return net_diff(self._files, net_entries(self._log.changes), self._name)
+
+    def close(self) -> None:
+        """Record what has ended, and close the store."""
+        try:
+            self._settle()
+        finally:
+            self._store.close()
+
+    def _make(self, steps: list[Step], at: int, *, force: bool) -> Moved:
+        if not force:
+            self._check(steps)
+        moved = make_steps(self._log, steps, at)
+        moved.restored = [self._name(path) for path in dict.fromkeys(moved.restored)]
+        moved.removed = [self._name(path) for path in dict.fromkeys(moved.removed)]
+        moved.failed = [(self._name(path), why) for path, why in moved.failed]
+        if moved.failed and not moved.labels:
+            path, why = moved.failed[0]
+            raise UndoError(f"Nothing was changed: {path}: {why}.")
+        return moved
+
+    def _check(self, steps: list[Step]) -> None:
+        conflicts = find_conflicts(self._log, steps)
+        if conflicts:
+            diffs = [change_diff(self._files, c.path, c.current, c.target, self._name)
+                     for c in conflicts]  # fmt: skip
+            raise UndoError(conflict_text(conflicts, self._name), *filter(None, diffs))
+
+    def _record(self, running: _Running) -> None:
+        entries = {e.path: e for e in self._tree_changes(running)}
+        for path, after in self._files.states(running.paths).items():
+            entries[path] = Entry(path, running.paths[path], after)
+        self._log.finish(running.change, entries.values())
+        if running.problem:
+            label = f"{running.change.label} ran; its changes can't be undone: {running.problem}"
+            self._log.note(running.change.at, label)
+
+    def _tree_changes(self, running: _Running) -> list[Entry]:
+        if running.tree is None or self._scanner is None:
+            return []
+        try:
+            return self._scanner.changes(running.tree)
+        except TooLargeError as error:
+            running.problem = self._problem = str(error)
+            return []
+
+    def _look_through(self) -> tuple[dict[str, FileState] | None, str]:
+        """The state of the tree, or the reason why it is not known; a failure is remembered."""
+        if self._scanner is None:
+            return None, "commands are not watched (undo.command_mib = 0)"
+        if not self._problem:
+            try:
+                return self._scanner.before(), ""
+            except TooLargeError as error:
+                self._problem = str(error)
+        return None, self._problem
+
+    def _settle(self, is_over: Callable[[_Running], bool] = lambda _: True) -> None:
+        """Record calls that were cancelled."""
+        for key, running in list(self._running.items()):
+            if is_over(running):
+                del self._running[key]
+                self._record(running)
+
+    def _name(self, path: str) -> str:
+        """The path relative to the working directory, if it is below it."""
+        place = Path(path)
+        return str(place.relative_to(self._cwd)) if place.is_relative_to(self._cwd) else path
+
+
+def open_recorder(
+    path: Path,
+    session: str,
+    cwd: Path,
+    limits: "UndoLimits",
+    protects: Callable[[Path], bool],
+    warn: Callable[[str], None],
+) -> Recorder:
+    """The recorder of a session, whose store is the file at `path`."""
+    store = UndoStore(path, limits.max_bytes, limits.max_days, warn)
+    files = KeptFiles(store, session, protects, min(limits.file_bytes, limits.max_bytes))
+    budget = min(limits.command_bytes, limits.max_bytes // 2)
+    scanner = Scanner(cwd, files, budget) if budget else None
+    return Recorder(store, files, cwd, scanner)

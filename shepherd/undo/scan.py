@@ -1,0 +1,162 @@
+"""A snapshot of the working directory, to find what a command changed."""
+
+import os
+import stat
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
+from shepherd.tools.shell.environment import safe_environment
+from shepherd.undo.files import KeptFiles
+from shepherd.undo.states import ABSENT, Entry, FileState, Kind, unkept
+
+MAX_ENTRIES = 10_000
+MAX_SECONDS = 10.0
+GIT_SECONDS = 5
+SETTLED_NS = 50_000_000
+"""A file that changed less than 50 ms before it was read may change again under the same times."""
+
+Marks = tuple[int, int, int, int, int]
+"""Mode, size, times and inode of a path; an equal path has not changed."""
+
+
+class TooLargeError(Exception):
+    """The directory is too large to look through; the message says what is too much."""
+
+
+@dataclass(slots=True)
+class _Known:
+    marks: Marks
+    state: FileState
+    is_settled: bool
+
+
+@dataclass(slots=True)
+class Scanner:
+    """Finds the changes of commands below `root`.
+
+    The contents of at most `max_bytes` are kept in advance, those of small files first. Directories
+    such as `.git` and `node_modules` and what git ignores are left out.
+    """
+
+    root: Path
+    files: KeptFiles
+    max_bytes: int
+    _known: dict[str, _Known] = field(default_factory=dict[str, _Known])
+
+    def before(self) -> dict[str, FileState]:
+        """The state of each path, with its content in the store; raises TooLargeError."""
+        marks = self._marks()
+        stale = [path for path, mark in marks.items() if not self._is_known(path, mark)]
+        self._read(stale, self._affordable(stale, marks), marks)
+        self._known = {path: self._known[path] for path in marks}
+        return {path: known.state for path, known in self._known.items()}
+
+    def changes(self, before: dict[str, FileState]) -> list[Entry]:
+        """What changed since `before`; raises TooLargeError."""
+        marks = self._marks()
+        known = self._known
+        changed = [
+            path
+            for path, mark in marks.items()
+            if path not in before or path not in known or known[path].marks != mark
+        ]
+        self._read(changed, changed, marks)
+        entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
+        entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in marks]
+        return [entry for entry in entries if entry.before != entry.after]
+
+    def _read(self, paths: list[str], kept: list[str], marks: dict[str, Marks]) -> None:
+        """Learn the states of `paths`, with the contents of those in `kept`."""
+        now = time.time_ns()
+        states = self.files.states(kept)
+        for path in paths:
+            mark = marks[path]
+            state = states.get(path) or _unread(Path(path), mark)
+            self._known[path] = _Known(mark, state, max(mark[2], mark[3]) < now - SETTLED_NS)
+
+    def _is_known(self, path: str, mark: Marks) -> bool:
+        known = self._known.get(path)
+        return known is not None and known.marks == mark and known.is_settled
+
+    def _affordable(self, paths: list[str], marks: dict[str, Marks]) -> list[str]:
+        """The paths whose contents are kept."""
+        spent = sum(k.marks[1] for k in self._known.values() if k.state.kind is Kind.FILE)
+        chosen: list[str] = []
+        for path in sorted(paths, key=lambda path: marks[path][1]):
+            spent += marks[path][1] if stat.S_ISREG(marks[path][0]) else 0
+            if spent > self.max_bytes:
+                break
+            chosen.append(path)
+        return chosen
+
+    def _marks(self) -> dict[str, Marks]:
+        ignored = _ignored(self.root)
+        result: dict[str, Marks] = {}
+        deadline = time.monotonic() + MAX_SECONDS
+        pending = [(str(self.root), 0)]
+        while pending:
+            directory, depth = pending.pop()
+            for path, mark in _entries(directory, ignored):
+                result[path] = mark
+                if stat.S_ISDIR(mark[0]) and depth < MAX_DEPTH:
+                    pending.append((path, depth + 1))
+            if len(result) > MAX_ENTRIES:
+                raise TooLargeError(f"{self.root} holds more than {MAX_ENTRIES:,} files")
+            if time.monotonic() > deadline:
+                raise TooLargeError(f"{self.root} takes too long to look through")
+        return result
+
+
+def _entries(directory: str, ignored: frozenset[str]) -> list[tuple[str, Marks]]:
+    """Files, links and directories in a directory; [] if it can't be read."""
+    result: list[tuple[str, Marks]] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name in SKIPPED or entry.path in ignored:
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                is_kept = stat.S_IFMT(status.st_mode) in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+                if is_kept:
+                    result.append((entry.path, _mark(status)))
+    except OSError:
+        return result  # removed meanwhile, or unreadable: then a command can't change it either
+    return result
+
+
+def _mark(status: os.stat_result) -> Marks:
+    if stat.S_ISDIR(status.st_mode):
+        return (status.st_mode, 0, 0, 0, status.st_ino)  # its times change with its entries
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_mode, status.st_size, *times, status.st_ino)
+
+
+def _unread(path: Path, mark: Marks) -> FileState:
+    """The state of a file beyond the limit of all contents."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return FileState(Kind.UNKEPT, detail=str(mark), why="it could not be read")
+    return unkept(status, "the files here were too large to keep them all")
+
+
+def _ignored(root: Path) -> frozenset[str]:
+    """The paths that git ignores, directories as a whole; none outside of a repository."""
+    argv = ["git", "--no-optional-locks", "ls-files", "-z", "--others", "--ignored"]
+    try:
+        process = subprocess.run(
+            [*argv, "--exclude-standard", "--directory"],
+            cwd=root,
+            env=safe_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    names = process.stdout.decode("utf-8", "surrogateescape").split("\0")
+    return frozenset(f"{root}/{name.rstrip('/')}" for name in names if name)

@@ -1,0 +1,186 @@
+"""The store of kept files and of the changes to them, in one SQLite file of the user."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from shepherd.database import DatabaseFile
+from shepherd.errors import UndoError
+from shepherd.undo.states import Entry, entries_from_json, entries_to_json
+
+DAY = 86_400 * 10**9
+"""In nanoseconds, like all times of the store."""
+
+FREED_SHARE = 8
+"""A store over its limit frees an eighth of it, so that the next time comes late."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE objects (digest TEXT PRIMARY KEY, data BLOB NOT NULL, bytes INTEGER NOT NULL,
+                          used INTEGER NOT NULL);
+    CREATE INDEX objects_by_use ON objects (used, bytes);
+    CREATE TABLE uses (session TEXT, digest TEXT, PRIMARY KEY (session, digest)) WITHOUT ROWID;
+    CREATE TABLE changes (session TEXT, number INTEGER, at INTEGER, kind TEXT, label TEXT,
+                          time INTEGER, entries TEXT, finished INTEGER,
+                          PRIMARY KEY (session, number)) WITHOUT ROWID;
+    """,
+)
+
+
+class ChangeKind(StrEnum):
+    """The cause of a change: a tool, the user's way back or forth, or a move to a message."""
+
+    TOOL = "tool"
+    UNDO = "undo"
+    REDO = "redo"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Paths that changed together.
+
+    `at` is the number of the session's next message. `label` describes the cause for the user. An
+    unfinished change belongs to a program that was killed; its states after it are not known.
+    """
+
+    number: int
+    at: int
+    kind: ChangeKind
+    label: str
+    entries: tuple[Entry, ...] = ()
+    finished: bool = True
+
+
+class UndoStore:
+    """Contents by digest, and the changes of each session; all calls from one thread.
+
+    `warn` receives a sentence if the file is damaged. Raises UndoError if it can't be used.
+    """
+
+    def __init__(
+        self, path: Path, max_bytes: int, max_days: int, warn: Callable[[str], None]
+    ) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._max_days = max_days
+        self._warn = warn
+        self._file = DatabaseFile(path, MIGRATIONS, self._damaged, UndoError)
+        self._aged = False
+
+    def put(self, session: str, objects: dict[str, bytes]) -> None:
+        """Store contents by their digests, in one transaction; the oldest go if it is full."""
+        now = time.time_ns()
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.executemany(
+                "INSERT INTO objects VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (digest) DO UPDATE SET used = excluded.used",
+                [(digest, data, len(data), now) for digest, data in objects.items()],
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO uses VALUES (?, ?)", [(session, d) for d in objects]
+            )
+            self._limit(connection, set(objects))
+
+        if objects:
+            self._clean()
+            self._file.run(work)
+
+    def get(self, digest: str) -> bytes | None:
+        """The content of a digest, None if it is not stored any more."""
+
+        def work(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute(
+                "SELECT data FROM objects WHERE digest = ?", (digest,)
+            ).fetchone()
+            return None if row is None else bytes(row[0])
+
+        return self._file.run(work, write=False)
+
+    def write(self, session: str, change: Change) -> None:
+        """Add a change, or replace the one of its number."""
+        row = (
+            session, change.number, change.at, change.kind.value, change.label, time.time_ns(),
+            entries_to_json(change.entries), int(change.finished),
+        )  # fmt: skip
+        self._file.run(
+            lambda c: c.execute("INSERT OR REPLACE INTO changes VALUES (?,?,?,?,?,?,?,?)", row)
+        )
+
+    def drop(self, session: str, number: int) -> None:
+        """Remove a change that changed nothing."""
+        self._file.run(
+            lambda c: c.execute(
+                "DELETE FROM changes WHERE session = ? AND number = ?", (session, number)
+            )
+        )
+
+    def changes(self, session: str) -> list[Change]:
+        """The changes of a session in their order; [] before the file exists."""
+        if not self.path.exists():
+            return []
+
+        def work(connection: sqlite3.Connection) -> list[Change]:
+            rows = connection.execute(
+                "SELECT number, at, kind, label, entries, finished FROM changes "
+                "WHERE session = ? ORDER BY number",
+                (session,),
+            )
+            return [
+                Change(n, at, ChangeKind(kind), label, entries_from_json(text), bool(finished))
+                for n, at, kind, label, text, finished in rows
+            ]
+
+        return self._file.run(work, write=False)
+
+    def forget(self, session: str) -> None:
+        """Remove all about a session, and the contents that no other session uses."""
+        if self.path.exists():
+            self._file.run(lambda c: _forget(c, [session]))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _clean(self) -> None:
+        """Remove what is too old, once."""
+        if self._aged:
+            return
+        self._aged = True
+        oldest = time.time_ns() - self._max_days * DAY
+
+        def work(connection: sqlite3.Connection) -> None:
+            rows = connection.execute(
+                "SELECT session FROM changes GROUP BY session HAVING max(time) < ?", (oldest,)
+            )
+            _forget(connection, [row[0] for row in rows])
+            connection.execute("DELETE FROM objects WHERE used < ?", (oldest,))
+
+        self._file.run(work)
+
+    def _limit(self, connection: sqlite3.Connection, newest: set[str]) -> None:
+        total = int(connection.execute("SELECT total(bytes) FROM objects").fetchone()[0])
+        if total <= self._max_bytes:
+            return
+        over = total - self._max_bytes + self._max_bytes // FREED_SHARE
+        rows = connection.execute("SELECT digest, bytes FROM objects ORDER BY used").fetchall()
+        for digest, size in rows:
+            if over <= 0:
+                break
+            if digest not in newest:
+                connection.execute("DELETE FROM objects WHERE digest = ?", (digest,))
+                over -= size
+
+    def _damaged(self, error: Exception, aside: Path) -> None:
+        self._warn(f"The store for /undo was damaged ({error}); the old file is {aside}")
+
+
+def _forget(connection: sqlite3.Connection, sessions: list[str]) -> None:
+    names = [(session,) for session in sessions]
+    connection.executemany("DELETE FROM changes WHERE session = ?", names)
+    connection.executemany("DELETE FROM uses WHERE session = ?", names)
+    connection.execute("DELETE FROM objects WHERE digest NOT IN (SELECT digest FROM uses)")

@@ -1,0 +1,149 @@
+"""Any sequence of changes can be undone and redone, also by a program that is killed."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shepherd.errors import UndoError
+from shepherd.undo.files import KeptFiles
+from shepherd.undo.states import FileState
+from shepherd.undo.store import Change, UndoStore
+from tests.examples import examples
+from tests.undo.project import Project, Tree, open_project, view
+
+Call = tuple[str, dict[str, str]]
+NAMES = st.sampled_from(["a", "b", "d/a", "d/e/b"])
+TEXTS = st.sampled_from(["", "one\n", "two\n", "ä" * 50])
+
+
+def shell(text: str) -> Call:
+    return "execute_command", {"command": text}
+
+
+WRITES = st.builds(lambda n, t: ("write_file", {"path": n, "content": t}), NAMES, TEXTS)
+DELETES = st.builds(lambda n: ("delete_file", {"path": n}), NAMES)
+EDITS = st.builds(
+    lambda n, a, b: ("edit_file", {"path": n, "old_string": a, "new_string": b}),
+    NAMES, st.just("one"), TEXTS,
+)  # fmt: skip
+COMMANDS = st.builds(lambda a, b: shell(f"mv {a} {b}"), NAMES, NAMES) | st.sampled_from(
+    [shell("rm -r d"), shell("ln -s b l$(true)"), shell("chmod 700 a"), shell("rm -r d; : > d")]
+)
+CALLS = st.lists(WRITES | EDITS | DELETES | COMMANDS, min_size=1, max_size=6)
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with TemporaryDirectory() as name:
+        yield Path(name).resolve()
+
+
+async def make(project: Project, calls: list[Call]) -> list[Tree]:
+    """Make the calls; returns the tree after each change."""
+    trees = [view(project.root)]
+    for name, arguments in calls:
+        await project.call(name, **arguments)
+        if view(project.root) != trees[-1]:
+            trees.append(view(project.root))
+    return trees
+
+
+async def check_each_state(base: Path, calls: list[Call], count: int) -> None:
+    async with open_project(base) as project:
+        (project.root / "a").write_text("one\n")
+        trees = await make(project, calls)
+        number = min(count, len(trees) - 1)
+        if not number:
+            return
+        await project.keeper.undo(number)
+        assert view(project.root) == trees[-1 - number]
+        await project.keeper.redo(number)
+        assert view(project.root) == trees[-1]
+        for tree in reversed(trees[:-1]):
+            await project.keeper.undo()
+            assert view(project.root) == tree
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(CALLS, st.integers(1, 6))
+def test_undo_gives_the_tree_as_it_was(calls: list[Call], count: int) -> None:
+    with directory() as base:
+        asyncio.run(check_each_state(base, calls, count))
+
+
+class KilledError(BaseException):
+    """The program ends here."""
+
+
+@contextmanager
+def killed_after(steps: int) -> Iterator[None]:
+    """End the program before its step number `steps`: a file, or a line of the log."""
+    remaining = [steps]
+
+    def count_down() -> None:
+        remaining[0] -= 1
+        if remaining[0] < 0:
+            raise KilledError
+
+    def restore(self: KeptFiles, path: str, state: FileState) -> str:
+        count_down()
+        return whole_restore(self, path, state)
+
+    def write(self: UndoStore, session: str, change: Change) -> None:
+        count_down()
+        whole_write(self, session, change)
+
+    whole_restore, whole_write = KeptFiles.restore, UndoStore.write
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeptFiles, "restore", restore)
+        patch.setattr(UndoStore, "write", write)
+        yield
+
+
+async def check_kill(base: Path, calls: list[Call], steps: int) -> None:
+    async with open_project(base) as project:
+        (project.root / "a").write_text("one\n")
+        trees = await make(project, calls)
+        number = len(trees) - 1
+        if not number:
+            return
+        with killed_after(steps), suppress(KilledError):
+            await project.keeper.undo(number)
+    halfway = view(base / "project")
+    paths = {path for tree in trees for path in tree}
+    assert all(any(halfway.get(p) == tree.get(p) for tree in trees) for p in paths)
+    async with open_project(base) as project:
+        for _ in range(number):
+            with suppress(UndoError):
+                await project.keeper.undo()
+        assert view(project.root) == trees[0]
+        await project.keeper.redo(number)
+        assert view(project.root) == trees[-1]
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(CALLS, st.integers(0, 12))
+def test_a_killed_undo_is_finished_by_the_next(calls: list[Call], steps: int) -> None:
+    with directory() as base:
+        asyncio.run(check_kill(base, calls, steps))
+
+
+async def test_a_killed_call_is_not_undone_blindly(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        (project.root / "a").write_text("one\n")
+        await project.call("write_file", path="b", content="b\n")
+        with killed_after(1), suppress(KilledError):
+            await project.call("write_file", path="a", content="two\n")
+    async with open_project(tmp_path) as project:
+        with pytest.raises(UndoError, match="a: it was changed since"):
+            await project.keeper.undo()
+        await project.keeper.undo(force=True)
+        assert (project.root / "a").read_text() == "one\n"
+        await project.keeper.undo()
+        assert not (project.root / "b").exists()
