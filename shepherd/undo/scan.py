@@ -12,7 +12,7 @@ from shepherd.tools.shell.environment import safe_environment
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.states import ABSENT, Entry, FileState, Kind, unkept
 
-MAX_ENTRIES = 10_000
+MAX_ENTRIES = 5_000
 MAX_SECONDS = 10.0
 GIT_SECONDS = 5
 SETTLED_NS = 50_000_000

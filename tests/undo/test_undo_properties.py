@@ -1,7 +1,7 @@
 """Any sequence of changes can be undone and redone, also by a program that is killed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,20 +26,33 @@ def shell(text: str) -> Call:
     return "execute_command", {"command": text}
 
 
-WRITES = st.builds(lambda n, t: ("write_file", {"path": n, "content": t}), NAMES, TEXTS)
-DELETES = st.builds(lambda n: ("delete_file", {"path": n}), NAMES)
-EDITS = st.builds(
-    lambda n, a, b: ("edit_file", {"path": n, "old_string": a, "new_string": b}),
-    NAMES, st.just("one"), TEXTS,
-)  # fmt: skip
-COMMANDS = st.builds(lambda a, b: shell(f"mv {a} {b}"), NAMES, NAMES) | st.sampled_from(
+def write(name: str, text: str) -> Call:
+    return "write_file", {"path": name, "content": text}
+
+
+def edit(name: str, text: str) -> Call:
+    return "edit_file", {"path": name, "old_string": "one", "new_string": text}
+
+
+def delete(name: str) -> Call:
+    return "delete_file", {"path": name}
+
+
+def move(source: str, target: str) -> Call:
+    return shell(f"mv {source} {target}")
+
+
+FILE_CALLS = (
+    st.builds(write, NAMES, TEXTS) | st.builds(edit, NAMES, TEXTS) | st.builds(delete, NAMES)
+)
+COMMANDS = st.builds(move, NAMES, NAMES) | st.sampled_from(
     [shell("rm -r d"), shell("ln -s b l$(true)"), shell("chmod 700 a"), shell("rm -r d; : > d")]
 )
-CALLS = st.lists(WRITES | EDITS | DELETES | COMMANDS, min_size=1, max_size=6)
+CALLS = st.lists(FILE_CALLS | COMMANDS, min_size=1, max_size=6)
 
 
 @contextmanager
-def directory() -> Iterator[Path]:
+def directory() -> Generator[Path]:
     with TemporaryDirectory() as name:
         yield Path(name).resolve()
 
@@ -82,7 +95,7 @@ class KilledError(BaseException):
 
 
 @contextmanager
-def killed_after(steps: int) -> Iterator[None]:
+def killed_after(steps: int) -> Generator[None]:
     """End the program before its step number `steps`: a file, or a line of the log."""
     remaining = [steps]
 
