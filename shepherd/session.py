@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
@@ -33,6 +33,17 @@ class SessionJournal(Protocol):
     def messages_evicted(self, ranges: Sequence[range]) -> None: ...
 
     def cleared(self) -> None: ...
+
+    def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
+        """The branch that ends at `number` was left for one of these messages.
+
+        `resumed` is the end of the branch that continues; None for a new one.
+        """
+        ...
+
+    def compacted(self, ranges: Sequence[range], summary: Message) -> None:
+        """The summary stands for the messages at `ranges`, in the place of the first."""
+        ...
 
 
 class SessionArchive(Protocol):
@@ -76,6 +87,20 @@ class DeferredTools(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """The messages of a conversation when the user left it for an earlier message.
+
+    `end` is the number of the session's next message at that moment. `numbers` and `times` run
+    parallel to `messages`.
+    """
+
+    end: int
+    numbers: tuple[int | None, ...]
+    messages: tuple[Message, ...]
+    times: tuple[datetime | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RawPrompt:
     """A prompt that the model continues directly, without a chat template.
 
@@ -112,7 +137,9 @@ class Session:
     replaces the messages. With `continues`, the answer continues the last message, which must be
     the assistant's. `template_values` are further variables of the chat template, in JSON. All
     three need a backend whose `ModelInfo.raw_prompts` is true. `deferred` are tools that the prompt
-    does not list.
+    does not list. `numbers` runs parallel to `messages` too: each message gets the `next_number`,
+    which is never used again; None marks a result that was added for a call without one.
+    `branches` are those that the user left.
     """
 
     system_message: str = ""
@@ -133,12 +160,18 @@ class Session:
     archive: SessionArchive | None = None
     additions: SessionAdditions | None = None
     times: list[datetime | None] = field(default_factory=list[datetime | None])
+    numbers: list[int | None] = field(default_factory=list[int | None])
+    next_number: int = 0
+    branches: list[Branch] = field(default_factory=list[Branch])
 
     def __post_init__(self) -> None:
         number = len(self.messages)
         if len(self.ledger.counts) < number:
             self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, number))
         self.times = _padded(self.times, number)
+        if len(self.numbers) < number:
+            self.numbers = list(range(number))
+            self.next_number = max(self.next_number, number)
 
     @property
     def callable_tools(self) -> list[ToolSpec]:
@@ -154,6 +187,7 @@ class Session:
         self.messages.append(message)
         self.ledger.counts.append(None)
         self.times.append(datetime.now(UTC))
+        self.numbers.append(self._number())
         if self.journal is not None:
             self.journal.message_added(message)
 
@@ -178,19 +212,74 @@ class Session:
         self.messages.clear()
         self.ledger.counts.clear()
         self.times.clear()
+        self.numbers.clear()
         self.ledger.context_used = 0
         if self.journal is not None:
             self.journal.cleared()
 
+    def branch_off(self, index: int) -> None:
+        """Leave the messages from `index` on as a branch, and continue before them."""
+        kept = self._branch()
+        self._continue(
+            Branch(0, kept.numbers[:index], kept.messages[:index], kept.times[:index]), None
+        )
+
+    def resume_branch(self, branch: Branch) -> None:
+        """Continue a branch that was left, and leave the present one."""
+        self.branches.remove(branch)
+        self._continue(branch, branch.end)
+
+    def compact(self, ranges: Sequence[range], summary: Message) -> list[Message]:
+        """Put `summary` in the place of the messages at `ranges`, and return those.
+
+        The archive, if there is one, stores them.
+        """
+        times = [self.times[i] for r in ranges for i in r]
+        removed = self._drop(ranges)
+        place = ranges[0].start
+        self.messages.insert(place, summary)
+        self.ledger.counts.insert(place, None)
+        self.times.insert(place, datetime.now(UTC))
+        self.numbers.insert(place, self._number())
+        self.ledger.context_used = 0
+        if self.journal is not None:
+            self.journal.compacted(ranges, summary)
+        if self.archive is not None:
+            self.archive.keep(removed, times)
+        return removed
+
+    def _number(self) -> int:
+        self.next_number += 1
+        return self.next_number - 1
+
+    def _branch(self) -> Branch:
+        """The present branch."""
+        numbers, messages = tuple(self.numbers), tuple(self.messages)
+        return Branch(self.next_number, numbers, messages, tuple(self.times))
+
+    def _continue(self, branch: Branch, resumed: int | None) -> None:
+        self.branches.append(self._branch())
+        end = self._number()
+        self.messages[:] = branch.messages
+        self.numbers[:] = branch.numbers
+        self.times[:] = branch.times
+        self.ledger.counts[:] = [None] * len(branch.messages)
+        self.ledger.context_used = 0
+        if self.journal is not None:
+            self.journal.branched(end, branch.numbers, resumed)
+
     def _remove(self, ranges: Sequence[range]) -> list[Message]:
-        to_remove = {i for r in ranges for i in r}
-        removed = [m for i, m in enumerate(self.messages) if i in to_remove]
-        self.messages[:] = [m for i, m in enumerate(self.messages) if i not in to_remove]
-        counts, times = self.ledger.counts, self.times
-        counts[:] = [c for i, c in enumerate(counts) if i not in to_remove]
-        times[:] = [t for i, t in enumerate(times) if i not in to_remove]
+        removed = self._drop(ranges)
         if self.journal is not None and removed:
             self.journal.messages_evicted(ranges)
+        return removed
+
+    def _drop(self, ranges: Sequence[range]) -> list[Message]:
+        to_remove = {i for r in ranges for i in r}
+        removed = [self.messages[i] for i in sorted(to_remove)]
+        columns: list[list[Any]] = [self.messages, self.ledger.counts, self.times, self.numbers]
+        for column in columns:
+            column[:] = [value for i, value in enumerate(column) if i not in to_remove]
         return removed
 
 

@@ -290,7 +290,7 @@ def test_a_file_without_a_header_is_refused(tmp_path: Path, header: str) -> None
 def test_a_file_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     session, path = filled(SessionStore(tmp_path))
     header, *lines = path.read_text().splitlines()
-    newer = json.dumps({**json.loads(header), "version": 2})
+    newer = json.dumps({**json.loads(header), "version": 3})
     path.write_text("\n".join([newer, *lines]))
     with pytest.raises(SessionError, match="newer"):
         SessionStore(tmp_path).read(session.id)

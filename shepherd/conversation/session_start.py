@@ -96,7 +96,8 @@ def _resumed(
     transcript: Transcript, saved: SavedSession, config: Config, cwd: Path, notices: Notices
 ) -> tuple[Session, Transcript]:
     session = _session(saved.system_message, list(saved.messages), transcript)
-    session.times[:] = saved.times
+    session.times[:], session.numbers[:] = saved.times, saved.numbers
+    session.next_number, session.branches = saved.next_number, list(saved.branches)
     for warning in saved.warnings:
         notices.tell(warning)
     if saved.header.cwd != str(cwd):

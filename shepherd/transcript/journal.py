@@ -12,8 +12,11 @@ from shepherd.errors import SessionError
 from shepherd.messages import Message
 from shepherd.transcript.reading import SavedSession, parse_session
 from shepherd.transcript.records import (
+    VERSION,
+    Branched,
     Change,
     Cleared,
+    Compacted,
     Header,
     MessageAdded,
     MessagesEvicted,
@@ -21,6 +24,9 @@ from shepherd.transcript.records import (
     change_line,
     header_line,
 )
+
+MAX_HEADER = 1 << 24
+"""The limit of the first line in bytes; it holds the system message."""
 
 
 class Transcript:
@@ -80,6 +86,21 @@ class Transcript:
         if self._descriptor is not None:
             self._write(Cleared())
 
+    def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
+        self._numbers, self._next = list(messages), number + 1
+        self._need_version(VERSION)
+        self._write(Branched(number, tuple(n for n in messages if n is not None), resumed))
+
+    def compacted(self, ranges: Sequence[range], summary: Message) -> None:
+        to_remove = [i for r in ranges for i in r]
+        replaced = tuple(n for i in to_remove if (n := self._numbers[i]) is not None)
+        rest = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        place = ranges[0].start
+        self._numbers = [*rest[:place], self._next, *rest[place:]]
+        self._need_version(VERSION)
+        self._write(Compacted(self._next, replaced, summary))
+        self._next += 1
+
     def system_message_changed(self, text: str) -> None:
         """Record that the system message has changed."""
         self._setting_changed("system_message", text)
@@ -113,6 +134,16 @@ class Transcript:
             self.header = replace(self.header, **{name: value})
         else:
             self._write(SettingChanged(name, value))
+
+    def _need_version(self, version: int) -> None:
+        """Raise the version in the header, so that an older Shepherd refuses the file."""
+        before, self.header = self.header, replace(self.header, version=version)
+        if self._descriptor is None or before.version >= version:
+            return
+        try:
+            raise_version(self.path, before.version, version)
+        except OSError as error:
+            self._fail(error)
 
     def _write(self, change: Change) -> None:
         if self._closed:
@@ -151,6 +182,16 @@ class Transcript:
             self._descriptor = None
         reason = error.strerror if isinstance(error, OSError) else error
         self._on_failure(f"{self.path}: the session is no longer saved: {reason}")
+
+
+def raise_version(path: Path, before: int, version: int) -> None:
+    """Replace the one digit of the version in the header of the file at `path`."""
+    with path.open("r+b", buffering=0) as file:
+        line = file.read(MAX_HEADER).partition(b"\n")[0]
+        place = line.rfind(b'"version": %d}' % before)
+        if place >= 0:
+            file.seek(place)
+            file.write(b'"version": %d}' % version)
 
 
 def delete_session(path: Path) -> None:

@@ -1,17 +1,20 @@
 """Reads session files, including damaged ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from shepherd.errors import SessionError
 from shepherd.messages import INTERRUPTED, Message, Role
+from shepherd.session import Branch
 from shepherd.transcript.records import (
     PARSE_ERRORS,
     VERSION,
+    Branched,
     Change,
     Cleared,
+    Compacted,
     Header,
     MessageAdded,
     MessagesEvicted,
@@ -56,6 +59,7 @@ class SavedSession:
     numbers: tuple[int | None, ...]
     times: tuple[datetime | None, ...]
     next_number: int
+    branches: tuple[Branch, ...]
     sound_bytes: int
     complete: bool
     warnings: tuple[str, ...]
@@ -70,6 +74,8 @@ class _Replay:
 
     def __init__(self, header: Header) -> None:
         self.live: dict[int, Message] = {}
+        self.all: dict[int, Message] = {}
+        self.branches: list[Branch] = []
         self.times: dict[int | None, datetime | None] = {}
         self.settings = {"system_message": header.system_message, "model": header.model}
         self.next_number = 0
@@ -77,9 +83,8 @@ class _Replay:
     def apply(self, change: Change) -> None:
         match change:
             case MessageAdded(number, message, time):
+                self._add(number, message, time)
                 self.live[number] = message
-                self.times[number] = time
-                self.next_number = max(self.next_number, number + 1)
             case MessagesEvicted(numbers):
                 for number in numbers:
                     self.live.pop(number, None)
@@ -87,6 +92,32 @@ class _Replay:
                 self.live.clear()
             case SettingChanged(name, value):
                 self.settings[name] = value
+            case Branched(number, messages, resumed):
+                self.branches = [b for b in self.branches if b.end != resumed]
+                self.branches.append(self.branch(number))
+                self.live = {n: self.all[n] for n in messages if n in self.all}
+                self.next_number = max(self.next_number, number + 1)
+            case Compacted(number, replaced, message, time):
+                self._add(number, message, time)
+                self._replace(replaced, number)
+
+    def branch(self, end: int) -> Branch:
+        """The present messages; each call has a result."""
+        kept = repaired(self.live.items())
+        numbers, messages = tuple(n for n, _ in kept), tuple(m for _, m in kept)
+        return Branch(end, numbers, messages, tuple(self.times.get(n) for n in numbers))
+
+    def _add(self, number: int, message: Message, time: datetime | None) -> None:
+        self.all[number] = message
+        self.times[number] = time
+        self.next_number = max(self.next_number, number + 1)
+
+    def _replace(self, replaced: Sequence[int], number: int) -> None:
+        """Put one message in the place of the first of those that it stands for."""
+        numbers = list(self.live)
+        first = next((i for i, n in enumerate(numbers) if n in replaced), 0)
+        numbers.insert(first, number)
+        self.live = {n: self.all[n] for n in numbers if n not in replaced}
 
 
 def read_header(path: Path) -> Header:
@@ -122,16 +153,17 @@ def parse_session(path: Path, data: bytes) -> SavedSession:
     whole_tail = bool(lines) and _change(tail) is not None
     if whole_tail:
         replay.apply(parse_change(tail))
-    kept = repaired(sorted(replay.live.items()))
+    present = replay.branch(replay.next_number)
     return SavedSession(
         path=path,
         header=header,
         system_message=replay.settings["system_message"],
         model=replay.settings["model"],
-        messages=tuple(message for _, message in kept),
-        numbers=tuple(number for number, _ in kept),
-        times=tuple(replay.times.get(number) for number, _ in kept),
+        messages=present.messages,
+        numbers=present.numbers,
+        times=present.times,
         next_number=replay.next_number,
+        branches=tuple(replay.branches),
         sound_bytes=len(data) if whole_tail or not lines else len(data) - len(tail),
         complete=bool(lines) and not whole_tail,
         warnings=tuple(warnings),

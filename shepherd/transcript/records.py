@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from shepherd.messages import JsonObject, Message, message_from_json, message_to_json
 
-VERSION = 1
+FIRST_VERSION, VERSION = 1, 2
+"""A file begins with the first version; branches and summaries need the second."""
+
 PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
 """The exceptions of `parse_header` and `parse_change` for a damaged line."""
 
@@ -25,7 +27,7 @@ class Header:
     model: str
     system_message: str
     created: str
-    version: int = VERSION
+    version: int = FIRST_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,29 @@ class SettingChanged:
     value: str
 
 
-Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """The branch that ends at `number` was left; the conversation continues with `messages`.
+
+    `resumed` is the end of an earlier branch that continues; None for a new one. Needs version 2.
+    """
+
+    number: int
+    messages: tuple[int, ...]
+    resumed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The message `number` stands for the messages `replaced`. Needs version 2."""
+
+    number: int
+    replaced: tuple[int, ...]
+    message: Message
+    time: datetime | None = None
+
+
+Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged | Branched | Compacted
 
 
 def header_line(header: Header) -> bytes:
@@ -76,6 +100,11 @@ def change_line(change: Change) -> bytes:
             data = {"type": "cleared"}
         case SettingChanged(name, value):
             data = {"type": "changed", "name": name, "value": value}
+        case Branched(number, messages, resumed):
+            data = {"type": "branch", "n": number, "live": list(messages), "resumed": resumed}
+        case Compacted(number=number, replaced=replaced, message=message):
+            content = message_to_json(message)
+            data = {"type": "compacted", "n": number, "of": list(replaced), "message": content}
     return json_line(data | {"time": now()})
 
 
@@ -101,6 +130,14 @@ def parse_change(line: bytes) -> Change:
             return Cleared()
         case "changed":
             return SettingChanged(str(data["name"]), str(data["value"]))
+        case "branch":
+            resumed = data["resumed"]
+            numbers = tuple(int(n) for n in data["live"])
+            return Branched(int(data["n"]), numbers, None if resumed is None else int(resumed))
+        case "compacted":
+            message = message_from_json(_checked(data["message"]))
+            numbers = tuple(int(n) for n in data["of"])
+            return Compacted(int(data["n"]), numbers, message, parse_time(data.get("time")))
         case kind:
             raise ValueError(f"unknown kind of line: {kind!r}")
 
