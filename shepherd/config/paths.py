@@ -96,6 +96,11 @@ class Paths:
         return self.state / "memory.db"
 
     @property
+    def undo_file(self) -> Path:
+        """Files as they were before tools changed them."""
+        return self.state / "undo.db"
+
+    @property
     def responses_file(self) -> Path:
         """Responses that clients of the server stored."""
         return self.state / "responses.db"

@@ -21,6 +21,7 @@ from shepherd.config.sections import (
     ToolsSection,
 )
 from shepherd.config.server import ServerSection
+from shepherd.config.undo import UndoSection
 
 
 class MemorySection(Section):
@@ -103,6 +104,7 @@ class Config(BaseModel):
     permissions: PermissionsSection = PermissionsSection()
     tools: ToolsSection = ToolsSection()
     memory: MemorySection = MemorySection()
+    undo: UndoSection = UndoSection()
     mcp: McpSection = McpSection()
     knowledge: KnowledgeSection = KnowledgeSection()
     terminal: TerminalSection = TerminalSection()
