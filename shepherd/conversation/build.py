@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.history import build_keeper
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
 from shepherd.conversation.session_start import Notices, SessionStart, begin_session
 from shepherd.conversation.toolbox import (
@@ -101,6 +103,8 @@ def _build(
     workspace = build_workspace(config, paths, cwd, notices)
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
+    keeper = build_keeper(config, paths, workspace.policy, notices.tell)
+    workspace = replace(workspace, undo=keeper)
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)

@@ -9,6 +9,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
+from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
@@ -61,6 +62,9 @@ class Conversation:
         self.session = session
         self.session.additions = self.additions
         self.transcript = transcript
+        self._undo = workspace.undo
+        self.history = SessionHistory(lambda: self.session, self._undo, self.additions)
+        self._keep_files()
         self.slot = slot(self)
         self._prompt = SystemPrompt(self.knowledge, notices)
         self._prompt.begin(session, default_system_message(self.config, self.cwd))
@@ -132,6 +136,7 @@ class Conversation:
         session.additions = self.additions
         self.session, self.transcript = session, transcript
         self._prompt.begin(session, "")
+        self._keep_files()
         self.delegates.forget()
         self.policy.end_session()
 
@@ -143,6 +148,10 @@ class Conversation:
         message = Message.user(text) if isinstance(text, str) else text
         expanded = self.knowledge.expanded(message.content)
         return message if expanded is None else replace(message, content=expanded)
+
+    def _keep_files(self) -> None:
+        if self._undo is not None:
+            self._undo.begin(self.session.id, lambda: self.session.next_number)
 
     def change_system_message(self, text: str) -> None:
         """Continue with another system message; the whole prompt must then be read again."""
@@ -192,6 +201,8 @@ class Conversation:
                 self.transcript.close()
             if self.memory is not None:
                 await self.memory.aclose()
+            if self._undo is not None:
+                await self._undo.aclose()
 
     async def before_opening(self, provider: str) -> None:
         """See `SlotListener`: a provider that answers is not a delegate too."""

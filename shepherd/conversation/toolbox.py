@@ -34,6 +34,7 @@ from shepherd.tools.plan import PresentPlan, UpdatePlan
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.undo.keeper import UndoKeeper
 
 if TYPE_CHECKING:
     from shepherd.mcp.hub import ServerHub
@@ -52,6 +53,7 @@ class Workspace:
     servers: "ServerHub | None" = None
     steps: tuple[CallStep, ...] = ()
     knowledge: Knowledge = NO_KNOWLEDGE
+    undo: UndoKeeper | None = None
 
     def tool_runner(
         self,
@@ -68,7 +70,7 @@ class Workspace:
             self.policy,
             approver or DenyingApprover(),
             tool_context(config, self.paths, self.cwd, self.sandbox),
-            self.steps,
+            self.steps if self.undo is None else (*self.steps, self.undo),
         )
 
 

@@ -8,8 +8,11 @@ from shepherd.tools.text import one_line, pluralize
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.moves import Conflict
 from shepherd.undo.states import Entry, FileState, Kind
+from shepherd.undo.store import Change, ChangeKind
 
 Name = Callable[[str], str]
+MAX_NAMES = 20
+_VERBS = {ChangeKind.UNDO: "undid", ChangeKind.REDO: "made this change again:"}
 
 
 def net_diff(files: KeptFiles, entries: Iterable[Entry], name: Name) -> str:
@@ -45,6 +48,18 @@ def conflict_text(conflicts: Sequence[Conflict], name: Name) -> str:
     more = len(conflicts) - 1
     others = f" {pluralize(more, 'other file')} can't be changed either." if more else ""
     return f"Nothing was changed: {name(first.path)}: {first.why}.{others}"
+
+
+def preface_text(changes: Sequence[Change], name: Name) -> str:
+    """What the user undid and made again, for the model; "" if nothing."""
+    lines: list[str] = []
+    for change in changes:
+        if change.kind in _VERBS and change.entries:
+            paths = [name(e.path) for e in change.entries if e.before.kind is not Kind.DIRECTORY]
+            more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
+            changed = ", ".join(map(one_line, paths[:MAX_NAMES])) + more
+            lines.append(f"The user {_VERBS[change.kind]} `{change.label}`: {changed} changed.")
+    return "\n".join(lines)
 
 
 def _kind_change(before: FileState, after: FileState) -> str:

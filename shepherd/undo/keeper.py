@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -11,34 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 from shepherd.errors import UndoError
 from shepherd.tools.base import ToolResult
 from shepherd.tools.call import PreparedCall
+from shepherd.undo.parts import Moved, UndoLimits
 
 if TYPE_CHECKING:
-    from shepherd.undo.moves import Moved
     from shepherd.undo.recorder import Recorder
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class UndoLimits:
-    """The limits of the store in bytes and days; `file_bytes` is the size of the largest file.
-
-    `command_bytes` limits what is kept before a command runs; 0 means that commands are not
-    watched.
-    """
-
-    max_bytes: int = 512 << 20
-    max_days: int = 30
-    file_bytes: int = 8 << 20
-    command_bytes: int = 64 << 20
-
-
 class UndoKeeper:
     """A `CallStep` that keeps each file as it was before a call changed it.
 
-    `position` returns the number of the session's next message. `protects` tells whether a file may
-    hold a secret; such files are not kept. `warn` receives sentences for the user, in a thread.
-    A failure of the store does not stop calls.
+    `protects` tells whether a file may hold a secret; such files are not kept. `warn` receives
+    sentences for the user. A failure of the store does not stop calls.
     """
 
     def __init__(
@@ -58,10 +42,14 @@ class UndoKeeper:
         self._position: Callable[[], int] = int
         self._thread = ThreadPoolExecutor(1, "undo")
         self._recorder: Recorder | None = None
+        self._warnings: list[str] = []
         self._has_warned = False
 
     def begin(self, session: str, position: Callable[[], int]) -> None:
-        """Keep the files of another session from now on."""
+        """Keep the files of this session from now on.
+
+        `position` returns the number of its next message.
+        """
         self._session, self._position = session, position
         self._thread.submit(self._close)
 
@@ -76,16 +64,16 @@ class UndoKeeper:
         await self._try(lambda r: r.after(prepared))
         return result
 
-    async def undo(self, count: int = 1, *, force: bool = False) -> "Moved":
+    async def undo(self, count: int = 1, *, force: bool = False) -> Moved:
         """Undo the last changes. Raises UndoError, and changes nothing, if something else
         changed a file since, unless `force`."""
         return await self._do(lambda r: r.undo(count, self._position(), force=force))
 
-    async def redo(self, count: int = 1, *, force: bool = False) -> "Moved":
+    async def redo(self, count: int = 1, *, force: bool = False) -> Moved:
         """Make the last undone changes again; raises UndoError like `undo`."""
         return await self._do(lambda r: r.redo(count, self._position(), force=force))
 
-    async def move_to(self, position: int, *, force: bool = False) -> "Moved":
+    async def move_to(self, position: int, *, force: bool = False) -> Moved:
         """Give all files the states that they had when message `position` was added."""
         return await self._do(lambda r: r.move_to(position, self._position(), force=force))
 
@@ -101,13 +89,26 @@ class UndoKeeper:
         """The changes of the session's files since its start, as one diff."""
         return await self._do(lambda r: r.diff())
 
+    async def preface(self) -> str:
+        """What the user undid since the last message, for the model; "" if nothing."""
+        if self._recorder is None and not self._path.exists():
+            return ""
+        try:
+            return await self._do(lambda r: r.preface(self._position()))
+        except UndoError:
+            return ""  # the next call warns of it
+
     async def aclose(self) -> None:
         """Close the store."""
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
 
     async def _do(self, work: "Callable[[Recorder], T]") -> T:
-        return await asyncio.wrap_future(self._thread.submit(partial(self._run, work)))
+        try:
+            return await asyncio.wrap_future(self._thread.submit(partial(self._run, work)))
+        finally:
+            while self._warnings:
+                self._warn(self._warnings.pop(0))
 
     async def _try(self, work: "Callable[[Recorder], object]") -> None:
         """Do the work; the first failure becomes a warning."""
@@ -124,7 +125,12 @@ class UndoKeeper:
             from shepherd.undo.recorder import open_recorder  # loads sqlite3
 
             self._recorder = open_recorder(
-                self._path, self._session, self._cwd, self._limits, self._protects, self._warn
+                self._path,
+                self._session,
+                self._cwd,
+                self._limits,
+                self._protects,
+                self._warnings.append,
             )
         return work(self._recorder)
 

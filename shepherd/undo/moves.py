@@ -1,9 +1,10 @@
 """Moves files between their states in the log: undo, redo, and the way to a message."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shepherd.undo.log import ChangeLog
+from shepherd.undo.parts import Moved
 from shepherd.undo.restore import restore_order
 from shepherd.undo.states import ABSENT, Entry, FileState, Kind
 from shepherd.undo.store import Change, ChangeKind
@@ -26,20 +27,6 @@ class Conflict:
     why: str
     current: FileState
     target: FileState
-
-
-@dataclass(slots=True)
-class Moved:
-    """The result of a move: the labels of the changes, and the paths by what happened to them.
-
-    `failed` has pairs of a path and a reason. `notes` are about commands with unknown changes.
-    """
-
-    labels: list[str] = field(default_factory=list[str])
-    restored: list[str] = field(default_factory=list[str])
-    removed: list[str] = field(default_factory=list[str])
-    failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    notes: list[str] = field(default_factory=list[str])
 
 
 def undo_steps(log: ChangeLog, count: int) -> list[Step]:

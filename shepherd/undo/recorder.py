@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shepherd.errors import UndoError
 from shepherd.tools.call import PreparedCall
-from shepherd.undo.diff import change_diff, conflict_text, net_diff
+from shepherd.undo.diff import change_diff, conflict_text, net_diff, preface_text
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import ChangeLog
 from shepherd.undo.moves import (
-    Moved,
     Step,
     find_conflicts,
     make_steps,
@@ -20,13 +18,11 @@ from shepherd.undo.moves import (
     steps_to,
     undo_steps,
 )
+from shepherd.undo.parts import Moved, UndoLimits
 from shepherd.undo.scan import Scanner, TooLargeError
 from shepherd.undo.states import Entry, FileState
 from shepherd.undo.store import Change, ChangeKind, UndoStore
 from shepherd.undo.watch import call_label, changes_tree, written_paths
-
-if TYPE_CHECKING:
-    from shepherd.undo.keeper import UndoLimits
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +111,11 @@ class Recorder:
         self._settle()
         return net_diff(self._files, net_entries(self._log.changes), self._name)
 
+    def preface(self, at: int) -> str:
+        """See `UndoKeeper.preface`."""
+        changes = [c for c in self._log.changes if c.at >= at]
+        return preface_text(changes, self._name)
+
     def close(self) -> None:
         """Record what has ended, and close the store."""
         try:
@@ -187,7 +188,7 @@ def open_recorder(
     path: Path,
     session: str,
     cwd: Path,
-    limits: "UndoLimits",
+    limits: UndoLimits,
     protects: Callable[[Path], bool],
     warn: Callable[[str], None],
 ) -> Recorder:

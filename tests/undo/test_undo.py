@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.errors import UndoError
-from shepherd.undo.keeper import UndoLimits
+from shepherd.undo.parts import UndoLimits
 from tests.undo.project import open_project, view
 
 

@@ -1,0 +1,206 @@
+"""The way back in a conversation: undo, redo, earlier messages and branches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.additions import Additions
+from shepherd.errors import SessionError, UndoError
+from shepherd.messages import Message, Role
+from shepherd.session import Branch, Session
+from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.undo.keeper import UndoKeeper
+from shepherd.undo.parts import Moved, UndoLimits
+
+MIB = 1 << 20
+OFF = "No files are kept: undo.enabled or terminal.save_sessions is off."
+FILES_STAY = (
+    "The user went back to an earlier message. The files stay as the messages after it left them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPrompt:
+    """A message of the user; `number` counts them from 1, `index` is that in the session."""
+
+    number: int
+    index: int
+    message: Message
+    time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """A branch; `number` names it, 0 for the present one.
+
+    `shared` is the number of its messages that the present branch has too.
+    """
+
+    number: int
+    shared: int
+    messages: tuple[Message, ...]
+    time: datetime | None
+
+
+class SessionHistory:
+    """The past of a conversation's session and of its files.
+
+    `keeper` is None if no files are kept. Call it only between turns.
+    """
+
+    def __init__(
+        self, session: Callable[[], Session], keeper: UndoKeeper | None, additions: Additions
+    ) -> None:
+        self._session = session
+        self._keeper = keeper
+        self._additions = additions
+        if keeper is not None:
+            additions.prefaces.append(keeper.preface)
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether files are kept."""
+        return self._keeper is not None
+
+    async def undo(self, count: int = 1, *, force: bool = False) -> Moved:
+        """Undo the last changes of tools; raises UndoError and then changes nothing.
+
+        With `force`, files that something else has changed since are overwritten.
+        """
+        return await self._files().undo(count, force=force)
+
+    async def redo(self, count: int = 1, *, force: bool = False) -> Moved:
+        """Make the last undone changes again; raises UndoError like `undo`."""
+        return await self._files().redo(count, force=force)
+
+    async def diff(self) -> str:
+        """The changes of the session's files since its start; "" if there are none."""
+        return await self._files().diff()
+
+    def prompts(self) -> list[EarlierPrompt]:
+        """The user's messages of the present branch, the oldest first."""
+        session = self._session()
+        indices = [
+            i for i, m in enumerate(session.messages) if m.role is Role.USER and not m.is_hint
+        ]
+        return [
+            EarlierPrompt(n, i, session.messages[i], session.times[i])
+            for n, i in enumerate(indices, 1)
+        ]
+
+    async def files_since(self, number: int) -> list[str]:
+        """The files that changed since a prompt; [] if none are kept."""
+        return await self._changed(self._position(self._prompt(number)))
+
+    async def rewind(self, number: int, *, files: bool, force: bool = False) -> Moved:
+        """Go back to just before a prompt, as a new branch; with `files`, these go back too.
+
+        Raises SessionError if there is no such prompt, and UndoError like `undo`.
+        """
+        prompt = self._prompt(number)
+        position = self._position(prompt)
+        changed = await self._check(position, files=files, force=force)
+        self._session().branch_off(prompt.index)
+        return await self._move(position, files=files, force=force, changed=changed)
+
+    def branches(self) -> list[BranchView]:
+        """The present branch and the others that lead elsewhere, the latest first."""
+        session = self._session()
+        present = Branch(session.next_number, tuple(session.numbers), tuple(session.messages),
+                         tuple(session.times))  # fmt: skip
+        others = [branch for branch in reversed(session.branches) if branch.messages]
+        leaves: list[Branch] = []
+        for branch in others:
+            if not any(_begins(other, branch) for other in (present, *leaves)):
+                leaves = [leaf for leaf in leaves if not _begins(branch, leaf)]
+                leaves.append(branch)
+        views = [BranchView(0, len(present.numbers), present.messages, _last(present))]
+        return views + [
+            BranchView(b.end, _shared(b, present), b.messages, _last(b)) for b in leaves
+        ]
+
+    async def switch(self, number: int, *, files: bool, force: bool = False) -> Moved:
+        """Continue another branch; the present one stays. Raises like `rewind`."""
+        session = self._session()
+        branch = next((b for b in session.branches if b.end == number), None)
+        if branch is None:
+            raise SessionError(f"There is no branch {number}; /tree lists the branches.")
+        changed = await self._check(number, files=files, force=force)
+        session.resume_branch(branch)
+        return await self._move(number, files=files, force=force, changed=changed)
+
+    def _files(self) -> UndoKeeper:
+        if self._keeper is None:
+            raise UndoError(OFF)
+        return self._keeper
+
+    async def _changed(self, position: int) -> list[str]:
+        return [] if self._keeper is None else await self._keeper.changed_files(position)
+
+    async def _check(self, position: int, *, files: bool, force: bool) -> bool:
+        """Whether files differ from those at the position; raises if they can't go there."""
+        if files and not force:
+            await self._files().check_move(position)
+        return bool(await self._changed(position))
+
+    async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> Moved:
+        if files:
+            return await self._files().move_to(position, force=force)
+        if changed:
+            self._additions.note(FILES_STAY)
+        return Moved()
+
+    def _prompt(self, number: int) -> EarlierPrompt:
+        prompts = self.prompts()
+        if not 0 < number <= len(prompts):
+            raise SessionError(f"There is no message {number}; /rewind lists the messages.")
+        return prompts[number - 1]
+
+    def _position(self, prompt: EarlierPrompt) -> int:
+        return self._session().numbers[prompt.index] or 0
+
+
+def _begins(whole: Branch, part: Branch) -> bool:
+    """Whether all messages of `part` are the first ones of `whole`."""
+    return whole.numbers[: len(part.numbers)] == part.numbers
+
+
+def _shared(branch: Branch, present: Branch) -> int:
+    pairs = zip(branch.numbers, present.numbers, strict=False)
+    return next(
+        (i for i, (a, b) in enumerate(pairs) if a != b),
+        min(len(branch.numbers), len(present.numbers)),
+    )
+
+
+def _last(branch: Branch) -> datetime | None:
+    return branch.times[-1] if branch.times else None
+
+
+def build_keeper(
+    config: Config, paths: Paths, policy: PermissionPolicy, warn: Callable[[str], None]
+) -> UndoKeeper | None:
+    """The keeper of the settings, None if files are not kept.
+
+    A file is a secret by the default rules, whatever the user allowed, or by a rule of the user.
+    """
+    section = config.undo
+    if not (section.enabled and config.terminal.save_sessions and config.model.tools):
+        return None
+    limits = UndoLimits(
+        section.max_mib * MIB,
+        section.max_days,
+        section.file_mib * MIB,
+        section.command_mib * MIB,
+    )
+    strict = PermissionPolicy(policy.cwd)
+
+    def protects(path: Path) -> bool:
+        access = Access(AccessKind.READ, str(path))
+        return any(rules.denies("read_file", access) for rules in (strict, policy))
+
+    return UndoKeeper(paths.undo_file, policy.cwd, limits, protects, warn)
