@@ -25,6 +25,7 @@ from shepherd.memory import Place
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
+from shepherd.tools.deferred.wrapper import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
@@ -184,8 +185,22 @@ class Conversation:
             return
         await servers.ask(self._approver or DenyingApprover())
         await servers.settled()
-        if servers.update(self.registry):
-            self.session.tools = offered_tools(self.registry, self.config, backend.info)
+        changed = servers.update(self.registry)
+        if changed or not self.session.messages:
+            self._offer_added(backend, late=servers.is_starting)
+
+    def _offer_added(self, backend: Backend, *, late: bool) -> None:
+        """Offer what the servers offer by now, without a needless change of a prompt that began.
+
+        A search reaches all tools. It is offered from the first turn if some of them come `late`.
+        """
+        session = self.session
+        if session.messages and any(tool.name == FIND_TOOLS for tool in session.tools):
+            return
+        search = late and not session.messages
+        tools = offered_tools(self.registry, self.config, backend.info, search=search)
+        if not session.messages or any(tool not in session.tools for tool in tools):
+            session.tools = tools
 
     async def aclose(self) -> None:
         """Close the backend, the transcript and the memory."""

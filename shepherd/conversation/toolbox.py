@@ -83,9 +83,9 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     knowledge = load_knowledge(config.knowledge, paths, cwd, policy, notices.tell)
     add_knowledge_tools(registry, config, knowledge)
     add_plugin_tools(registry, config, notices.tell)
-    add_tool_search(registry, config)
     sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
+    add_tool_search(registry, config, more=servers is not None)
     steps = (knowledge.step,) if knowledge.step else ()
     return Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
 
@@ -129,17 +129,17 @@ def add_knowledge_tools(registry: ToolRegistry, config: Config, knowledge: Knowl
 
 
 def offered_tools(
-    tools: Iterable[AnyTool], config: Config, model: ModelInfo | None
+    tools: Iterable[AnyTool], config: Config, model: ModelInfo | None, *, search: bool = False
 ) -> list[ToolSpec]:
     """The tools that `model` is offered; None is a model that is not loaded yet.
 
-    If the schemas of extensions take too many tokens, the model gets tools that search them. A
-    model that was trained on certain tools gets only those. With `memory.tools` on `on` it gets
-    the memory's tools too. A model that is not loaded yet may be such a model.
+    With `search`, or if the schemas of extensions take too many tokens, the model gets tools that
+    search them. A model that was trained on certain tools gets only those. With `memory.tools` on
+    `on` it gets the memory's tools too. A model that is not loaded yet may be such a model.
     """
     allowed = BUILTIN_TOOLS if model is None else model.trained_tools
     if allowed is None:
-        return listed_tools(tools, config.tools.schema_tokens)
+        return listed_tools(tools, config.tools.schema_tokens, search=search)
     if config.memory.tools == "on":
         allowed |= OWN_TOOLS
     trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
@@ -170,9 +170,9 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
         add_extensions(registry, plugins, config.tools.disabled, warn)
 
 
-def add_tool_search(registry: ToolRegistry, config: Config) -> None:
-    """Add the search for tools if there are extensions to search."""
-    searchable = any(tool.is_extension for tool in registry)
+def add_tool_search(registry: ToolRegistry, config: Config, *, more: bool = False) -> None:
+    """Add the search for tools if there are extensions to search, or `more` come later."""
+    searchable = more or any(tool.is_extension for tool in registry)
     disabled = RESERVED_NAMES.intersection(config.tools.disabled)
     if searchable and not disabled and registry.get(FIND_TOOLS) is None:
         registry.add(FindTools())

@@ -138,6 +138,11 @@ class ServerHub:
             await asyncio.to_thread(self._consents.add, server)
         self.start(entry)
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether a server has not answered yet; its tools are unknown."""
+        return any(entry.current is ServerState.STARTING for entry in self.entries)
+
     async def settled(self, seconds: float = START_SECONDS) -> None:
         """Wait until the first start of each server has succeeded or failed, up to a time."""
         if self._beginning is None:

@@ -1,17 +1,27 @@
 """What two hundred added tools cost: tokens of the prompt, and nothing of the KV cache."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.sections import LlamaCppSection
+from shepherd.config.settings import Config
+from shepherd.conversation.build import build_conversation, unsaved
+from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
 from shepherd.conversation.toolbox import add_tool_search, build_registry, offered_tools
 from shepherd.events import ignore_events
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.session import Session
+from shepherd.tools.base import AnyTool
 from shepherd.tools.deferred.search import FindTools, FoundTools
 from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
 from shepherd.tools.registry import ToolRegistry
@@ -104,3 +114,78 @@ def test_the_same_tools_in_another_order_give_the_same_prompt(tmp_path: Path) ->
         for tools in orders
     }
     assert len(prompts) == 1
+
+
+@dataclass
+class LateServers:
+    """Servers whose tools come when a test says so."""
+
+    arriving: list[AnyTool] = field(default_factory=list[AnyTool])
+    is_starting: bool = False
+
+    async def ask(self, approver: object) -> None:
+        """Nothing needs consent."""
+
+    async def settled(self) -> None:
+        """Nothing starts."""
+
+    async def aclose(self) -> None:
+        """Nothing runs."""
+
+    def update(self, registry: ToolRegistry) -> bool:
+        arrived, self.arriving = self.arriving, []
+        for tool in arrived:
+            registry.add(tool)
+        return bool(arrived)
+
+
+@asynccontextmanager
+async def conversing(home: Path, servers: Any) -> AsyncGenerator[Conversation]:
+    async def scripted(_config: Config) -> Backend:
+        return ScriptedBackend(parse_script("text: hi"))
+
+    env = {"HOME": str(home)}
+    config = unsaved(load_config(home, env))
+    conversation = build_conversation(config, env, home, SessionStart(), scripted)
+    conversation.servers = servers
+    add_tool_search(conversation.registry, config, more=True)
+    try:
+        await conversation.backend()
+        yield conversation
+    finally:
+        await conversation.aclose()
+
+
+def offered_names(conversation: Conversation) -> list[str]:
+    names = [spec.name for spec in conversation.session.tools]
+    return [name for name in names if "__" in name or name in (FIND_TOOLS, USE_TOOL)]
+
+
+async def test_tools_that_come_late_leave_the_prompt_as_it_is(tmp_path: Path) -> None:
+    servers = LateServers(is_starting=True)
+    async with conversing(tmp_path, servers) as conversation:
+        await conversation.before_turn()
+        before = list(conversation.session.tools)
+        assert offered_names(conversation) == [FIND_TOOLS, USE_TOOL]
+        conversation.session.add(Message.user("hello"))
+        servers.arriving, servers.is_starting = [*remote_tools()[:1]], False
+        await conversation.before_turn()
+        assert conversation.session.tools == before
+        assert conversation.registry.get(ISSUE) is not None
+        conversation.clear()
+        await conversation.before_turn()
+        assert offered_names(conversation) == [ISSUE]
+
+
+async def test_listed_tools_are_extended_once_and_never_shortened(tmp_path: Path) -> None:
+    servers = LateServers([*remote_tools()[:1]])
+    async with conversing(tmp_path, servers) as conversation:
+        await conversation.before_turn()
+        assert offered_names(conversation) == [ISSUE]
+        conversation.session.add(Message.user("hello"))
+        servers.is_starting = True
+        await conversation.before_turn()
+        assert offered_names(conversation) == [ISSUE]
+        servers.arriving = [*remote_tools()[1:]]
+        await conversation.before_turn()
+        assert offered_names(conversation) == [FIND_TOOLS, USE_TOOL]

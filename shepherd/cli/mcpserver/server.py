@@ -96,7 +96,7 @@ class McpService:
 
     def _opened(self, cwd: Path) -> ServedAgent:
         """The agent in a directory; raises ConfigError, UsageError."""
-        config = unsaved(self.read(cwd))
+        config = without_servers(unsaved(self.read(cwd)))
         book = ProviderBook.from_env(os.environ)
         conversation = build_conversation(
             config, os.environ, cwd, SessionStart(), backend_opener(book), book
@@ -120,6 +120,11 @@ async def serve_stdio(service: McpService) -> int:
     finally:
         await service.aclose()
     return 0
+
+
+def without_servers(config: Config) -> Config:
+    """The settings without MCP servers, of which this process may be one."""
+    return config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
 
 
 def _tool(spec: ToolSpec) -> types.Tool:

@@ -12,17 +12,19 @@ CHARACTERS_PER_TOKEN = 3.5
 """Schemas have about so many characters per token; small vocabularies need more tokens."""
 
 
-def listed_tools(tools: Iterable[AnyTool], max_tokens: int) -> list[ToolSpec]:
-    """The tools in the prompt: all of them if the schemas of the added ones take `max_tokens`.
+def listed_tools(
+    tools: Iterable[AnyTool], max_tokens: int, *, search: bool = False
+) -> list[ToolSpec]:
+    """The tools in the prompt: all if the schemas of the added ones take at most `max_tokens`.
 
-    Otherwise `find_tools` and `use_tool` replace the added ones. Without `find_tools` among `tools`
-    all others are listed.
+    Otherwise, and with `search`, `find_tools` and `use_tool` replace the added ones. Without
+    `find_tools` among `tools` all others are listed.
     """
     every = list(tools)
     own = [tool.spec() for tool in every if not tool.is_extension and tool.name != FIND_TOOLS]
     added = [tool.spec() for tool in every if tool.is_extension]
-    searches = any(tool.name == FIND_TOOLS for tool in every)
-    if not searches or estimated_tokens(added) <= max_tokens:
+    can_search = any(tool.name == FIND_TOOLS for tool in every)
+    if not can_search or not (search or estimated_tokens(added) > max_tokens):
         return [*own, *added]
     return [*own, find_tools_spec(added), USE_TOOL_SPEC]
 
