@@ -58,7 +58,7 @@ class Team:
     """A conversation whose sub-agents are played by `model`, or by `other` at `fast`."""
 
     workshop: Workshop
-    model: Watched
+    model: Backend
     conversation: Session
     other: Watched | Exception
     tasks: Tasks | None = None
@@ -81,6 +81,11 @@ class Team:
             for kind, text, topic, call in self.events
             if kind is CallbackEvent.SYSTEM and topic == Topic.TASK
         ]
+
+    @property
+    def watched(self) -> Watched:
+        assert isinstance(self.model, Watched)
+        return self.model
 
     async def own(self) -> Backend:
         return self.model
@@ -144,10 +149,10 @@ async def test_several_work_at_once_in_sessions_that_begin_like_the_conversation
     base: Path,
 ) -> None:
     team = gather_team(base, LOOK.replace("Milk.", "Milk and bread."))
-    team.model.script = parse_script("text: report")
+    team.watched.script = parse_script("text: report")
     assert await team.delegate("a", "b", "c") == ["report"] * 3
-    assert team.model.together == 3
-    for session, prompt in zip(team.model.sessions, "abc", strict=True):
+    assert team.watched.together == 3
+    for session, prompt in zip(team.watched.sessions, "abc", strict=True):
         assert session.messages[0] == Message.user(PROMPT.format(prompt=prompt))
         assert session.system_message == team.conversation.system_message
         assert session.tools == team.conversation.tools
@@ -160,7 +165,7 @@ async def test_several_work_at_once_in_sessions_that_begin_like_the_conversation
 async def test_no_more_than_the_limit_work_at_once(base: Path) -> None:
     team = gather_team(base, "text: report", at_once=2)
     assert await team.delegate("a", "b", "c", "d", "e") == ["report"] * 5
-    assert team.model.together == 2
+    assert team.watched.together == 2
     assert [line for line in team.lines() if line.endswith("waiting")] == [
         f"task {number} ({prompt}): waiting" for number, prompt in ((3, "c"), (4, "d"), (5, "e"))
     ]
@@ -191,7 +196,7 @@ async def test_an_approval_names_the_sub_agent(base: Path) -> None:
 async def test_a_sub_agent_starts_no_other(base: Path) -> None:
     team = gather_team(base, 'call: task {"prompt": "deeper"}\n---\ntext: Then not.')
     assert await team.delegate("nest") == ["Then not."]
-    [session] = team.model.sessions
+    [session] = team.watched.sessions
     assert session.messages[2].content == "Error: a sub-agent has no tool task"
 
 
@@ -225,7 +230,7 @@ async def test_the_last_round_is_announced_and_the_limit_holds(base: Path) -> No
     team = gather_team(base, looks)
     [result] = await team.delegate("loop")
     assert result.startswith("Error: task 1 (loop) gave no answer.")
-    messages = team.model.sessions[0].messages
+    messages = team.watched.sessions[0].messages
     assert messages[-3].content.endswith(LAST_ROUND)
     assert len([m for m in messages if m.role is Role.ASSISTANT]) == MAX_ROUNDS
 
@@ -244,8 +249,8 @@ async def test_stopping_the_turn_stops_them_all(base: Path) -> None:
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(turn, PATIENCE)
-    assert team.model.active == 0
-    for session in (team.conversation, *team.model.sessions):
+    assert team.watched.active == 0
+    for session in (team.conversation, *team.watched.sessions):
         calls = sum(len(m.tool_calls) for m in session.messages)
         assert calls == sum(m.role is Role.TOOL for m in session.messages) > 0
 
