@@ -29,6 +29,7 @@ from shepherd.tools.deferred.wrapper import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
 
@@ -74,6 +75,8 @@ class Conversation:
         self.delegates = Delegates(
             self.slot, self.registry, lambda: self.session, lambda: self.limits, notices
         )
+        self.background = workspace.background
+        self.background.when_ended = self._command_ended
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._approver: Approver | None = None
@@ -203,8 +206,9 @@ class Conversation:
             session.tools = tools
 
     async def aclose(self) -> None:
-        """Close the backend, the transcript and the memory."""
+        """End the background commands, and close the backend, the transcript and the memory."""
         try:
+            await self.background.aclose()
             if self._checking is not None:
                 await end_tasks(self._checking)
             await self.slot.aclose()
@@ -250,6 +254,11 @@ class Conversation:
                 self._when_moved(backend)
         if chosen and self.transcript is not None:
             self.transcript.model_changed(self.config.model.label)
+
+    def _command_ended(self, command: BackgroundCommand) -> None:
+        """Tell the user now, and the model at its next round or with the next prompt."""
+        self.notices.tell(f"Background {command.title} {command.state}.")
+        self.additions.note(f"[Background {command.title} {command.state}.]")
 
     async def _check_delegates(self, backend: Backend) -> None:
         """Offer the providers that can answer by now, unless the model has been changed."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from shepherd.tools.plan import PresentPlan, UpdatePlan
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.shell.background import BackgroundCommands
 from shepherd.undo.keeper import UndoKeeper
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Workspace:
     steps: tuple[CallStep, ...] = ()
     knowledge: Knowledge = NO_KNOWLEDGE
     undo: UndoKeeper | None = None
+    background: BackgroundCommands = field(default_factory=BackgroundCommands)
 
     def tool_runner(
         self,
@@ -69,7 +71,10 @@ class Workspace:
             registry or self.registry,
             self.policy,
             approver or DenyingApprover(),
-            tool_context(config, self.paths, self.cwd, self.sandbox),
+            replace(
+                tool_context(config, self.paths, self.cwd, self.sandbox),
+                background=self.background,
+            ),
             self.steps if self.undo is None else (*self.steps, self.undo),
         )
 
@@ -143,7 +148,7 @@ def offered_tools(
     if config.memory.tools == "on":
         allowed |= OWN_TOOLS
     trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
-    return [tool.spec() for tool in trained]
+    return [tool.trained_spec() for tool in trained]
 
 
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:

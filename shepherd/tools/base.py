@@ -17,6 +17,7 @@ from shepherd.messages import ToolCall, ToolSpec
 if TYPE_CHECKING:
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
+    from shepherd.tools.shell.background import BackgroundCommands
 
 
 class Arguments(BaseModel):
@@ -145,7 +146,8 @@ class ToolContext:
 
     `on_event` receives events while the tool runs. `runner` runs the call; a tool that calls
     another model offers it the runner's tools. `sandbox` finds the box for tools that start
-    programs; None means that they run without one.
+    programs; None means that they run without one. `background` keeps the commands that go on
+    after their call.
     """
 
     cwd: Path
@@ -162,6 +164,7 @@ class ToolContext:
     runner: "CallRunner | None" = None
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
+    background: "BackgroundCommands | None" = None
 
     def require(self, access: Access) -> None:
         """Raise ToolError unless the call was approved with exactly this access."""
@@ -175,7 +178,8 @@ class Tool(ABC, Generic[A]):
     A tool with `calls_models` runs another model, which is not offered such tools itself. A tool
     with `starts_programs` starts them in the `confinement` of its context. A tool with
     `is_extension` is not Shepherd's own; no model is trained on it. Calls of a `parallel` tool in
-    one answer run at the same time.
+    one answer run at the same time. `later_arguments` are newer than the built-in model, which
+    does not see them.
     """
 
     name: str
@@ -185,6 +189,7 @@ class Tool(ABC, Generic[A]):
     is_extension: bool = False
     starts_programs: bool = False
     parallel: bool = False
+    later_arguments: frozenset[str] = frozenset()
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
@@ -192,6 +197,13 @@ class Tool(ABC, Generic[A]):
 
         schema = compact_schema(self.arguments)
         return ToolSpec(self.name, self.description, schema, parallel=self.parallel)
+
+    def trained_spec(self) -> ToolSpec:
+        """The tool as the models see it that were trained on certain tools."""
+        spec = self.spec()
+        for name in self.later_arguments:
+            spec.parameters["properties"].pop(name)
+        return spec
 
     @abstractmethod
     def accesses(self, arguments: A, context: ToolContext) -> list[Access]:

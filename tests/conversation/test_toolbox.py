@@ -51,8 +51,17 @@ async def test_an_added_tool_never_reaches_the_built_in_model(tmp_path: Path) ->
     assert offered(registry, config, other) == {
         *BUILTIN_TOOLS,
         *PLAN_TOOLS,
+        "check_command",
         "search_tickets",
     }
+
+
+def test_the_built_in_model_sees_its_tools_as_in_its_training(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    specs = offered_tools(build_registry(config), config, None)
+    [command] = [spec for spec in specs if spec.name == "execute_command"]
+    assert list(command.parameters["properties"]) == ["command", "cwd", "timeout"]
+    assert command.parameters["required"] == ["command"]
 
 
 def test_a_model_gets_the_tools_that_its_info_names(tmp_path: Path) -> None:

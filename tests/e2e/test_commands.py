@@ -10,7 +10,7 @@ from tests.e2e.terminal import CTRL_C, CTRL_D
 READY = r"approve: ask"
 NAMES = [
     *("help", "clear", "tools", "model", "provider", "system", "context", "stats", "thinking"),
-    *("save", "exit", "resume", "approve", "memory"),
+    *("save", "exit", "resume", "approve", "memory", "jobs"),
 ]
 
 
@@ -211,3 +211,19 @@ def test_the_provider_is_switched_and_the_conversation_kept(start: Start, home: 
     terminal.wait_for("there are alpha, beta")
     terminal.say("/save all.json")
     terminal.wait_for("6 messages|Saved to")
+
+
+def test_jobs_lists_shows_and_ends_background_commands(start: Start) -> None:
+    call = '{"command": "echo from behind; sleep 3600", "background": true}'
+    terminal = start(f"call: execute_command {call}\n---\ntext: Started.\n", "--approve", "all")
+    terminal.wait_for(READY.replace("ask", "all"))
+    terminal.say("start")
+    terminal.wait_for("Started.")
+    terminal.say("/jobs")
+    terminal.wait_for(r"command 1 \(echo from behind; sleep 3600\): running")
+    terminal.say("/jobs output 1")
+    terminal.wait_count("from behind\n", 2)
+    terminal.say("/jobs kill 2")
+    terminal.wait_for("There is no background command '2'")
+    terminal.say("/jobs kill 1")
+    terminal.wait_for(r"sleep 3600\): killed after")

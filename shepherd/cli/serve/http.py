@@ -73,10 +73,14 @@ async def serve_config(
         usage_file=paths.usage_file,
         audit_file=paths.audit_file,
     )
-    with refusal_of_flags(config):
-        settings_of = partial(server_settings, insecure=insecure)
-        reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
-        await serve(open_models, settings, keys, tools, agent, reloader.reload)
+    settings_of = partial(server_settings, insecure=insecure)
+    reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
+    try:
+        with refusal_of_flags(config):
+            await serve(open_models, settings, keys, tools, agent, reloader.reload)
+    finally:
+        if workspace is not None:
+            await workspace.background.aclose()
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +10,15 @@ from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
-from shepherd.tools.paths import reason, resolve_path
-from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.refusal import Refusal
-from shepherd.tools.sandbox.sandbox import Confinement
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.program import Program
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
+from shepherd.tools.shell.check import command_result
+from shepherd.tools.shell.confined import ConfinedProgram
 from shepherd.tools.shell.environment import safe_environment
 from shepherd.tools.shell.output import CappedOutput
-from shepherd.tools.shell.process import Exit, run_program
+from shepherd.tools.shell.process import Exit
+from shepherd.tools.shell.tail import LiveTail
 
 MAX_TIMEOUT = 3600.0
 
@@ -29,6 +29,9 @@ class ExecuteArguments(Arguments):
     command: Annotated[str | list[str], WithJsonSchema({"type": "string"})]
     cwd: str = "."
     timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT)] = 0
+    background: Annotated[
+        bool, Field(description="Go on while you work; check_command reads the output.")
+    ] = False
 
     @field_validator("command")
     @classmethod
@@ -48,6 +51,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     description = "Run a shell command."
     arguments = ExecuteArguments
     starts_programs = True
+    later_arguments = frozenset({"background"})
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
@@ -65,7 +69,8 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         command = arguments.command
         line = command if isinstance(command, str) else shlex.join(command)
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
-        return line if cwd == context.cwd else f"{line}\n(in {cwd})"
+        text = line if cwd == context.cwd else f"{line}\n(in {cwd})"
+        return f"{text}\n(in the background)" if arguments.background else text
 
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
         return None  # `run` stops the process itself, and still returns the output
@@ -75,44 +80,46 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
         cwd = self.start_directory(arguments, context)
+        program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
+        if arguments.background:
+            return await _start(arguments, context, program)
         timeout = arguments.timeout or context.timeout
+        confined = ConfinedProgram(program, context.confinement, timeout, arguments.cwd)
         out = CappedOutput(context.output_bytes * 3 // 4, context.spill_dir)
         err = CappedOutput(context.output_bytes // 4, context.spill_dir)
-        program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
+        tail = LiveTail(context.on_event, context.secrets)
         try:
-            with _entered(program, context.confinement) as confined:
-                exit_ = await run_program(confined, out.feed, err.feed, timeout)
-        except OSError as error:
-            if not cwd.is_dir():
-                raise ToolError(f"no such directory: {arguments.cwd}") from error
-            raise _start_error(error, program.argv[0]) from error
+            exit_ = await confined.run(
+                lambda data: out.feed(data) and tail.out(data),
+                lambda data: err.feed(data) and tail.err(data),
+            )
         finally:
+            tail.close()
             texts = out.text(), err.text()
         ok = exit_.code == 0 and not exit_.timed_out
-        refusal = _refusal(context.confinement, texts, exit_)
-        losses = context.confinement.losses if context.confinement else []
-        text = "\n".join([_result(*texts, exit_, timeout), *(f"[{loss}]" for loss in losses)])
-        return ToolResult(text, ok=ok, refusal=refusal)
+        lines = [_result(*texts, exit_, timeout), *(f"[{loss}]" for loss in confined.losses)]
+        return ToolResult("\n".join(lines), ok=ok, refusal=confined.refusal(*texts, exit_))
+
+
+async def _start(arguments: ExecuteArguments, context: ToolContext, program: Program) -> ToolResult:
+    """Start a command that goes on after its call."""
+    if context.background is None:
+        raise ToolError("there are no background commands here; run it without `background`")
+    confined = ConfinedProgram(
+        program,
+        context.confinement,
+        arguments.timeout or context.background.max_seconds,
+        arguments.cwd,
+    )
+    line = arguments.command if isinstance(arguments.command, str) else shlex.join(program.argv)
+    command = await context.background.start(confined, line, context.spill_dir, context.secrets)
+    return command_result(command, context.output_bytes)
 
 
 def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:
     variables = {**safe_environment(), **context.environment, "PWD": str(cwd)}
     hidden = context.confinement.hidden_variables if context.confinement else frozenset[str]()
     return {name: value for name, value in variables.items() if name not in hidden}
-
-
-def _entered(
-    program: Program, confinement: Confinement | None
-) -> AbstractContextManager[Startable]:
-    return nullcontext(program) if confinement is None else confinement.enter(program)
-
-
-def _refusal(
-    confinement: Confinement | None, texts: tuple[str, str], exit_: Exit
-) -> Refusal | None:
-    if confinement is None or exit_.timed_out:
-        return None
-    return confinement.refusal(*texts, exit_.code)
 
 
 def _doubted(access: Access) -> Access:
@@ -125,12 +132,6 @@ def _argv(command: str | list[str]) -> list[str]:
         return command
     shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
     return [shell, "-c", command]
-
-
-def _start_error(error: OSError, program: str) -> ToolError:
-    if isinstance(error, FileNotFoundError):
-        return ToolError(f"command not found: {program}")
-    return ToolError(f"can't run {program}: {reason(error)}")
 
 
 def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:

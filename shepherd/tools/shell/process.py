@@ -19,6 +19,8 @@ Sink: TypeAlias = Callable[[bytes], bool]
 _PIPE_GRACE = 0.3  # for output that is still in the pipe, or held by background children
 _TERM_GRACE = 1.5
 _MAX_NAP = 0.02
+_LONG_NAP, _NAP_SHARE = 0.25, 0.02
+"""Of a program that runs for long, the end is noticed after at most this share of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,13 @@ class _Running:
 
     async def _exited(self, seconds: float) -> bool:
         loop = asyncio.get_running_loop()
-        deadline, nap = loop.time() + seconds, 0.001
+        started, nap = loop.time(), 0.001
         while self._process.poll() is None:
-            if self._stopped or loop.time() >= deadline:
+            elapsed = loop.time() - started
+            if self._stopped or elapsed >= seconds:
                 return False
-            await asyncio.sleep(nap)
-            nap = min(nap * 1.5, _MAX_NAP)
+            await asyncio.sleep(min(nap, seconds - elapsed))
+            nap = min(nap * 1.5, max(_MAX_NAP, min(_LONG_NAP, elapsed * _NAP_SHARE)))
         return True
 
     async def _pipes_closed(self) -> None:

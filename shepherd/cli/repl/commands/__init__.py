@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
+from shepherd.cli.repl.commands.jobs import job_commands
 from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
 from shepherd.cli.repl.commands.memory import memory_commands
 from shepherd.cli.repl.commands.model import model_commands
@@ -39,6 +40,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(resume_commands(context))
     table.extend(memory_commands(context))
     table.extend(knowledge_commands(context))
+    table.extend(job_commands(context))
     _add_plugins(table, context)
     add_custom_commands(table, context)
 

@@ -1,0 +1,170 @@
+"""The background commands of one conversation."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.tasks import end_tasks
+from shepherd.tools.shell.command_log import CommandLog
+from shepherd.tools.shell.confined import ConfinedProgram
+from shepherd.tools.shell.process import Exit
+
+MAX_RUNNING = 8
+MAX_KEPT = 16
+"""Commands whose output is kept; the oldest that have ended leave."""
+
+START_SECONDS = 0.5
+"""The time in which a command that fails at once has failed."""
+
+MAX_LINE = 60
+NOTE_BYTES = 8192
+"""The end of the output that tells whether the sandbox refused something."""
+
+
+@dataclass(slots=True)
+class BackgroundCommand:
+    """One command: `line` as the model wrote it, its log, and its end.
+
+    `error` says why it could not be started, or "". `note` tells about the sandbox. `read_to` is
+    the end of the part that the model has read. `watchers` are the calls that wait for its end.
+    `is_known` means that the model knows its end.
+    """
+
+    id: str
+    line: str
+    log: CommandLog
+    timeout: float
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    exit: Exit | None = None
+    error: str = ""
+    note: str = ""
+    read_to: int = 0
+    was_killed: bool = False
+    watchers: int = 0
+    is_known: bool = False
+    task: "asyncio.Task[None] | None" = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.task is not None and not self.task.done()
+
+    @property
+    def state(self) -> str:
+        """`running for 12 s`, or how it ended."""
+        if self.is_running:
+            return f"running for {time.monotonic() - self.started:.0f} s"
+        if self.error:
+            return f"failed: {self.error}"
+        if self.was_killed or self.exit is None:
+            return f"killed after {self.seconds:.0f} s"
+        if self.exit.timed_out:
+            return f"timed out after {self.timeout:g} s"
+        return f"ended with exit code {self.exit.code} after {self.seconds:.0f} s"
+
+    @property
+    def title(self) -> str:
+        """`command 1 (npm run dev)`."""
+        line = " ".join(self.line.split())
+        short = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+        return f"command {self.id} ({short})"
+
+
+class BackgroundCommands:
+    """Starts commands, keeps their output, and ends them with the conversation.
+
+    `when_ended` is called with each command that ends by itself and whose end the model does not
+    know yet. Commands end with this process, also if it is killed.
+    """
+
+    max_seconds = 30 * 24 * 3600.0
+
+    def __init__(self) -> None:
+        self.when_ended: Callable[[BackgroundCommand], None] | None = None
+        self._commands: dict[str, BackgroundCommand] = {}
+        self._last = 0
+        self._closed = False
+
+    @property
+    def all(self) -> list[BackgroundCommand]:
+        """The commands, the oldest first."""
+        return list(self._commands.values())
+
+    def find(self, id: str) -> BackgroundCommand:
+        """The command of this id; raises ToolError."""
+        command = self._commands.get(id.strip().lstrip("#"))
+        if command is None:
+            ids = ", ".join(self._commands) or "none"
+            raise ToolError(f"there is no background command {id!r}; there are: {ids}")
+        return command
+
+    async def start(
+        self, program: ConfinedProgram, line: str, folder: Path, secrets: Mapping[str, str]
+    ) -> BackgroundCommand:
+        """Start a program, and wait a moment for the first output; raises ToolError."""
+        if self._closed:
+            raise ToolError("not started: the conversation is ending")
+        running = [command for command in self.all if command.is_running]
+        if len(running) >= MAX_RUNNING:
+            raise ToolError(f"{MAX_RUNNING} background commands run already; kill one of them")
+        self._last += 1
+        log = CommandLog(folder, secrets)
+        command = BackgroundCommand(str(self._last), line, log, program.timeout)
+        self._commands[command.id] = command
+        self._forget_oldest()
+        command.task = asyncio.create_task(self._run(command, program))
+        command.task.add_done_callback(lambda _task: self._tell_end(command))
+        try:
+            await self.wait(command, START_SECONDS)
+        except asyncio.CancelledError:
+            await self.kill(command)
+            raise
+        return command
+
+    async def wait(self, command: BackgroundCommand, seconds: float) -> None:
+        """Wait for its end, for at most this long."""
+        if command.task is None:
+            return
+        command.watchers += 1
+        try:
+            await asyncio.wait([command.task], timeout=seconds)
+        finally:
+            command.watchers -= 1
+
+    async def kill(self, command: BackgroundCommand, *, by_user: bool = False) -> None:
+        """End it with all its processes; the model is told if the user does it."""
+        if command.task is not None and command.is_running:
+            command.was_killed, command.is_known = True, not by_user
+            await end_tasks(command.task)
+
+    async def aclose(self) -> None:
+        """End all commands, and remove their output."""
+        self._closed = True
+        self.when_ended = None
+        await end_tasks(*[command.task for command in self.all if command.task is not None])
+        for command in self.all:
+            command.log.close()
+
+    async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
+        try:
+            command.exit = await program.run(command.log.feed, command.log.feed)
+            command.note = program.note(command.log.tail(NOTE_BYTES).text, "", command.exit)
+        except ToolError as error:
+            command.error = str(error)
+        finally:
+            command.log.finish()
+            command.seconds = time.monotonic() - command.started
+
+    def _tell_end(self, command: BackgroundCommand) -> None:
+        if self.when_ended is not None and not (command.is_known or command.watchers):
+            self.when_ended(command)
+
+    def _forget_oldest(self) -> None:
+        ended = [command for command in self.all if not command.is_running and command.task]
+        for command in ended[: max(0, len(self._commands) - MAX_KEPT)]:
+            command.log.close()
+            del self._commands[command.id]

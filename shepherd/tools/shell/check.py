@@ -1,0 +1,77 @@
+"""Reads the output of background commands, and ends them."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
+
+MAX_WAIT = 600.0
+
+
+class CheckArguments(Arguments):
+    """The command, the part of its output, and whether to wait for its end or to end it."""
+
+    id: str = ""
+    offset: Annotated[
+        int | None, Field(ge=0, description="First byte; else what is new since the last check.")
+    ] = None
+    wait: Annotated[float, Field(ge=0, le=MAX_WAIT, description="Seconds to wait for its end.")] = 0
+    kill: bool = False
+
+
+class CheckCommand(Tool[CheckArguments]):
+    """Returns output from an offset, or what is new; without an id, a list of all commands."""
+
+    name = "check_command"
+    description = "Output of a background command; without id, a list of them."
+    arguments = CheckArguments
+
+    def accesses(self, arguments: CheckArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    def deadline(self, arguments: CheckArguments, context: ToolContext) -> float | None:
+        return None  # `wait` has a limit of its own
+
+    async def run(self, arguments: CheckArguments, context: ToolContext) -> ToolResult:
+        commands = context.background
+        if commands is None:
+            raise ToolError("there are no background commands here")
+        if not arguments.id.strip():
+            return ToolResult(command_list(commands))
+        command = commands.find(arguments.id)
+        if arguments.kill:
+            await commands.kill(command)
+        elif arguments.wait:
+            await commands.wait(command, arguments.wait)
+        return command_result(command, context.output_bytes, arguments.offset)
+
+
+def command_list(commands: BackgroundCommands) -> str:
+    """A line for each command."""
+    lines = [f"{command.title}: {command.state}" for command in commands.all]
+    return "\n".join(lines) or "(no background commands)"
+
+
+def command_result(command: BackgroundCommand, limit: int, offset: int | None = None) -> ToolResult:
+    """The state of a command, and its output from `offset` on or since the last check."""
+    log = command.log
+    command.is_known = command.is_known or not command.is_running
+    if offset is None:
+        begin = command.read_to
+        excerpt = log.tail(limit) if log.end - begin > limit else log.read(begin, limit)
+    else:
+        begin = offset
+        excerpt = log.read(offset, limit)
+    command.read_to = excerpt.end
+    place = f"bytes {excerpt.begin}-{excerpt.end} of {log.end}"
+    parts = [f"[{command.title}: {command.state}; {place}]"]
+    if excerpt.begin > begin:
+        what = "are not kept" if excerpt.begin == log.begin else "are left out; offset reads them"
+        parts.append(f"[bytes {begin}-{excerpt.begin} {what}]")
+    parts.append(excerpt.text.rstrip("\n") or "(no new output)")
+    parts += [text for text in (log.problem and f"[{log.problem}]", command.note) if text]
+    failed = command.exit is not None and command.exit.code != 0 and not command.was_killed
+    return ToolResult("\n".join(parts), ok=not (failed or command.error))
