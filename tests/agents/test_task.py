@@ -31,7 +31,12 @@ WRITE = 'call: write_file {"path": "new.txt", "content": "x"}\n---\ntext: Done.'
 
 
 class Watched(ScriptedBackend):
-    """Keeps the sessions of its requests, and how many ran at the same time."""
+    """Keeps the sessions of its requests, and how many ran at the same time.
+
+    The first requests wait until `meet` of them run.
+    """
+
+    meet = 1
 
     def __init__(self, script: str) -> None:
         super().__init__(parse_script(script))
@@ -47,9 +52,9 @@ class Watched(ScriptedBackend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         self.together = max(self.together, self.active)
-        for _ in range(20):
-            await asyncio.sleep(0)
-            self.together = max(self.together, self.active)
+        async with asyncio.timeout(PATIENCE):
+            while self.together < self.meet:
+                await asyncio.sleep(0.001)
         return await super().generate_from_prefilled(prefilled, callback, max_tokens)
 
 
@@ -148,8 +153,8 @@ def base(tmp_path: Path) -> Path:
 async def test_several_work_at_once_in_sessions_that_begin_like_the_conversation(
     base: Path,
 ) -> None:
-    team = gather_team(base, LOOK.replace("Milk.", "Milk and bread."))
-    team.watched.script = parse_script("text: report")
+    team = gather_team(base, "text: report")
+    team.watched.meet = 3
     assert await team.delegate("a", "b", "c") == ["report"] * 3
     assert team.watched.together == 3
     for session, prompt in zip(team.watched.sessions, "abc", strict=True):
@@ -164,6 +169,7 @@ async def test_several_work_at_once_in_sessions_that_begin_like_the_conversation
 
 async def test_no_more_than_the_limit_work_at_once(base: Path) -> None:
     team = gather_team(base, "text: report", at_once=2)
+    team.watched.meet = 2
     assert await team.delegate("a", "b", "c", "d", "e") == ["report"] * 5
     assert team.watched.together == 2
     assert [line for line in team.lines() if line.endswith("waiting")] == [
