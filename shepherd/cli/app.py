@@ -20,7 +20,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 def main() -> int:
     """Run `shepherd` with the process's arguments and return its exit code.
 
-    0 success, 1 error, 2 usage, 130 interrupted, 128 + N ended by signal N.
+    0 success, 1 error, 2 usage, 3 a denied call, 130 interrupted, 128 + N ended by signal N.
     """
     _open_closed_streams()
     arguments = sys.argv[1:]

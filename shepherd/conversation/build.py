@@ -80,7 +80,10 @@ async def open_borrowing(
     start: SessionStart,
     providers: ProviderBook,
 ) -> AsyncGenerator[Conversation]:
-    """`open_conversation` over a backend that other conversations use too; it stays open."""
+    """`open_conversation` over a backend that other conversations use too; it stays open.
+
+    The caller calls `begin`, after it has added MCP servers of its own.
+    """
     opener = backend_opener(providers)
     slot = partial(ModelSlot, config, opener, providers, borrowed=backend)
     conversation = _build(config, env, cwd, start, providers, slot)

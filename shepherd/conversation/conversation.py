@@ -1,8 +1,9 @@
 """One conversation: a session, the model that answers, tools, rules and memory."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
@@ -32,6 +33,9 @@ from shepherd.tools.runner import ToolRunner
 from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
+
+if TYPE_CHECKING:
+    from shepherd.mcp.settings.definition import Server
 
 
 class Conversation:
@@ -172,6 +176,19 @@ class Conversation:
         """
         self._approver = approver or self._approver
         return self._workspace.tool_runner(self.config, approver, registry)
+
+    def add_servers(self, servers: Sequence["Server"]) -> None:
+        """Use further MCP servers in this conversation only; call it before `begin`."""
+        if not servers:
+            return
+        if not (self.config.model.tools and self.config.mcp.enabled):
+            self.notices.tell("The MCP servers of the editor are not used: MCP is off.")
+            return
+        if self.servers is None:
+            from shepherd.mcp.build import hub_of  # most conversations have no servers
+
+            self.servers = hub_of([], self.paths, self.policy, self.sandbox, self.notices.tell)
+        self.servers.add(servers)
 
     def begin(self) -> None:
         """Start the MCP servers in the background; needs a running event loop."""

@@ -1,7 +1,7 @@
 """Puts the servers of a conversation together."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shepherd.config.paths import Paths
 from shepherd.config.providers import ProviderStore
@@ -9,6 +9,7 @@ from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.hub import ServerHub
 from shepherd.mcp.settings.consent import Consents
+from shepherd.mcp.settings.definition import Server
 from shepherd.mcp.settings.files import all_servers
 from shepherd.mcp.settings.secrets import ServerSecrets
 from shepherd.mcp.stdio.launcher import Launcher
@@ -21,8 +22,17 @@ def build_hub(
 ) -> ServerHub | None:
     """The servers of the user and of the project in a directory; None if there are none."""
     servers = all_servers(paths, policy.cwd, warn)
-    if not servers:
-        return None
+    return hub_of(servers, paths, policy, sandbox, warn) if servers else None
+
+
+def hub_of(
+    servers: Sequence[Server],
+    paths: Paths,
+    policy: PermissionPolicy,
+    sandbox: Sandbox,
+    warn: Callable[[str], None],
+) -> ServerHub:
+    """The hub of these servers, which can be none at first."""
     launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
     return ServerHub(servers, launcher, Consents(paths.mcp_consents_file), warn)
 

@@ -63,6 +63,16 @@ class ServerHub:
         self._changed = False
         self._late: set[str] = set()
 
+    def add(self, servers: Iterable[Server]) -> None:
+        """Use further servers; call it before `begin`. The name of another server is ignored."""
+        names = {entry.name for entry in self.entries}
+        for server in servers:
+            if server.name in names:
+                self._tell(server.name, f"of {server.file} is ignored: there is another one.")
+                continue
+            names.add(server.name)
+            self.entries.append(Entry(server))
+
     def begin(self) -> None:
         """Start the accepted servers in the background; needs a running event loop."""
         if self._beginning is None:

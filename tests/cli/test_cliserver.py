@@ -60,7 +60,7 @@ def test_keys_are_asked_for_and_given(program: Program) -> None:
         assert refused.returncode == 1
         assert "--api-key" in refused.stderr
         asked = program.run("--connect", url, "--api-key", key, "-e", "hi")
-        assert (asked.returncode, asked.stdout) == (0, "I wrote it.\n")
+        assert (asked.returncode, asked.stdout) == (3, "I wrote it.\n")
 
 
 def test_nobody_there_is_one_sentence(program: Program) -> None:

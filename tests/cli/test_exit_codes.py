@@ -1,4 +1,4 @@
-"""0 done, 1 error, 2 usage, 130 interrupted."""
+"""0 done, 1 error, 2 usage, 3 a denied call, 130 interrupted."""
 
 import os
 import signal

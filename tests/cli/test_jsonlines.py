@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from shepherd.cli.batch.jsonprotocol import InputError, Interrupt, UserInput, parse_input
+from shepherd.cli.batch.jsoninput import InputError, Interrupt, UserInput, parse_input
+from shepherd.cli.batch.jsonprotocol import OUTPUT_TYPES
 from tests.cli.program import Program
 from tests.patience import PATIENCE
 
@@ -159,6 +160,94 @@ def test_warnings_are_objects_too(program: Program) -> None:
 def test_what_is_wrong_with_a_line_is_said(line: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said):
         parse_input(line)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"type": "mode", "mode": "dance"}, "must be one of ask, edits"),
+        ({"type": "mode", "mode": []}, "must be one of ask, edits"),
+        ({"type": "approvals", "ask": "yes"}, "true or false"),
+        ({"type": "decision", "id": "x", "decision": "yes"}, "must be one of once"),
+        ({"type": "decision", "decision": "once"}, 'non-empty text as its "id"'),
+        ({"type": "decision", "id": "x", "decision": "deny", "reason": 1}, "must be a text"),
+        ({"type": "command"}, 'non-empty text as its "command"'),
+        ({"type": "steer", "content": ""}, 'non-empty text as its "content"'),
+        ({"type": ["user"]}, "must be one of user, steer"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(data: Object, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_input(json.dumps(data).encode())
+
+
+WRITE = 'call: write_file {"path": "new.txt", "content": "1"}\n---\n'
+
+
+def read_until(process: subprocess.Popen[str], kind: str) -> Object:
+    """The next object of this type."""
+    assert process.stdout is not None
+    while (item := json.loads(process.stdout.readline()))["type"] != kind:
+        pass
+    return item
+
+
+def sent(process: subprocess.Popen[str], **data: object) -> None:
+    send(process, json.dumps(data))
+
+
+def test_a_program_approves_steers_and_changes_the_mode(program: Program) -> None:
+    script = f"{WRITE}text: a\n---\n{WRITE}text: b\n---\n{WRITE}text: c\n---\ntext: d\n"
+    with program.start_scripted(script, "--json") as process:
+        send(process, "denied")
+        assert read_until(process, "end_turn")["denied"] == 1
+        sent(process, type="approvals", ask=True)
+        send(process, "allowed")
+        question = read_until(process, "approval")
+        assert (question["tool"], question["preview"][:3]) == ("write_file", "---")
+        sent(process, type="decision", id="approval_x", decision="once")
+        assert "No such question" in read_until(process, "error")["message"]
+        assert not (program.work / "new.txt").exists()
+        sent(process, type="steer", content="and be quick")
+        sent(process, type="decision", id=question["id"], decision="once")
+        steered = read_until(process, "system")
+        assert (steered["topic"], steered["content"]) == ("steering", "and be quick")
+        end = read_until(process, "end_turn")
+        assert (end["reason"], end["denied"]) == ("stop", 0)
+        assert (program.work / "new.txt").exists()
+        (program.work / "new.txt").unlink()
+        sent(process, type="mode", mode="edits")
+        mode = read_until(process, "system")
+        assert (mode["topic"], mode["content"]) == ("mode", "edits")
+        sent(process, type="command", command="/clear")
+        assert read_until(process, "command_result")["command"] == "clear"
+        sent(process, type="command", command="/dance")
+        assert "There is no command /dance" in read_until(process, "error")["message"]
+        sent(process, type="steer", content="without a turn it is a prompt")
+        assert read_until(process, "end_turn")["denied"] == 0
+        assert (program.work / "new.txt").exists()
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+
+
+def test_the_end_of_the_input_denies_open_questions(program: Program) -> None:
+    with program.start_scripted(f"{WRITE}text: a\n", "--json") as process:
+        sent(process, type="approvals", ask=True)
+        send(process, "write")
+        read_until(process, "approval")
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert objects(out)[-1]["denied"] == 1
+    assert not (program.work / "new.txt").exists()
+
+
+def test_one_question_ends_with_the_code_for_a_denial(program: Program) -> None:
+    done = program.run_scripted(f"{WRITE}text: a\n", "--json", "-e", "x")
+    assert (done.returncode, objects(done.stdout)[-1]["denied"]) == (3, 1)
+
+
+def test_every_output_is_in_the_reference(program: Program) -> None:
+    items = objects(program.run_scripted(LOOK, "--json", stdin="x\n{\n").stdout)
+    assert set(kinds(items)) <= set(OUTPUT_TYPES)
 
 
 def test_lines_that_are_understood() -> None:

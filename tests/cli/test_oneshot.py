@@ -56,7 +56,12 @@ def test_without_a_terminal_asking_means_no(program: Program) -> None:
     done = program.run_scripted(WRITE, "-e", "x")
     assert "denied: approval needed and no terminal to ask" in done.stderr
     assert not (program.work / "new.txt").exists()
-    assert (done.returncode, done.stdout) == (0, "Done.\n")
+    assert (done.returncode, done.stdout) == (3, "Done.\n")
+
+
+def test_a_call_that_a_rule_denies_has_the_same_exit_code(program: Program) -> None:
+    assert program.run_scripted(WRITE, "--approve", "none", "-e", "x").returncode == 3
+    assert program.run_scripted(WRITE, "--approve", "edits", "-e", "x").returncode == 0
 
 
 def test_in_plan_mode_the_plan_is_printed_and_nothing_changes(program: Program) -> None:
@@ -145,7 +150,7 @@ def test_on_a_terminal_the_user_is_asked(program: Program) -> None:
 
 def test_anything_but_yes_is_no(program: Program) -> None:
     shown, code = on_a_terminal(program, "why?", "no")
-    assert code == 0
+    assert code == 3
     assert "denied by the user" in shown
     assert not (program.work / "new.txt").exists()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import acp
 import pytest
 from acp.connection import StreamDirection
 from acp.helpers import embedded_blob_resource, embedded_text_resource
+from acp.schema import EnvVariable, McpServerStdio, SseMcpServer
 
 from tests.cli.program import Program
 from tests.cli_acp.editor import Connected, Editor, connected, until
@@ -265,3 +267,41 @@ async def test_a_model_that_does_not_load_is_told_at_the_session(program: Progra
     async with connected(program, Editor(), "--model", "/missing.gguf") as connection:
         with pytest.raises(acp.RequestError, match=r"missing\.gguf"):
             await connection.new(program.work)
+
+
+COUNTING_SERVER = """
+import json, os, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    match request["method"]:
+        case "initialize":
+            result = {"protocolVersion": request["params"]["protocolVersion"],
+                      "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+        case "tools/list":
+            schema = {"type": "object", "properties": {}}
+            result = {"tools": [{"name": "count", "inputSchema": schema}]}
+        case _:
+            result = {"content": [{"type": "text", "text": os.environ["NUMBER"]}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+async def test_servers_of_the_editor_bring_their_tools(program: Program) -> None:
+    editor = Editor(answers=["once"])
+    server = McpServerStdio(
+        name="My Counter",
+        command=sys.executable,
+        args=["-S", "-E", "-c", COUNTING_SERVER],
+        env=[EnvVariable(name="NUMBER", value="forty-two")],
+    )
+    old = SseMcpServer(type="sse", name="old", url="https://example.org/sse", headers=[])
+    script = "call: my_counter__count {}\n---\ntext: done"
+    async with connected(program, editor, *program.scripted(script)) as connection:
+        new = await connection.agent.new_session(cwd=str(program.work), mcp_servers=[server, old])
+        assert await connection.prompt(new.session_id, "count") == "end_turn"
+    [result] = [u.raw_output for u in editor.of("tool_call_update") if u.status == "completed"]
+    assert "forty-two" in result
+    assert "The MCP server old of the editor is not used" in editor.text("agent_thought_chunk")
+    assert "my_counter" in editor.requests[0][1][1].name

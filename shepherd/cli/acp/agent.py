@@ -35,11 +35,13 @@ from acp.schema import (
 from shepherd.cli.acp.history import list_page
 from shepherd.cli.acp.messages import INTERNAL_ERROR
 from shepherd.cli.acp.models import SharedModels, can_see
-from shepherd.cli.acp.modes import mode_state, set_mode
+from shepherd.cli.acp.modes import mode_state
 from shepherd.cli.acp.prompt import Block, invalid
 from shepherd.cli.acp.replay import replay
+from shepherd.cli.acp.servers import EditorServer, convert_servers
 from shepherd.cli.acp.session import EditorSession
 from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.cli.approval.mode import set_mode
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
@@ -113,7 +115,7 @@ class EditorAgent:
                 prompt_capabilities=PromptCapabilities(
                     image=sees, audio=False, embedded_context=True
                 ),
-                mcp_capabilities=McpCapabilities(http=False, sse=False),
+                mcp_capabilities=McpCapabilities(http=True, sse=False),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities() if saves else None,
                     resume=SessionResumeCapabilities() if saves else None,
@@ -125,7 +127,7 @@ class EditorAgent:
 
     @reported
     async def new_session(
-        self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any
+        self, cwd: str, mcp_servers: list[EditorServer] | None = None, **_: Any
     ) -> NewSessionResponse:
         """Begin a conversation in a directory."""
         session = await self._open(cwd, SessionStart(), mcp_servers)
@@ -136,7 +138,7 @@ class EditorAgent:
 
     @reported
     async def load_session(
-        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+        self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
     ) -> LoadSessionResponse:
         """Continue a saved conversation; all its messages are sent first."""
         session = await self._continue(cwd, session_id, mcp_servers)
@@ -146,7 +148,7 @@ class EditorAgent:
 
     @reported
     async def resume_session(
-        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_: Any
+        self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
     ) -> ResumeSessionResponse:
         """Continue a saved conversation that the editor shows already."""
         session = await self._continue(cwd, session_id, mcp_servers)
@@ -208,7 +210,9 @@ class EditorAgent:
             raise invalid(f"There is no open session {id}; begin one with session/new.")
         return session
 
-    async def _continue(self, cwd: str, id: str, mcp_servers: list[Any] | None) -> EditorSession:
+    async def _continue(
+        self, cwd: str, id: str, mcp_servers: list[EditorServer] | None
+    ) -> EditorSession:
         """The session with this id, opened unless it is open."""
         if id in self.sessions:
             return self.sessions[id]
@@ -225,7 +229,7 @@ class EditorAgent:
         return directory, self.settings(directory)
 
     async def _open(
-        self, cwd: str, start: SessionStart, mcp_servers: list[Any] | None
+        self, cwd: str, start: SessionStart, mcp_servers: list[EditorServer] | None
     ) -> EditorSession:
         if self.client is None:
             raise ConfigError("The editor is not connected.")
@@ -236,8 +240,11 @@ class EditorAgent:
             opened = open_borrowing(backend, config, os.environ, directory, start, providers)
             conversation = await resources.enter_async_context(opened)
             await set_mode(conversation, conversation.policy.mode)
-            for server in mcp_servers or []:
-                conversation.notices.tell(f"The MCP server {server.name} is not used here yet.")
+            servers, problems = convert_servers(mcp_servers or [])
+            for problem in problems:
+                conversation.notices.tell(problem)
+            conversation.add_servers(servers)
+            conversation.begin()
             updates = SessionUpdates(conversation.session.id, directory, self.post)
             session = EditorSession(
                 conversation, resources.pop_all(), self.client, updates, reads=self._reads

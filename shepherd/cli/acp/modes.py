@@ -25,16 +25,5 @@ def mode_state(conversation: Conversation) -> SessionModeState:
     return SessionModeState(current_mode_id=conversation.policy.mode.value, available_modes=modes)
 
 
-async def set_mode(conversation: Conversation, mode: ApproveMode) -> str:
-    """Change the mode; returns a sentence if it works otherwise than it says, else ""."""
-    policy = conversation.policy
-    policy.mode = mode
-    if mode is not ApproveMode.AUTO:
-        return ""
-    problem = await conversation.sandbox.problem_of_auto()
-    policy.has_sandbox = not problem
-    return problem
-
-
 def _text(mode: ApproveMode) -> str | None:
     return _DESCRIPTIONS.get(mode.value)

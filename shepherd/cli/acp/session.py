@@ -7,14 +7,21 @@ from contextlib import AsyncExitStack
 from acp import RequestError
 from acp.helpers import text_block, update_agent_message, update_available_commands
 from acp.interfaces import Client
-from acp.schema import PromptResponse, StopReason, Usage
+from acp.schema import (
+    AvailableCommand,
+    AvailableCommandInput,
+    PromptResponse,
+    StopReason,
+    UnstructuredCommandInput,
+    Usage,
+)
 
 from shepherd.cli.acp.approvals import EditorApprover
 from shepherd.cli.acp.changes import EditorStep
-from shepherd.cli.acp.commands import COMMANDS, Command, find_command
 from shepherd.cli.acp.messages import INVALID_REQUEST
 from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
 from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.cli.text_commands import COMMANDS, Command, find_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.events import FinishReason
 from shepherd.turn import TurnOutcome, run_turn
@@ -61,8 +68,7 @@ class EditorSession:
 
     def _begin(self) -> None:
         self.conversation.notices.listen(self.updates.notice)
-        commands = [command.available for command in COMMANDS.values()]
-        self.updates.send(update_available_commands(commands))
+        self.updates.send(update_available_commands(map(_available, COMMANDS.values())))
 
     async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
         """Answer a prompt; raises RequestError, and ShepherdError if the model can't answer."""
@@ -103,7 +109,8 @@ class EditorSession:
         conversation, updates = self.conversation, self.updates
         backend = await conversation.backend()
         message = await build_message(prompt, conversation, self._approver, backend)
-        updates.end_turn()
+        await conversation.before_turn()
+        updates.end_turn()  # calls that read attached files, and questions about servers
         outcome = await run_turn(
             conversation.session,
             message,
@@ -126,6 +133,13 @@ class EditorSession:
             stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"),
             usage=_usage(outcome),
         )
+
+
+def _available(command: Command) -> AvailableCommand:
+    hint = AvailableCommandInput(UnstructuredCommandInput(hint=command.hint))
+    return AvailableCommand(
+        name=command.name, description=command.description, input=hint if command.hint else None
+    )
 
 
 def _usage(outcome: TurnOutcome) -> Usage:

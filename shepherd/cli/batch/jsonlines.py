@@ -1,26 +1,34 @@
-"""A conversation as JSON lines: users on stdin, all events on stdout.
+"""A conversation as JSON lines: a program on stdin, all events on stdout.
 
-In: `{"type": "user", "content": "…", "images": […]}`, or a line of plain text. `{"type":
-"interrupt"}` ends the current turn. Out: `text`, `thinking`, `tool_use`, `tool_result`, `system`,
-`stats` and `error` as they happen, and `end_turn` after each turn. Inputs are answered in order.
+The objects in both directions are described in docs/reference/json.md. Prompts and commands are
+answered in order; all other inputs act at once.
 """
 
 import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.batch.jsonprotocol import (
-    EventWriter,
+from shepherd.cli.approval.mode import set_mode
+from shepherd.cli.batch.jsonapproval import JsonApprover
+from shepherd.cli.batch.jsoninput import (
+    ApprovalsInput,
+    CommandInput,
+    DecisionInput,
+    Input,
     InputError,
     Interrupt,
+    ModeInput,
+    SteeringInput,
     UserInput,
     parse_input,
 )
-from shepherd.cli.batch.oneshot import EXIT_CODES
+from shepherd.cli.batch.jsonprotocol import EventWriter
+from shepherd.cli.batch.oneshot import Denials, exit_code
 from shepherd.cli.terminal.lines import read_lines
+from shepherd.cli.text_commands import COMMANDS, find_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
-from shepherd.events import FinishReason
+from shepherd.events import FinishReason, Topic
 from shepherd.messages import Message
 from shepherd.turn import ToolExecutor, run_turn
 
@@ -35,14 +43,14 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     """
     writer = EventWriter(sys.stdout.buffer)
     conversation.notices.listen(writer.notice)
-    answers = _Answers(conversation, writer, conversation.tool_runner())
+    answers = _Answers(conversation, writer)
     try:
         await conversation.backend()
     except ShepherdError as error:
         writer.error(type(error).__name__, str(error))
         raise
     if prompt is not None:
-        return EXIT_CODES.get(await answers.turn(prompt), 0)
+        return exit_code(await answers.turn(Message.user(prompt)), answers.denials.count)
     await answers.run()
     return 0
 
@@ -51,25 +59,37 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
 class _Answers:
     conversation: Conversation
     writer: EventWriter
-    tools: ToolExecutor
-    _prompts: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue[Message | None])
+    denials: Denials = field(default_factory=Denials)
+    _approver: JsonApprover = field(init=False)
+    _tools: ToolExecutor = field(init=False)
+    _waiting: asyncio.Queue[Message | CommandInput | None] = field(
+        default_factory=asyncio.Queue[Message | CommandInput | None]
+    )
     _turn: asyncio.Task[FinishReason] | None = None
     _interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self._approver = JsonApprover(self.writer.write)
+        self._tools = self.conversation.tool_runner(self._approver).observed_by(self.denials)
 
     async def run(self) -> None:
         """Answer until the input ends."""
         reader = asyncio.create_task(self._read())
         try:
-            while (prompt := await self._prompts.get()) is not None:
-                await self.turn(prompt)
+            while (item := await self._waiting.get()) is not None:
+                if isinstance(item, CommandInput):
+                    await self._command(item.command)
+                else:
+                    await self.turn(item)
+                    await self._turn_unread_messages()
             await reader
         finally:
             reader.cancel()
 
-    async def turn(self, prompt: str | Message) -> FinishReason:
+    async def turn(self, prompt: Message) -> FinishReason:
         """Answer one prompt; raises BrokenPipeError if stdout is closed."""
         reason = FinishReason.CANCELLED
-        self._interrupted = False
+        self._interrupted, self.denials.count = False, 0
         self._turn = asyncio.create_task(self._answer(prompt))
         try:
             reason = await self._turn
@@ -78,12 +98,18 @@ class _Answers:
                 raise
         finally:
             self._turn = None
-            self.writer.end_turn(reason, self.conversation.session.id)
+            self.writer.end_turn(reason, self.conversation.session.id, self.denials.count)
         if self.writer.broken:
             raise BrokenPipeError
         return reason
 
-    async def _answer(self, prompt: str | Message) -> FinishReason:
+    async def _turn_unread_messages(self) -> None:
+        """Answer messages that were to join the turn but came too late."""
+        while unread := self.conversation.additions.take_all():
+            for steering in unread:
+                await self.turn(steering.message)
+
+    async def _answer(self, prompt: Message) -> FinishReason:
         conversation = self.conversation
         try:
             message = conversation.prompt(prompt)
@@ -97,7 +123,7 @@ class _Answers:
                 conversation.session,
                 message,
                 backend,
-                self.tools,
+                self._tools,
                 self.writer.receive,
                 conversation.limits,
             )
@@ -105,28 +131,53 @@ class _Answers:
             return FinishReason.ERROR  # the ERROR event has reported it
         return outcome.finish_reason
 
+    async def _command(self, text: str) -> None:
+        call = find_command(text)
+        if call is None:
+            names = ", ".join(f"/{name}" for name in COMMANDS)
+            self.writer.error("InputError", f"There is no command {text}; there are {names}.")
+            return
+        command, argument = call
+        try:
+            output = await command.run(self.conversation, argument)
+        except ShepherdError as error:
+            self.writer.error(type(error).__name__, str(error))
+            return
+        self.writer.write({"type": "command_result", "command": command.name, "content": output})
+
     async def _read(self) -> None:
         lines = read_lines(STDIN)
         number = 0
         try:
             while (line := await lines.get()) is not None:
                 number += 1
-                self._take_line(number, line)
+                try:
+                    await self._take(parse_input(line))
+                except InputError as error:
+                    self.writer.bad_input(number, line, error)
         finally:
-            self._prompts.put_nowait(None)
+            self._approver.close()
+            self._waiting.put_nowait(None)
 
-    def _take_line(self, number: int, line: bytes) -> None:
-        try:
-            self._take(parse_input(line))
-        except InputError as error:
-            self.writer.bad_input(number, line, error)
-
-    def _take(self, command: UserInput | Interrupt | None) -> None:
-        match command:
+    async def _take(self, item: Input | None) -> None:
+        match item:
+            case SteeringInput() if self._turn is not None:
+                self.conversation.additions.steer(item.message)
             case UserInput():
-                self._prompts.put_nowait(command.message)
+                self._waiting.put_nowait(item.message)
+            case CommandInput():
+                self._waiting.put_nowait(item)
             case Interrupt() if self._turn is not None:
                 self._interrupted = True
                 self._turn.cancel()
+            case ModeInput(mode):
+                problem = await set_mode(self.conversation, mode)
+                self.writer.system(Topic.MODE, mode.value)
+                if problem:
+                    self.writer.notice(problem)
+            case ApprovalsInput(ask):
+                self._approver.asks = ask
+            case DecisionInput():
+                self._approver.decide(item)
             case _:
                 pass

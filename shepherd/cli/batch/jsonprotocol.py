@@ -1,81 +1,33 @@
-"""The objects of a JSON lines conversation: parses input and writes events."""
+"""The objects that a JSON lines conversation writes."""
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
-from shepherd.errors import ImageError
+from shepherd.cli.batch.jsoninput import InputError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
-from shepherd.images import Image, check_count, decode_image
-from shepherd.messages import INTERRUPTED, Message
+from shepherd.messages import INTERRUPTED
 from shepherd.transcript.records import json_line
 
 MAX_ECHOED = 200
 
-
-class InputError(Exception):
-    """A line that can't be parsed; the message gives the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserInput:
-    """A prompt."""
-
-    content: str
-    images: tuple[Image, ...] = ()
-
-    @property
-    def message(self) -> Message:
-        """The message to send."""
-        return Message.user(self.content, self.images)
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """A request to end the current turn."""
-
-
-def parse_input(line: bytes) -> UserInput | Interrupt | None:
-    """The parsed line, None if it is blank; raises InputError."""
-    try:
-        text = line.decode().strip()
-    except UnicodeDecodeError as error:
-        raise InputError("not UTF-8") from error
-    if not text.startswith("{"):
-        return UserInput(text) if text else None
-    try:
-        data = cast(dict[str, Any], json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"begins with {{ and is not JSON: {error}") from error
-    match data:
-        case {"type": "user", "content": str(content)} if content.strip():
-            return UserInput(content, _images(data.get("images", [])))
-        case {"type": "user"}:
-            raise InputError('a "user" needs a non-empty text as its "content"')
-        case {"type": "interrupt"}:
-            return Interrupt()
-        case _:
-            raise InputError('"type" must be "user" or "interrupt"')
-
-
-def _images(value: object) -> tuple[Image, ...]:
-    if not isinstance(value, list):
-        raise InputError('"images" must be a list of objects with "data" and "name"')
-    try:
-        check_count(cast(list[object], value))
-        return tuple(_image(item) for item in cast(list[object], value))
-    except ImageError as error:
-        raise InputError(str(error)) from error
-
-
-def _image(value: object) -> Image:
-    match value:
-        case {"data": str(data), "name": str(name)}:
-            return decode_image(data, name)
-        case {"data": str(data)}:
-            return decode_image(data)
-        case _:
-            raise InputError('an image needs its bytes in base64 as its "data"')
+OUTPUT_TYPES = {
+    "text": "`content`: the next piece of the answer",
+    "thinking": "`content`: the next piece of the reasoning",
+    "tool_use": "`id`, `name`, `input` (object)",
+    "tool_result": "`id`, `name`, `content`; exactly one for each `tool_use`",
+    "stats": "tokens, seconds, speeds and context after each generation; `provider` if a tool "
+    "asked another model",
+    "system": "`topic` (one of the [topics](events.md)) and `content`; `id` if a call is its "
+    "subject. `plan` has JSON as its content",
+    "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
+    "`asker`, `sandbox`, and the rules that `session` and `always` would add",
+    "command_result": "`command`, and its output as `content`",
+    "error": "`error` (kind) and `message`; also `line` and `input` for a line that is not valid",
+    "end_turn": "`reason` (`stop`, `length`, `error`, `cancelled`), `session` (id), and `denied`: "
+    "the number of denials in the turn",
+}
+"""Each type of output with its fields, for the reference."""
 
 
 @dataclass(slots=True)
@@ -110,9 +62,13 @@ class EventWriter:
             case _:
                 return not self.broken
 
+    def system(self, topic: Topic, text: str) -> None:
+        """Write a `system` object without a call."""
+        self.write({"type": "system", "topic": topic, "content": text})
+
     def notice(self, text: str) -> None:
         """A sentence for the user."""
-        self.write({"type": "system", "topic": Topic.NOTICE, "content": text})
+        self.system(Topic.NOTICE, text)
 
     def error(self, kind: str, message: str, **more: object) -> bool:
         """Report an error; the conversation continues."""
@@ -123,11 +79,11 @@ class EventWriter:
         excerpt = line.decode("utf-8", "replace")[:MAX_ECHOED]
         self.error("InputError", f"line {number}: {error}", line=number, input=excerpt)
 
-    def end_turn(self, reason: str, session: str) -> None:
+    def end_turn(self, reason: str, session: str, denied: int) -> None:
         """Report the end of the turn; calls without a result get one."""
         for call_id, name in list(self._open_calls.items()):
             self._result(call_id, name, INTERRUPTED)
-        self.write({"type": "end_turn", "reason": reason, "session": session})
+        self.write({"type": "end_turn", "reason": reason, "session": session, "denied": denied})
 
     def write(self, data: dict[str, object]) -> bool:
         """Write an object; False if the output is closed."""

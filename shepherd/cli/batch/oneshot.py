@@ -6,6 +6,7 @@ import select
 import stat
 import sys
 import termios
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -18,8 +19,10 @@ from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
     Approver,
+    Choice,
     DenyingApprover,
 )
+from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
 
 STDIN = 0
@@ -29,8 +32,33 @@ SILENCE_SECONDS = 3.0
 MAX_PIPED_BYTES = 1_048_576
 """The maximum of bytes from stdin that are used as context."""
 
-EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
-"""The exit code of a turn, by its finish reason; 0 for others."""
+DENIED = 3
+"""The exit code of a turn that ended well, but in which a call was denied."""
+
+_EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
+
+
+def exit_code(reason: FinishReason, denied: int) -> int:
+    """The exit code of a turn in which this number of calls was denied."""
+    return _EXIT_CODES.get(reason, DENIED if denied else 0)
+
+
+@dataclass(slots=True)
+class Denials:
+    """A `CallObserver` that counts what was denied: by a rule, by the user, or with no user."""
+
+    count: int = 0
+
+    def ruled(self, decision: Decision, cause: str) -> None:
+        """Count a denial by a rule."""
+        self.count += decision is Decision.DENY
+
+    def answered(self, approval: Approval) -> None:
+        """Count a denial by the user, or because nobody can answer."""
+        self.count += approval.choice is Choice.DENY
+
+    def started(self) -> None:
+        """Nothing: the call was allowed."""
 
 
 def read_piped() -> str:
@@ -63,7 +91,8 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     conversation.notices.listen(output.note)
     message = conversation.prompt(prompt)
     backend = await conversation.backend()
-    tools = conversation.tool_runner(choose_approver())
+    denials = Denials()
+    tools = conversation.tool_runner(choose_approver()).observed_by(denials)
     await conversation.before_turn()
     try:
         outcome = await run_turn(
@@ -75,7 +104,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
         output.finish()
     if output.broken:
         raise BrokenPipeError
-    return EXIT_CODES.get(outcome.finish_reason, 0)
+    return exit_code(outcome.finish_reason, denials.count)
 
 
 def _stdin_holds_data() -> bool:

@@ -9,6 +9,9 @@ from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS, parse_plan
 
 CUT = "The answer was cut: it reached the limit of tokens."
+DENIED = "Error: denied"
+"""The beginning of a denied call's result."""
+
 LINE_WIDTH = 200
 """The maximum length of a line that reports a tool call or result."""
 
@@ -37,11 +40,12 @@ class PlainOutput:
 
     On a terminal, text appears as it arrives. Otherwise stdout gets only the last answer, byte for
     byte, and text between tool calls goes to stderr. `broken` is True once stdout is closed; the
-    turn is then cancelled.
+    turn is then cancelled. `denied` counts the results of denied calls.
     """
 
     live: bool
     broken: bool = False
+    denied: int = 0
     _out: _Stream = field(default_factory=lambda: _Stream(sys.stdout))
     _err: _Stream = field(default_factory=lambda: _Stream(sys.stderr))
     _held: list[str] = field(default_factory=list[str])
@@ -85,6 +89,7 @@ class PlainOutput:
             case CallbackEvent.TOOL_CALL if name not in PLAN_TOOLS:
                 self.note(f"→ {name} {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.TOOL_RESULT:
+                self.denied += content.startswith(DENIED)
                 self.note(f"  {one_line(content, LINE_WIDTH)}")
             case CallbackEvent.ERROR:
                 self.note(f"shepherd: {content}")

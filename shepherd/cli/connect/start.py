@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.cli.batch.oneshot import EXIT_CODES, choose_approver
+from shepherd.cli.batch.oneshot import choose_approver, exit_code
 from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
@@ -57,7 +57,7 @@ async def ask_once(client: SharedSessionClient, prompt: str, images: Sequence[Im
             output.finish()
     if output.broken:
         raise BrokenPipeError
-    return EXIT_CODES.get(reason, 0)
+    return exit_code(reason, output.denied)
 
 
 KEY_VARIABLE = "SHEPHERD_API_KEY"

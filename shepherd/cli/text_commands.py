@@ -1,10 +1,8 @@
-"""The slash commands of a session in an editor."""
+"""The commands of a conversation for frontends without a terminal; their output is text."""
 
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-
-from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
 
 from shepherd.cli.repl.context_view import measure_context
 from shepherd.conversation.conversation import Conversation
@@ -14,24 +12,19 @@ _COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command; `run` gets the text after its name, and returns the text to show."""
+    """A command; `run` gets the text after its name, and returns the text to show.
+
+    `hint` describes that text, "" if there is none.
+    """
 
     name: str
     description: str
     run: Callable[[Conversation, str], Awaitable[str]]
     hint: str = ""
 
-    @property
-    def available(self) -> AvailableCommand:
-        """The command for the editor's completion."""
-        hint = AvailableCommandInput(UnstructuredCommandInput(hint=self.hint))
-        return AvailableCommand(
-            name=self.name, description=self.description, input=hint if self.hint else None
-        )
-
 
 def find_command(text: str) -> tuple[Command, str] | None:
-    """The command that a prompt calls, and its argument; None for any other text."""
+    """The command that a text calls, and its argument; None for any other text."""
     match = _COMMAND.fullmatch(text.strip())
     command = COMMANDS.get(match[1]) if match else None
     return (command, match[2] or "") if match and command else None
