@@ -213,7 +213,7 @@ async def test_a_saved_session_is_sent_again(program: Program) -> None:
         assert await connection.prompt(session, "/context") == "end_turn"
 
 
-async def test_modes_are_the_approval_modes(program: Program) -> None:
+async def test_modes_are_approval_modes_and_commands_work(program: Program) -> None:
     editor = Editor(answers=["deny"])
     script = 'call: write_file {"path": "x", "content": "1"}\n---\ntext: a'
     async with connected(program, editor, *program.scripted(f"{script}\n---\n{script}")) as c:
@@ -227,6 +227,12 @@ async def test_modes_are_the_approval_modes(program: Program) -> None:
         await until(editor, lambda: editor.of("current_mode_update"))
         await c.prompt(new.session_id, "write")
         assert (program.work / "x").exists()
+        await c.prompt(new.session_id, "/diff")
+        assert "+1" in editor.text()
+        await c.prompt(new.session_id, "/undo")
+        assert not (program.work / "x").exists()
+        with pytest.raises(acp.RequestError, match="takes a number"):
+            await c.prompt(new.session_id, "/rewind dance")
         with pytest.raises(acp.RequestError, match="There is no mode dance"):
             await c.agent.set_session_mode(session_id=new.session_id, mode_id="dance")
 

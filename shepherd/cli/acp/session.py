@@ -24,6 +24,7 @@ from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.text_commands import COMMANDS, Command, find_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.events import FinishReason
+from shepherd.tools.text import one_line
 from shepherd.turn import TurnOutcome, run_turn
 
 _STOP_REASONS: dict[FinishReason, StopReason] = {
@@ -68,7 +69,15 @@ class EditorSession:
 
     def _begin(self) -> None:
         self.conversation.notices.listen(self.updates.notice)
-        self.updates.send(update_available_commands(map(_available, COMMANDS.values())))
+        knowledge = self.conversation.knowledge
+        own = [_available(c.name, c.description, c.hint) for c in COMMANDS.values()]
+        own.append(_available("init", "Let the model write AGENTS.md for this directory", ""))
+        custom = [
+            _available(c.name, one_line(c.summary), one_line(c.hint))
+            for c in knowledge.commands
+            if c.name not in COMMANDS
+        ]
+        self.updates.send(update_available_commands([*own, *custom]))
 
     async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
         """Answer a prompt; raises RequestError, and ShepherdError if the model can't answer."""
@@ -113,7 +122,7 @@ class EditorSession:
         updates.end_turn()  # calls that read attached files, and questions about servers
         outcome = await run_turn(
             conversation.session,
-            message,
+            conversation.prompt(message),
             backend,
             self._tools,
             updates.receive,
@@ -135,11 +144,9 @@ class EditorSession:
         )
 
 
-def _available(command: Command) -> AvailableCommand:
-    hint = AvailableCommandInput(UnstructuredCommandInput(hint=command.hint))
-    return AvailableCommand(
-        name=command.name, description=command.description, input=hint if command.hint else None
-    )
+def _available(name: str, description: str, hint: str) -> AvailableCommand:
+    text = AvailableCommandInput(UnstructuredCommandInput(hint=hint))
+    return AvailableCommand(name=name, description=description, input=text if hint else None)
 
 
 def _usage(outcome: TurnOutcome) -> Usage:

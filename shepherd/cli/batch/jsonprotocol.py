@@ -18,8 +18,8 @@ OUTPUT_TYPES = {
     "tool_result": "`id`, `name`, `content`; exactly one for each `tool_use`",
     "stats": "tokens, seconds, speeds and context after each generation; `provider` if a tool "
     "asked another model",
-    "system": "`topic` (one of the [topics](events.md)) and `content`; `id` if a call is its "
-    "subject. `plan` has JSON as its content",
+    "system": f"`topic` ({', '.join(f'`{t}`' for t in Topic if t is not Topic.PREFILL)}) and "
+    "`content`, which is JSON for `plan`; with a call its `id`",
     "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
     "`asker`, `sandbox`, and the rules that `session` and `always` would add",
     "command_result": "`command`, and its output as `content`",
