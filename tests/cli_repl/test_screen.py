@@ -44,6 +44,14 @@ class Stage:
     sent: io.StringIO
     keys: PipeInput
     submitted: list[str]
+    stopped: list[str]
+
+    def display(self) -> list[str]:
+        """The lines that are on the screen now."""
+        emulator = pyte.Screen(COLUMNS, ROWS)
+        emulator.set_mode(modes.LNM)
+        pyte.Stream(emulator).feed(self.sent.getvalue())
+        return [line.rstrip() for line in emulator.display if line.strip()]
 
     def shown(self) -> list[str]:
         """All lines, scrolled off or not, as a terminal shows what was sent; no empty ones."""
@@ -75,7 +83,10 @@ async def _stage() -> AsyncGenerator[Stage]:
     painter = Painter()
     submitted: list[str] = []
     sent = io.StringIO()
-    actions = Actions(submitted.append, lambda: None, lambda: None, lambda: False)
+    stopped: list[str] = []
+    actions = Actions(
+        submitted.append, lambda: stopped.append("stop"), lambda: None, lambda: bool(submitted)
+    )
     prompt = Prompt(InMemoryHistory(), PromptCompleter([], Path.cwd()), "›")
     with create_pipe_input() as keys:
         output = Vt100_Output(sent, lambda: Size(rows=ROWS, columns=COLUMNS), enable_cpr=False)
@@ -83,7 +94,8 @@ async def _stage() -> AsyncGenerator[Stage]:
         renderer = Renderer(screen, Status(), "ansi_dark")
         screen.live = renderer.live
         screen.status = lambda _width: "the status"
-        stage = Stage(screen, renderer, sent, keys, submitted)
+        screen.reader.results = lambda: renderer.results.all
+        stage = Stage(screen, renderer, sent, keys, submitted, stopped)
         running = asyncio.ensure_future(screen.run())
         await stage.drawn()
         try:
@@ -210,3 +222,52 @@ async def test_text_in_the_prompt_keeps_the_keys_until_an_arrow_is_pressed() -> 
             await stage.press("\r")
             assert await asyncio.wait_for(asking, PATIENCE) is Answer.NO
             assert stage.screen.prompt.text == "half a n"
+
+
+async def _with_results(stage: Stage) -> None:
+    for call_id, lines in (("1", 3), ("2", 40)):
+        arguments = f'{{"command": "seq {lines}"}}'
+        stage.renderer(CallbackEvent.TOOL_CALL, arguments, "execute_command", call_id)
+        text = "\n".join(f"line {number}" for number in range(1, lines + 1)) + "\x1b[2J"
+        stage.renderer(CallbackEvent.TOOL_RESULT, text, "execute_command", call_id)
+    await stage.drawn()
+
+
+async def _until_shown(stage: Stage, *texts: str) -> list[str]:
+    await _until(lambda: all(text in "\n".join(stage.display()) for text in texts))
+    return stage.display()
+
+
+async def test_ctrl_o_shows_whole_results_while_the_model_goes_on() -> None:
+    async with _stage() as stage:
+        await stage.press("\x0f")
+        assert "result" not in "\n".join(await stage.drawn())
+        await _with_results(stage)
+        assert "Ctrl+O shows all" in "\n".join(stage.shown())
+        await stage.press("\x0f")
+        shown = await _until_shown(stage, "result 2 of 2", "execute_command seq 40")
+        assert len(shown) <= ROWS
+        stage.renderer(CallbackEvent.CONTENT, "The model goes on.\n\nMore", "", "")
+        await _until(lambda: "The model goes on." in "\n".join(stage.shown()))
+        await stage.press("G")
+        await _until_shown(stage, "line 40<U+001B>[2J", "100 %")
+        await stage.press("\x1b[A")
+        await _until_shown(stage, "line 39")
+        await stage.press("p")
+        await _until_shown(stage, "result 1 of 2", "line 3")
+        await stage.press("q")
+        await _until_shown(stage, "\u203a", "the status")
+        await _until(lambda: "result 1" not in "\n".join(stage.display()))
+        await stage.press("typed")
+        await _until_shown(stage, "\u203a typed")
+
+
+async def test_esc_closes_the_results_and_stops_nothing() -> None:
+    async with _stage() as stage:
+        await _with_results(stage)
+        await stage.press("\x0f")
+        await _until_shown(stage, "result 2 of 2")
+        stage.submitted.append("a turn that Esc would stop")
+        await stage.press("\x1b")
+        await _until(lambda: "result 2" not in "\n".join(stage.display()))
+        assert stage.stopped == []

@@ -35,7 +35,9 @@ def _result(name: str, content: str) -> str:
         ("grep", "a:1: x", "└ 1 match"),
         ("write_file", "Wrote 4 bytes to x", "└ Wrote 4 bytes to x"),
         ("read_file", "Error: no such file: x", "└ Error: no such file: x"),
-        ("execute_command", "1\n2\n3\n4\n5", "(2 more lines)"),
+        ("execute_command", "1\n2\n3\n4\n5", "└ 1\n    2\n    3\n    4\n    5\n"),
+        ("execute_command", "1\n2\n3\n4\n5\n6\n7", "└ (2 earlier lines)\n    3\n"),
+        ("http_get", "1\n2\n3\n4\n5", "(2 more lines)"),
     ],
 )
 def test_results_in_short(name: str, content: str, shown: str) -> None:

@@ -143,6 +143,15 @@ class Pager:
         for _ in range(self._size[1]):
             self.place = self._previous(self.place)
 
+    def down(self) -> None:
+        """Show the next row."""
+        if not self.at_end:
+            self.place = min(self._next(self.place), self._last_top())
+
+    def up(self) -> None:
+        """Show the previous row."""
+        self.place = self._previous(self.place)
+
     def begin(self) -> None:
         """Show the beginning."""
         self.place = (0, 0)

@@ -8,6 +8,7 @@ from rich.text import Text
 from shepherd.cli.render import tool_view
 from shepherd.cli.render.live_calls import LiveCalls
 from shepherd.cli.render.plan_view import PlanView
+from shepherd.cli.render.results import ResultLog
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
@@ -23,6 +24,7 @@ from shepherd.tools.text import pluralize
 
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
+EXPAND_HINT = "Ctrl+O shows all"
 
 
 class Renderer:
@@ -37,6 +39,7 @@ class Renderer:
         self.show_thinking = True
         self.reword: Callable[[str], str] = lambda text: text
         self.activity = Activity(surface.painter.glyphs)
+        self.results = ResultLog()
         self._surface = surface
         self._glyphs = surface.painter.glyphs
         self._status = status
@@ -193,8 +196,10 @@ class Renderer:
         if self._last_call != id:  # another call began meanwhile
             self._calls.pop(id, None)
         self._show_call(call)
-        self._surface.show(*tool_view.result_pieces(call, content, self._glyphs))
+        hint = EXPAND_HINT if self._surface.has_live_area else ""
+        self._surface.show(*tool_view.result_pieces(call, content, self._glyphs, hint))
         display = self._displays.pop(id, "")
+        self.results.add(tool_view.call_title(call), display, content)
         if display:
             self._surface.show(*tool_view.display_pieces(display))
         self.activity.start("waiting for the model")

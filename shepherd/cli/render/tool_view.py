@@ -12,6 +12,7 @@ from shepherd.messages import JsonObject, ToolCall
 
 MAX_ARGUMENT = 200
 MAX_RESULT_LINES = 3
+MAX_OUTPUT_LINES = 5
 MAX_DIFF_LINES = 60
 MAX_LINE = 400
 
@@ -23,6 +24,7 @@ _UNITS = {
     "glob": "file",
     "grep": "match",
 }
+_COMMANDS = frozenset({"execute_command", "check_command"})
 _PLURALS = {"entry": "entries", "match": "matches"}
 
 
@@ -47,18 +49,32 @@ def argument_summary(arguments: JsonObject) -> str:
     return " ".join(parts)
 
 
-def result_pieces(call: ToolCall, content: str, glyphs: Glyphs) -> list[Piece]:
-    """`└ 12 lines`, or the first lines of the result."""
+def call_title(call: ToolCall) -> str:
+    """The name of a call with a summary of its arguments."""
+    return f"{revealed_line(call.name, 80)} {argument_summary(call.arguments)}".rstrip()
+
+
+def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") -> list[Piece]:
+    """`└ 12 lines`, the first lines of the result, or the last lines of a command's.
+
+    `hint` says how to read the lines that are left out.
+    """
     if content.startswith("Error: "):
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
     unit = _UNITS.get(call.name)
     if unit and not content.startswith("("):
         return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]
-    head = [one_line(line, MAX_LINE) for line in lines[:MAX_RESULT_LINES]]
-    if len(lines) > MAX_RESULT_LINES:
-        head.append(f"({counted(len(lines) - MAX_RESULT_LINES, 'more line')})")
-    return [_hanging(head, glyphs, "quiet")]
+    is_output = call.name in _COMMANDS
+    limit = MAX_OUTPUT_LINES if is_output else MAX_RESULT_LINES
+    others = len(lines) - limit
+    shown = lines[-limit:] if is_output else lines[:limit]
+    part = [one_line(line, MAX_LINE) for line in shown]
+    if others > 0:
+        what = counted(others, "earlier line" if is_output else "more line")
+        note = f"({what}; {hint})" if hint else f"({what})"
+        part.insert(0 if is_output else len(part), note)
+    return [_hanging(part, glyphs, "quiet")]
 
 
 def display_pieces(display: str) -> list[Piece]:

@@ -60,6 +60,7 @@ class TerminalLoop:
         if isinstance(self.surface, Screen):
             self.surface.live = self._live
             self.surface.status = self._status_line
+            self.surface.reader.results = lambda: self.renderer.results.all
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
         """Handle inputs until the user leaves, and run `beside` meanwhile; raises their errors."""

@@ -29,7 +29,8 @@ ESCAPE_SECONDS = 0.08
 """The time to wait for the rest of a sequence that begins with Esc."""
 
 
-def _cells(character: str) -> int:
+def cells(character: str) -> int:
+    """The width of a character on the screen, by the wider of two opinions."""
     return max(get_cwidth(character), get_character_cell_size(character))
 
 
@@ -61,7 +62,7 @@ class QuestionPanel(UIControl):
     async def ask(self, question: Question) -> Answer:
         """Show `question` until it is answered; a prompt with text keeps the keys."""
         gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
-        self._dialog = Dialog(question, gutter, _cells)
+        self._dialog = Dialog(question, gutter, cells)
         self._answer = asyncio.get_running_loop().create_future()
         if not self._prompt.text:
             self._app().layout.focus(self.window)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -28,10 +28,11 @@ from prompt_toolkit.styles import Style
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.keys import global_keys, leave_prompt_keys, prompt_keys, reading_keys
+from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.resize import ResizingApplication
+from shepherd.cli.repl.result_panel import ResultPanel
 from shepherd.cli.terminal.paint import Painter, Piece
 
 REDRAW_SECONDS = 0.04
@@ -72,7 +73,7 @@ class Screen:
     """A `Surface` on a terminal.
 
     `live` returns the lines above the prompt and `status` the line below it; each redraw calls
-    both.
+    both. `reader` shows whole results after Ctrl+O.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class Screen:
         self._reply = Buffer(multiline=False)
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
-        keys = global_keys(prompt, actions, lambda: self._answer is not None or self._panel.is_open)
+        self.reader = ResultPanel(painter, self._prompt_window, lambda: self.app)
+        keys = global_keys(prompt, actions, self._is_asking)
+        bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
         self.app: Application[None] = ResizingApplication(
             layout=Layout(self._root(), focused_element=self._prompt_window),
@@ -132,10 +135,12 @@ class Screen:
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` in place of the live area until it is answered."""
+        self.reader.close()
         return await self._panel.ask(question)
 
     async def ask_text(self, label: str) -> str:
         """Read one line after `label`."""
+        self.reader.close()
         self._label = label
         self._reply.reset()
         return await self._wait_in(self._reply_window)
@@ -175,6 +180,9 @@ class Screen:
         """End `run`."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
+
+    def _is_asking(self) -> bool:
+        return self._answer is not None or self._panel.is_open
 
     async def _wait_in(self, window: Window) -> str:
         self._answer = asyncio.get_running_loop().create_future()
@@ -223,13 +231,15 @@ class Screen:
         replying = Condition(lambda: bool(self._label))
         drafting = Condition(lambda: bool(self.prompt.text))
         idle = ~asking & ~replying
-        lively = Condition(lambda: bool(self._live_lines()))
+        reading = Condition(lambda: self.reader.is_open)
+        lively = Condition(lambda: bool(self._live_lines())) & ~reading
         live = FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
         status = FormattedTextControl(self._status_text)
         return HSplit(
             [
                 ConditionalContainer(Window(live, dont_extend_height=True), idle & lively),
                 ConditionalContainer(self._panel.window, asking),
+                ConditionalContainer(self.reader.window, idle & reading),
                 ConditionalContainer(self._reply_window, replying),
                 Window(height=1),
                 ConditionalContainer(self._prompt_window, idle | drafting),

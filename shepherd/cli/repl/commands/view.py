@@ -17,6 +17,7 @@ _KEYS = (
     ("Tab", "complete a /command or an @file; a file's content goes along with the message"),
     ("Up, Ctrl+R", "earlier messages"),
     ("Shift+Tab", "what runs without asking: ask, edits, auto"),
+    ("Ctrl+O", "the last result or change whole"),
     ("Ctrl+D", "leave"),
 )
 
