@@ -1,15 +1,16 @@
-"""`python -m bench [startup] [turns] [subagents]`: run the measurements and print their tables."""
+"""`python -m bench [NAME…]`: run the measurements and print their tables."""
 
 import sys
 from collections.abc import Callable
 
-from bench import startup, subagents, turns
+from bench import startup, streaming, subagents, turns
 from bench.table import machine
 
 BENCHES: dict[str, Callable[[], None]] = {
     "startup": startup.main,
     "turns": turns.main,
     "subagents": subagents.main,
+    "streaming": streaming.main,
 }
 
 

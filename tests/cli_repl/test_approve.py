@@ -54,7 +54,7 @@ async def _asked(
     actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
     source = io.StringIO(lines) if isinstance(lines, str) else Typist(target, *lines)
     surface = PlainSurface(Painter(styled=False), actions, source, target)
-    approver = TerminalApprover(surface, Renderer(surface, Status(), "ansi_dark"))
+    approver = TerminalApprover(surface, Renderer(surface, Status()))
     asking = asyncio.ensure_future(approver.ask(request))
     async with asyncio.timeout(PATIENCE):
         while "Allow" not in target.getvalue():

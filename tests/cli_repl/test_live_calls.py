@@ -18,7 +18,7 @@ def stage(*, live: bool = True) -> tuple[Renderer, io.StringIO]:
     actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), target)
     surface.has_live_area = live
-    return Renderer(surface, Status(), "ansi_dark"), target
+    return Renderer(surface, Status()), target
 
 
 def live_text(renderer: Renderer) -> list[str]:

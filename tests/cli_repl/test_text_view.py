@@ -2,8 +2,9 @@ import re
 
 from hypothesis import given
 
+from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
-from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal.paint import Painter
 from tests.cli_repl.texts import CUTS, HOSTILE, MARKDOWN, split
 
 WIDTH = 60
@@ -13,9 +14,9 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _answer(chunks: list[str], painter: Painter) -> str:
-    view = AnswerView("ansi_dark", styled=painter.styled)
-    pieces = [piece for chunk in chunks for piece in view.feed(chunk)]
-    return painter.paint_all([*pieces, *view.finish()], WIDTH)
+    view, rows = AnswerView(painter), RowWriter(painter)
+    shown = [rows.write(view.feed(chunk), WIDTH) for chunk in chunks]
+    return "".join([*shown, rows.write(view.finish(), WIDTH)])
 
 
 @given(MARKDOWN, CUTS)
@@ -40,17 +41,36 @@ def test_plain_output_keeps_every_word_and_has_no_escapes(text: str) -> None:
 
 
 @given(MARKDOWN)
-def test_the_live_text_can_be_drawn_at_every_moment(text: str) -> None:
-    view = AnswerView("ansi_dark", styled=True)
-    for character in text:
-        view.feed(character)
-        PAINTER.paint_all(view.live(), WIDTH)
+def test_the_held_text_is_the_end_of_the_text(text: str) -> None:
+    view = AnswerView(PAINTER)
+    for number in range(len(text)):
+        view.feed(text[number])
+        *_, line = text[: number + 1].rstrip("\n").split("\n")
+        *_, held = view.held.rstrip("\n").split("\n")
+        assert line.endswith(held)
 
 
 def test_blocks_are_set_apart_by_one_line_and_items_stay_together() -> None:
     shown = _answer(["# T\na\nb\n\n\n- x\n- y\n\n```py\nf()\n\ng()\n```\nend"], PAINTER)
     lines = [SGR.sub("", line) for line in shown.splitlines()]
-    assert lines == ["T", "", "a", "b", "", " • x", " • y", "", "  f()", "", "  g()", "", "end"]
+    assert lines == [
+        "",
+        "T",
+        "",
+        "a",
+        "b",
+        "",
+        " • x",
+        " • y",
+        "",
+        "╭─ py",
+        "  f()",
+        "",
+        "  g()",
+        "╰─",
+        "",
+        "end",
+    ]
 
 
 def test_long_code_can_be_copied_whole() -> None:
@@ -60,15 +80,13 @@ def test_long_code_can_be_copied_whole() -> None:
 
 @given(HOSTILE, CUTS)
 def test_reasoning_is_shown_whole(text: str, cuts: list[int]) -> None:
-    view = ThinkingView()
-    pieces: list[Piece] = []
-    for chunk in split(text, cuts):
-        pieces += view.feed(chunk)
-    shown = PLAIN.paint_all([*pieces, *view.finish()], 10_000)
-    whole = ThinkingView()
-    expected = PLAIN.paint_all([*whole.feed(text), *whole.finish()], 10_000)
-    assert "".join(shown.split()) == "".join(expected.split())
-    assert not view.is_open
+    for painter in (PAINTER, PLAIN):
+        view, whole = (ThinkingView(styled=painter.styled) for _ in range(2))
+        ink = [item for chunk in split(text, cuts) for item in view.feed(chunk)]
+        shown = RowWriter(painter).write([*ink, *view.finish()], WIDTH)
+        at_once = [*whole.feed(text), *whole.finish()]
+        assert shown == RowWriter(painter).write(at_once, WIDTH)
+        assert not view.is_open
 
 
 def test_what_looks_like_html_is_shown() -> None:

@@ -25,6 +25,7 @@ from shepherd.tools.text import pluralize
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
 EXPAND_HINT = "Ctrl+O shows all"
+_TEXT = frozenset({CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK, CallbackEvent.THINKING})
 
 
 class Renderer:
@@ -35,7 +36,7 @@ class Renderer:
     All text passes `sanitize`, so text of models and tools can't control the terminal.
     """
 
-    def __init__(self, surface: Surface, status: Status, code_theme: str) -> None:
+    def __init__(self, surface: Surface, status: Status) -> None:
         self.show_thinking = True
         self.reword: Callable[[str], str] = lambda text: text
         self.activity = Activity(surface.painter.glyphs)
@@ -43,8 +44,8 @@ class Renderer:
         self._surface = surface
         self._glyphs = surface.painter.glyphs
         self._status = status
-        self._answer = AnswerView(code_theme, styled=surface.painter.styled)
-        self._thinking = ThinkingView()
+        self._answer = AnswerView(surface.painter)
+        self._thinking = ThinkingView(styled=surface.painter.styled)
         self._plan = PlanView(surface.painter.glyphs)
         self._announced: dict[str, ToolCall] = {}
         self._calls: dict[str, ToolCall] = {}
@@ -52,7 +53,6 @@ class Renderer:
         self._previewed: set[str] = set()
         self._live_calls = LiveCalls(self._glyphs)
         self._last_call = ""
-        self._in_answer = False
         self._handlers: dict[CallbackEvent, Callable[[str, str, str], None]] = {
             CallbackEvent.CONTENT: self._on_text,
             CallbackEvent.CODEBLOCK: self._on_text,
@@ -70,7 +70,8 @@ class Renderer:
         handler = self._handlers.get(event)
         if handler is not None:
             handler(content, name, id)
-            self._surface.refresh()
+            if event not in _TEXT:
+                self._surface.refresh()
         return True
 
     def user(self, text: str) -> None:
@@ -119,24 +120,23 @@ class Renderer:
             self._surface.show(*tool_view.display_pieces(text))
 
     def live(self) -> list[Piece]:
-        """The unfinished parts, for the live area."""
-        gap = [BLANK_LINE]
-        thinking = self._thinking.live() if self.show_thinking else []
-        answer = self._answer.live()
-        if answer and not self._in_answer:
-            answer = gap + answer
+        """The activity, for the live area."""
         activity = self.activity.live(STOP_HINT)
+        gap = [BLANK_LINE]
         below = [gap + part for part in (self._plan.live(), activity) if part]
-        parts = [thinking, answer, self._live_calls.pieces(), *below]
+        parts = [self._live_calls.pieces(), *below]
         return [piece for part in parts for piece in part]
 
+    def held(self) -> str:
+        """The end of the text that arrives, as long as its final form is open."""
+        if self._thinking.is_open:
+            return self._thinking.held if self.show_thinking else ""
+        return self._answer.held
+
     def settle(self) -> None:
-        """Move the live parts to the permanent output."""
+        """Write the rest of the text that arrives."""
         self._end_thinking()
-        if self._answer.is_open:
-            self._begin_answer()
         self._surface.show(*self._answer.finish())
-        self._in_answer = False
 
     def interrupted(self) -> None:
         """Show that the user stopped the turn."""
@@ -154,26 +154,25 @@ class Renderer:
         self._displays.clear()
         self._previewed.clear()
         self._live_calls.clear()
+        self._surface.refresh()
 
     def _on_text(self, content: str, name: str, id: str) -> None:
         self._end_thinking()
-        self.activity.start("writing")
-        pieces = self._answer.feed(content)
-        if pieces:
-            self._begin_answer()
-            self._surface.show(*pieces)
-
-    def _begin_answer(self) -> None:
-        if not self._in_answer:
-            self._surface.show(BLANK_LINE)
-            self._in_answer = True
+        self._start("writing")
+        self._surface.show(*self._answer.feed(content))
 
     def _on_thinking(self, content: str, name: str, id: str) -> None:
         first = not self._thinking.is_open
-        pieces = self._thinking.feed(content)
-        self.activity.start("thinking")
+        ink = self._thinking.feed(content)
+        self._start("thinking")
         if self.show_thinking:
-            self._surface.show(*([BLANK_LINE] if first else []), *pieces)
+            self._surface.show(*([BLANK_LINE] if first else []), *ink)
+
+    def _start(self, label: str) -> None:
+        """Begin an activity; text that arrives does not redraw the live area."""
+        if self.activity.label != label:
+            self.activity.start(label)
+            self._surface.refresh()
 
     def _end_thinking(self) -> None:
         if not self._thinking.is_open:

@@ -119,7 +119,7 @@ def compact(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 100_000 else f"{tokens // 1000}k"
 
 
-FRAMES_PER_SECOND = 8
+FRAMES_PER_SECOND = 4
 
 
 class Activity:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.cli.approval.question import Answer, Question
-from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal.paint import Ink, Painter
 
 
 def do_nothing() -> None:
@@ -35,12 +35,16 @@ class Surface(Protocol):
     """Whether the terminal itself shows the user's input."""
     has_live_area: bool
 
-    def show(self, *pieces: Piece) -> None:
+    def show(self, *ink: Ink) -> None:
         """Write permanently: this output is never redrawn."""
         ...
 
     def refresh(self) -> None:
         """Update the live area and the status."""
+        ...
+
+    def animate(self) -> None:
+        """Update the activity in the live area; called a few times each second."""
         ...
 
     async def ask(self, question: Question) -> Answer:

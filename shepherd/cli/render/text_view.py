@@ -1,137 +1,76 @@
-"""Shows the model's text: finished blocks permanently, the rest live."""
+"""Shows the model's text as it arrives."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich.padding import Padding
 from rich.text import Text
 
-from shepherd.cli.render.markdown_stream import Block, BlockKind, MarkdownStream
-from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Piece
+from shepherd.cli.render.inline import InlineStream
+from shepherd.cli.render.markdown_flow import MarkdownFlow
+from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Ink, Painter, Piece, Row, Words
 from shepherd.cli.terminal.sanitize import sanitize_chunk
 
-HIGHLIGHT_LINES = 60
-"""The number of previous lines that determine the colours of a line of code."""
-HIGHLIGHT_WIDTH = 2000
-"""Longer lines of code stay plain."""
 
+class _PlainLines:
+    """Text as it is, line by line, without blank lines at its beginning."""
 
-class BlockPainter:
-    """Paints blocks with the gap above a block and the code above a line of code."""
+    def __init__(self) -> None:
+        self.held = ""
+        self._is_begun = False
 
-    def __init__(self, code_theme: str, *, styled: bool = True) -> None:
-        self._code_theme = code_theme
-        self._styled = styled
-        self._last: Block | None = None
-        self._code: list[str] = []
-        self._language = "text"
+    def feed(self, text: str) -> list[Ink]:
+        *lines, self.held = (self.held + text).split("\n")
+        self._is_begun = self._is_begun or any(lines)
+        return [Piece(Text(line), soft_wrap=True) for line in lines if self._is_begun]
 
-    def reset(self) -> None:
-        """Treat the next block as the first of its text."""
-        self._last = None
-        self._code.clear()
-
-    def pieces(self, block: Block) -> Iterator[Piece]:
-        """The painted block, with a blank line before it if needed."""
-        if block.kind is BlockKind.BLANK:
-            return
-        if self._gap_before(block.kind):
-            yield BLANK_LINE
-        self._last = block
-        match block.kind:
-            case BlockKind.FENCE_OPEN:
-                self._open_fence(block.text)
-            case BlockKind.CODE:
-                yield Piece(self._code_line(block.text), soft_wrap=True)
-            case BlockKind.FENCE_CLOSE:
-                self._code.clear()
-            case _:
-                yield self.body(block.text)
-
-    def tail(self, text: str, *, in_code: bool, kind: BlockKind) -> list[Piece]:
-        """The painted unfinished text."""
-        if not text.strip():
-            return []
-        if in_code:
-            return [Piece(Text(INDENT + text))]
-        gap = [BLANK_LINE] if self._gap_before(kind) else []
-        return [*gap, self.body(text)]
-
-    def body(self, text: str) -> Piece:
-        """Markdown outside a fence."""
-        if not self._styled:
-            return Piece(Text(text.rstrip("\n")), soft_wrap=True)
-        from shepherd.cli.render.markdown import TerminalMarkdown  # slow to import
-
-        return Piece(TerminalMarkdown(text, self._code_theme), trim=True)
-
-    def _gap_before(self, kind: BlockKind) -> bool:
-        last = self._last
-        if last is None or kind in (BlockKind.CODE, BlockKind.FENCE_CLOSE):
-            return False
-        tight = last.kind is kind is BlockKind.ITEM and not last.text.endswith("\n\n")
-        return not tight
-
-    def _open_fence(self, line: str) -> None:
-        info = line.strip().lstrip("`~").split()
-        language = info[0].strip("{}.,").lower() if info else ""
-        self._code.clear()
-        self._language = language or "text"
-
-    def _code_line(self, line: str) -> Text:
-        code = line.rstrip("\n")
-        self._code = [*self._code[-HIGHLIGHT_LINES:], code]
-        if not self._styled or len(code) > HIGHLIGHT_WIDTH:
-            return Text(INDENT + code)
-        from shepherd.cli.render.markdown import highlight  # slow to import
-
-        whole = highlight("\n".join(self._code), self._language, self._code_theme)
-        highlighted = whole.split("\n", allow_blank=True)
-        position = len(self._code) - 1
-        result = highlighted[position] if position < len(highlighted) else Text(code)
-        return Text(INDENT) + result
-
-
-MAX_LIVE = 8000
-"""The maximum of unfinished characters that are drawn; of more, only the end."""
+    def finish(self) -> list[Ink]:
+        rest, self.held = self.held, ""
+        self._is_begun = False
+        return [Piece(Text(rest), soft_wrap=True)] if rest.strip() else []
 
 
 class AnswerView:
-    """Streams Markdown."""
+    """Streams Markdown; without styles, its source."""
 
-    def __init__(self, code_theme: str, *, styled: bool) -> None:
-        self._stream = MarkdownStream()
-        self._painter = BlockPainter(code_theme, styled=styled)
+    def __init__(self, painter: Painter) -> None:
+        flow = MarkdownFlow(painter.code_theme, painter.glyphs)
+        self._stream = flow if painter.styled else _PlainLines()
+        self._has_text = False
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text that was not returned yet."""
-        return bool(self._stream.tail.strip())
+        """Whether there was text since the last `finish`."""
+        return self._has_text
 
-    def feed(self, text: str) -> list[Piece]:
-        """Read text; returns the finished parts."""
-        return self._pieces(self._stream.feed(sanitize_chunk(text)))
+    @property
+    def held(self) -> str:
+        """The text that can't be shown in its final form yet."""
+        return self._stream.held
 
-    def finish(self) -> list[Piece]:
+    def feed(self, text: str) -> list[Ink]:
+        """Read text; returns its finished parts, after a blank line at the beginning."""
+        return self._begun(self._stream.feed(sanitize_chunk(text)))
+
+    def finish(self) -> list[Ink]:
         """Return the rest; the next text is a new one."""
-        pieces = self._pieces(self._stream.finish())
-        self._painter.reset()
-        return pieces
+        ink = self._begun(self._stream.finish())
+        self._has_text = False
+        return ink
 
-    def live(self) -> list[Piece]:
-        """The unfinished text in its current form."""
-        return self._painter.tail(
-            self._stream.tail[-MAX_LIVE:], in_code=self._stream.in_code, kind=self._stream.tail_kind
-        )
-
-    def _pieces(self, blocks: list[Block]) -> list[Piece]:
-        return [piece for block in blocks for piece in self._painter.pieces(block)]
+    def _begun(self, ink: list[Ink]) -> list[Ink]:
+        if not ink or self._has_text:
+            return ink
+        self._has_text = True
+        return [BLANK_LINE, *ink]
 
 
 class ThinkingView:
-    """Streams reasoning, dimmed, line by line; if hidden, it is only counted."""
+    """Streams reasoning, dimmed; if hidden, it is only counted."""
 
-    def __init__(self) -> None:
-        self._partial = ""
+    def __init__(self, *, styled: bool = True) -> None:
+        self._styled = styled
+        self._lines = _PlainLines()
+        self._words: InlineStream | None = None
         self.characters = 0
 
     @property
@@ -139,24 +78,44 @@ class ThinkingView:
         """Whether there was reasoning since the last `finish`."""
         return self.characters > 0
 
-    def feed(self, text: str) -> list[Piece]:
-        """Read text; returns its finished lines."""
+    @property
+    def held(self) -> str:
+        """The end of the text, if it is the beginning of a word."""
+        return self._words.held if self._words else ""
+
+    def feed(self, text: str) -> Sequence[Ink]:
+        """Read text; returns its finished words, or lines without styles."""
         text = sanitize_chunk(text)
         if not self.characters:
             text = text.lstrip("\n")
         self.characters += len(text)
-        *lines, self._partial = (self._partial + text).split("\n")
-        return [_dimmed(line) for line in lines]
+        if not self._styled:
+            return [_padded(line) for line in self._lines.feed(text)]
+        return [item for line in text.splitlines(keepends=True) for item in self._flow(line)]
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> Sequence[Ink]:
         """Return the rest."""
-        rest, self._partial, self.characters = self._partial, "", 0
-        return [_dimmed(rest)] if rest.strip() else []
+        self.characters = 0
+        rest = [_padded(line) for line in self._lines.finish()]
+        return [*rest, *self._end_line()]
 
-    def live(self) -> list[Piece]:
-        """The unfinished line."""
-        return [_dimmed(self._partial[-MAX_LIVE:])] if self._partial else []
+    def _flow(self, line: str) -> Sequence[Ink]:
+        ink = list[Ink]()
+        if self._words is None:
+            self._words = InlineStream()
+            ink.append(Row(Text(INDENT), Text(INDENT)))
+        ink += map(_dimmed, self._words.feed(line.removesuffix("\n")))
+        return [*ink, *self._end_line()] if line.endswith("\n") else ink
+
+    def _end_line(self) -> Sequence[Ink]:
+        words, self._words = self._words, None
+        return list(map(_dimmed, words.finish())) if words else []
 
 
-def _dimmed(line: str) -> Piece:
-    return Piece(Padding(Text(line, style="dim italic"), (0, 0, 0, len(INDENT))))
+def _dimmed(piece: str) -> Words:
+    return Words(Text(piece, style="dim italic"))
+
+
+def _padded(item: Ink) -> Piece:
+    line = item.renderable if isinstance(item, Piece) else ""
+    return Piece(Padding(line, (0, 0, 0, len(INDENT))))

@@ -21,7 +21,7 @@ from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError
 from shepherd.version import __version__
 
-FRAME_SECONDS = 0.125
+FRAME_SECONDS = 0.25
 
 
 class TerminalLoop:
@@ -55,10 +55,11 @@ class TerminalLoop:
             turn_mode=self._turn_mode,
         )
         self.surface = build_surface(settings, paths, cwd, actions, self.table)
-        self.renderer = Renderer(self.surface, status, settings.code_theme)
+        self.renderer = Renderer(self.surface, status)
         self.renderer.show_thinking = settings.show_thinking
         if isinstance(self.surface, Screen):
             self.surface.live = self._live
+            self.surface.held = self.renderer.held
             self.surface.status = self._status_line
             self.surface.reader.results = lambda: self.renderer.results.all
 
@@ -115,6 +116,7 @@ class TerminalLoop:
             self.renderer.error(str(error))
         finally:
             self.renderer.activity.stop()
+            self.surface.refresh()
 
     def _is_message(self, name: str) -> bool:
         command = self.table.find(name)
@@ -146,7 +148,7 @@ class TerminalLoop:
         while True:
             await asyncio.sleep(FRAME_SECONDS)
             if self.renderer.activity.label:
-                self.surface.refresh()
+                self.surface.animate()
 
     def _leave_on_failure(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

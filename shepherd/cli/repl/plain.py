@@ -11,8 +11,9 @@ from typing import TextIO
 
 from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
+from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal.paint import Ink, Painter
 from shepherd.cli.terminal.secrets import redact
 
 WIDTH = 100
@@ -29,6 +30,7 @@ class PlainSurface:
         target: TextIO | None = None,
     ) -> None:
         self.painter = painter
+        self._rows = RowWriter(painter)
         self._actions = actions
         self._source = source or sys.stdin
         self.target = target or sys.stdout
@@ -38,11 +40,14 @@ class PlainSurface:
         self.at_end = False
         self._ended: asyncio.Event = asyncio.Event()
 
-    def show(self, *pieces: Piece) -> None:
+    def show(self, *ink: Ink) -> None:
         """Print."""
-        self.write(self.painter.paint_all(pieces, WIDTH))
+        self.write(self._rows.write(ink, WIDTH))
 
     def refresh(self) -> None:
+        """There is no live area."""
+
+    def animate(self) -> None:
         """There is no live area."""
 
     async def ask(self, question: Question) -> Answer:

@@ -1,7 +1,7 @@
 """Keeps the live area in place when the terminal's width changes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prompt_toolkit.application import Application
@@ -37,6 +37,8 @@ class ResizingApplication(Application[None]):
         super().__init__(**arguments)
         self._reflows = reflows(os.environ)
         self._drawn: Size | None = None
+        self.before_erase: Callable[[], bool] = bool
+        """Called on a resize; returns whether the cursor was above the live area."""
         self.after_render += self._note_size
 
     def _note_size(self, app: Application[None]) -> None:
@@ -45,7 +47,14 @@ class ResizingApplication(Application[None]):
     def _on_resize(self) -> None:
         cells = self.renderer.last_rendered_screen
         columns = self.output.get_size().columns
-        if self._reflows and cells and self._drawn and columns < self._drawn.columns:
+        was_above = self.before_erase()
+        if (
+            self._reflows
+            and not was_above
+            and cells
+            and self._drawn
+            and columns < self._drawn.columns
+        ):
             cursor = cells.get_cursor_position(self.layout.current_window)
             self.output.cursor_up(rows_added(cells, cursor.y, columns))
         super()._on_resize()

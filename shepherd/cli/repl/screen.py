@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, is_searching
@@ -28,18 +27,18 @@ from prompt_toolkit.styles import Style
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
+from shepherd.cli.repl.ink_writer import InkWriter
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.resize import ResizingApplication
 from shepherd.cli.repl.result_panel import ResultPanel
-from shepherd.cli.terminal.paint import Painter, Piece
+from shepherd.cli.terminal.paint import Ink, Painter, Piece
 
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6
 """The maximum share of the screen's height for the live text."""
 
-_BEGIN_UPDATE, _END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -73,7 +72,8 @@ class Screen:
     """A `Surface` on a terminal.
 
     `live` returns the lines above the prompt and `status` the line below it; each redraw calls
-    both. `reader` shows whole results after Ctrl+O.
+    both. `held` returns arriving text whose final form is open. `reader` shows whole results after
+    Ctrl+O.
     """
 
     def __init__(
@@ -92,8 +92,7 @@ class Screen:
         self.has_live_area = True
         self.live: Callable[[], Sequence[Piece]] = tuple
         self.status: Callable[[int], str] = lambda _width: ""
-        self._pending: list[Piece] = []
-        self._updating = False
+        self.held: Callable[[], str] = str
         self._painted: tuple[int, list[str]] = (-1, [])
         self._answer: asyncio.Future[str] | None = None
         self._label = ""
@@ -105,7 +104,7 @@ class Screen:
         keys = global_keys(prompt, actions, self._is_asking)
         bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
-        self.app: Application[None] = ResizingApplication(
+        self.app = ResizingApplication(
             layout=Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
             style=_STYLE,
@@ -116,22 +115,33 @@ class Screen:
             input=input,
         )
         self.app.ttimeoutlen = ESCAPE_SECONDS
-        self.app.before_render += self._write_pending
+        self._ink = InkWriter(
+            painter,
+            self.app,
+            self._held_text,
+            lambda: bool(prompt.text) or self._panel.is_open,
+        )
+        self.app.before_erase = self._ink.resized
         self.app.before_render += self._panel.before_drawing
-        self.app.after_render += self._end_update
         self.app.after_render += self._panel.drawn
 
-    def show(self, *pieces: Piece) -> None:
+    def show(self, *ink: Ink) -> None:
         """Write above the prompt, permanently."""
-        self._pending.extend(pieces)
-        if self.app.is_running:
-            self.refresh()
-        else:
-            self._write_now()
+        self._ink.add(ink)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is written and drawn."""
+        return not self._ink.is_waiting and not self.app.invalidated
 
     def refresh(self) -> None:
         """Redraw soon."""
         self.app.invalidate()
+
+    def animate(self) -> None:
+        """Draw the activity again, unless arriving text shows it."""
+        if self._ink.is_quiet:
+            self.refresh()
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` in place of the live area until it is answered."""
@@ -174,7 +184,7 @@ class Screen:
         except EOFError:
             return  # the terminal was closed
         finally:
-            self._write_now()
+            self._ink.write()
 
     def leave(self) -> None:
         """End `run`."""
@@ -250,6 +260,9 @@ class Screen:
             align=VerticalAlign.TOP,
         )
 
+    def _held_text(self) -> str:
+        return self.held()
+
     def _live_lines(self) -> list[str]:
         """The live area, painted once per redraw; of a high one, the end."""
         redraw, lines = self._painted
@@ -262,25 +275,3 @@ class Screen:
 
     def _status_text(self) -> StyleAndTextTuples:
         return [("class:status", self.status(self.app.output.get_size().columns))]
-
-    def _write_pending(self, app: Application[None]) -> None:
-        """Write permanent output, directly before the live area is redrawn below it."""
-        if not self._pending:
-            return
-        pending, self._pending = self._pending, []
-        text = self.painter.paint_all(pending, app.output.get_size().columns)
-        self._updating = True
-        app.output.write_raw(_BEGIN_UPDATE)
-        app.renderer.erase()
-        app.output.write_raw(text)
-        app.output.flush()
-
-    def _write_now(self) -> None:
-        self._write_pending(self.app)
-        self._end_update(self.app)
-
-    def _end_update(self, app: Application[None]) -> None:
-        if self._updating:
-            self._updating = False
-            app.output.write_raw(_END_UPDATE)
-            app.output.flush()

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
 
-from rich.console import Console, RenderableType
+from rich.console import COLOR_SYSTEMS, Console, RenderableType
+from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
@@ -49,10 +50,37 @@ class Glyphs:
     result: str
     dot: str
     spinner: str
+    bullet: str
+    edge: str
+    rule: str
+    top: str
+    bottom: str
 
 
-UNICODE = Glyphs(user="›", call="●", result="└", dot="·", spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-ASCII = Glyphs(user=">", call="*", result="|", dot="-", spinner="|/-\\")
+UNICODE = Glyphs(
+    user="›",
+    call="●",
+    result="└",
+    dot="·",
+    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
+    bullet="•",
+    edge="▌",
+    rule="─",
+    top="╭─",
+    bottom="╰─",
+)
+ASCII = Glyphs(
+    user=">",
+    call="*",
+    result="|",
+    dot="-",
+    spinner="|/-\\",
+    bullet="*",
+    edge="|",
+    rule="-",
+    top="+-",
+    bottom="+-",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +96,26 @@ class Piece:
     trim: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The beginning of a line of flowing text.
+
+    `first` is before the line, `rest` before the rows in which it continues.
+    """
+
+    first: Text
+    rest: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Text that flows on in the line; a word is never divided between two of these."""
+
+    text: Text
+
+
+Ink = Piece | Row | Words
+"""Output that is never redrawn."""
 BLANK_LINE = Piece("")
 INDENT = "  "
 
@@ -131,3 +179,16 @@ class Painter:
     def paint_all(self, pieces: Iterable[Piece], width: int) -> str:
         """Several pieces, one below the other."""
         return "".join(self.paint(p, width) for p in pieces)
+
+    def fragments(self, text: Text) -> list[tuple[str, Style]]:
+        """The text in pieces of one style each."""
+        if not text.spans and not text.style:
+            return [(text.plain, Style.null())]
+        segments = text.render(self._console)
+        return [(s.text, s.style or Style.null()) for s in segments if s.text]
+
+    def with_style(self, text: str, style: Style) -> str:
+        """The text between the sequences of its style."""
+        shown = style.without_color if self._console.no_color else style
+        system = COLOR_SYSTEMS.get(self._console.color_system or "")
+        return shown.render(text, color_system=system)

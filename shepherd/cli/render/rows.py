@@ -1,0 +1,134 @@
+"""Breaks flowing text into the rows of a terminal."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from rich.style import Style
+from rich.text import Text
+
+from shepherd.cli.terminal.cells import character_cells, is_wide, text_cells
+from shepherd.cli.terminal.paint import Ink, Painter, Piece, Row
+
+Fragment = tuple[str, Style]
+_TOKEN = re.compile(r"\n|[^\S\n]+|\S+")
+
+
+class RowWriter:
+    """Turns ink into text for a terminal, also in the middle of a row.
+
+    The rows do not depend on the portions in which the ink arrives.
+    """
+
+    def __init__(self, painter: Painter) -> None:
+        self._painter = painter
+        self._out: list[Fragment] = []
+        self._rest = Text()
+        self._width = 0
+        self._column = 0
+        self._start = 0
+        self._space: list[Fragment] = []
+        self._last = " "
+        self.is_open = False
+
+    @property
+    def space(self) -> str:
+        """The blanks that the next word of the row comes after."""
+        return "".join(text for text, _ in self._space)
+
+    def write(self, ink: Iterable[Ink], width: int) -> str:
+        """The text of `ink`; it ends without a newline if a row may go on."""
+        self._width = max(10, width)
+        for item in ink:
+            if isinstance(item, Piece):
+                self.close()
+                self._out.append((self._painter.paint(item, width), Style.null()))
+            elif isinstance(item, Row):
+                self.close()
+                self._rest = item.rest
+                self._begin(item.first)
+            else:
+                self._words(item.text)
+        return self._taken()
+
+    def close(self) -> None:
+        """End the open row; its newline is in the next result of `write`."""
+        if self.is_open:
+            self._out.append(("\n", Style.null()))
+            self.is_open = False
+        self._space.clear()
+
+    def continue_below(self) -> None:
+        """Continue an open line in a new row, for example at another width."""
+        if self.is_open and self._column > self._start:
+            self._next_row()
+
+    def _begin(self, prefix: Text) -> None:
+        self.is_open = True
+        self._space.clear()
+        self._out += self._painter.fragments(prefix)
+        self._column = self._start = text_cells(prefix.plain)
+        self._last = " "
+
+    def _next_row(self) -> None:
+        self._out.append(("\n", Style.null()))
+        self._begin(self._rest)
+
+    def _words(self, text: Text) -> None:
+        word: list[Fragment] = []
+        for content, style in self._painter.fragments(text):
+            for token in _TOKEN.findall(content):
+                if not token.isspace():
+                    word.append((token, style))
+                    continue
+                self._word(word)
+                word = []
+                if token == "\n":
+                    self._next_row()
+                elif self._column > self._start:
+                    self._space.append((token, style))
+        self._word(word)
+
+    def _word(self, word: list[Fragment]) -> None:
+        if not word:
+            return
+        space, self._space = self._space, []
+        gap = sum(len(text) for text, _ in space)
+        cells = sum(text_cells(text) for text, _ in word)
+        if self._column + gap + cells <= self._width:
+            self._put([*space, *word])
+        elif self._start + cells <= self._width and (gap or self._may_break(word)):
+            self._next_row()
+            self._put(word)
+        else:
+            if self._column + gap < self._width:
+                self._put(space)
+            self._put_divided(word)
+        self._last = word[-1][0][-1]
+
+    def _may_break(self, word: list[Fragment]) -> bool:
+        return is_wide(self._last) or is_wide(word[0][0][0])
+
+    def _put(self, fragments: list[Fragment]) -> None:
+        self._out += fragments
+        self._column += sum(text_cells(text) for text, _ in fragments)
+
+    def _put_divided(self, word: list[Fragment]) -> None:
+        for text, style in word:
+            for character in text:
+                if self._column + character_cells(character) > self._width:
+                    self._next_row()
+                self._put([(character, style)])
+
+    def _taken(self) -> str:
+        out, self._out = self._out, []
+        return "".join(self._merged(out))
+
+    def _merged(self, fragments: list[Fragment]) -> Iterator[str]:
+        """The fragments as text; neighbours of the same style share their sequences."""
+        text, style = "", Style.null()
+        for content, next_style in fragments:
+            if next_style != style:
+                yield self._painter.with_style(text, style)
+                text, style = "", next_style
+            text += content
+        yield self._painter.with_style(text, style)

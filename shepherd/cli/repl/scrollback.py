@@ -1,0 +1,220 @@
+"""Permanent output above the live area, without drawing the live area again.
+
+Text is appended where the last text ended, and the cursor stays there while more arrives. Rows that
+the text needs are inserted above the live area, which moves down or scrolls the screen.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prompt_toolkit.output import Output
+
+from shepherd.cli.terminal.cells import character_cells, text_cells, width_varies
+
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
+MAX_UNSYNCHRONISED = 500
+"""Characters that a terminal reads together."""
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """The live area: its height, and the position of the cursor in it."""
+
+    height: int = 0
+    row: int = 0
+    column: int = 0
+
+
+def rows_of(line: str, column: int, width: int) -> tuple[int, int]:
+    """The rows that a line fills from `column` on, and the column after it."""
+    line = _STYLES.sub("", line)
+    if line.isascii():
+        total = column + len(line)
+        rows = max(1, -(-total // width))
+        return rows, total - (rows - 1) * width
+    rows = 1
+    for character in line:
+        cells = character_cells(character)
+        if column + cells > width:
+            rows, column = rows + 1, 0
+        column += cells
+    return rows, column
+
+
+class Scrollback:
+    """Writes to `output`; `area` tells what is drawn below, `erase` removes it.
+
+    Methods other than `write` and `draft` leave it to the caller to flush the output.
+    """
+
+    def __init__(self, output: Output, area: Callable[[], Area], erase: Callable[[], None]) -> None:
+        self._output = output
+        self._area = area
+        self._erase = erase
+        self._row: str | None = None
+        """The text in the open row; None if the next text begins a row."""
+        self._drafted = ""
+        self._away = False
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the cursor is at the end of the text instead of in the live area."""
+        return self._away
+
+    def write(self, text: str) -> None:
+        """Append text; without a newline at its end, its last row stays open."""
+        if not text:
+            return
+        self._erase_draft()
+        for part in self._portions(text):
+            self._append(part)
+        self._output.flush()
+
+    def draft(self, text: str) -> None:
+        """Show `text` at the end until the next `write`, as far as the row has room."""
+        shown = self._fitting(text)
+        area = self._area()
+        has_room = 0 < area.height < self._output.get_size().rows - 2
+        if not has_room or not shown.strip() or shown == self._drafted:
+            return
+        if self._row is None:
+            self._append("")
+            self._row = ""
+        if not self._away or not shown.startswith(self._drafted):
+            self._erase_draft()
+            self._leave()
+        self._output.write_raw(shown[len(self._drafted) :])
+        self._output.flush()
+        self._drafted = shown
+
+    def go_home(self) -> None:
+        """Put the cursor back into the live area."""
+        if not self._away:
+            return
+        area = self._area()
+        self._away = False
+        self._output.cursor_down(area.row + 1)
+        self._output.write_raw(f"\x1b[{area.column + 1}G")
+        self._output.show_cursor()
+
+    def resized(self) -> None:
+        """Continue in a new row, as the columns of the open one are not known any more."""
+        if self._drafted and self._away:
+            self._output.write_raw("\r\x1b[K")
+        self._drafted = ""
+        if self._row is not None:
+            self._row = ""
+
+    def _fitting(self, text: str) -> str:
+        """The beginning of the text that fits into the open row."""
+        row = self._row or ""
+        line = text.lstrip("\n").partition("\n")[0].replace("\t", " ")
+        room = self._output.get_size().columns - 1 - self._column()
+        if width_varies(line + row):
+            return ""
+        while line and text_cells(line) > room:
+            line = line[: max(1, room)] if len(line) > room > 0 else line[:-1]
+        return line
+
+    def _erase_draft(self) -> None:
+        if self._drafted:
+            if self._away:
+                self._output.cursor_backward(text_cells(self._drafted))
+            else:
+                self._leave()
+            self._output.write_raw("\x1b[K")
+            self._drafted = ""
+
+    def _portions(self, text: str) -> Iterator[str]:
+        """The text in portions that fit above the live area."""
+        size = self._output.get_size()
+        room = max(1, size.rows - self._area().height - 1)
+        portion, rows = "", 0
+        for line in text.splitlines(keepends=True):
+            needed = rows_of(line.rstrip("\n"), 0, size.columns)[0]
+            if portion and rows + needed > room:
+                yield portion
+                portion, rows = "", 0
+            portion, rows = portion + line, rows + needed
+        yield portion
+
+    def _append(self, text: str) -> None:
+        size = self._output.get_size()
+        height = self._area().height
+        body, ends_row = text.removesuffix("\n"), text.endswith("\n")
+        rows = self._new_rows(body, size.columns)
+        if not height or height + rows + 1 > size.rows:
+            is_open = self._row is not None and height < size.rows
+            self.go_home()
+            self._erase()
+            self._write_at_the_end(body, is_open=is_open)
+        else:
+            self._append_above(body, rows)
+        _, newline, last = body.rpartition("\n")
+        self._row = None if ends_row else last if newline else (self._row or "") + last
+
+    def _new_rows(self, body: str, columns: int) -> int:
+        first, *others = body.split("\n")
+        column = rows_of(self._row or "", 0, columns)[1]
+        rows = rows_of(first, column, columns)[0] - (self._row is not None)
+        return rows + sum(rows_of(line, 0, columns)[0] for line in others)
+
+    def _append_above(self, body: str, rows: int) -> None:
+        """Append above the live area, which has room below it."""
+        head, newline, rest = body.partition("\n")
+        if self._row is None:
+            self._insert(body, rows)
+        elif rows_of(head, self._column(), self._output.get_size().columns)[0] > 1:
+            self._insert(body, rows, is_open=True)
+        else:
+            if head:
+                self._leave()
+                self._output.write_raw(head)
+            if newline:
+                self._insert(rest, rows)
+
+    def _column(self) -> int:
+        return rows_of(self._row or "", 0, self._output.get_size().columns)[1]
+
+    def _leave(self) -> None:
+        """Move the cursor from the live area to the end of the open row."""
+        if self._away:
+            return
+        self._output.hide_cursor()
+        self._output.cursor_up(self._area().row + 1)
+        self._to_end()
+        self._away = True
+
+    def _to_end(self) -> None:
+        row = self._row or ""
+        move = "\r" + row if width_varies(row) else f"\x1b[{self._column() + 1}G"
+        self._output.write_raw(move)
+
+    def _insert(self, body: str, rows: int, *, is_open: bool = False) -> None:
+        """Write into new rows above the live area; if `is_open`, begin at the end of the open row.
+
+        One row in a single short write needs no synchronised update.
+        """
+        area, out = self._area(), self._output
+        is_small = rows == 1 and len(body) < MAX_UNSYNCHRONISED
+        out.write_raw("" if is_small else BEGIN_UPDATE)
+        out.hide_cursor()
+        out.cursor_down(area.height if self._away else area.height - 1 - area.row)
+        out.write_raw("\n" * rows)
+        out.cursor_up(area.height - 1 + rows)
+        out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")
+        if is_open:
+            out.cursor_up(1)
+            self._to_end()
+        out.write_raw(body + ("" if is_small else END_UPDATE))
+        self._away = True
+
+    def _write_at_the_end(self, body: str, *, is_open: bool) -> None:
+        """Write where no live area is drawn; the cursor is left at the begin of a row."""
+        if is_open:
+            self._output.cursor_up(1)
+            self._to_end()
+        self._output.write_raw(body + "\n")
+        self._away = False
