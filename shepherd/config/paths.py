@@ -62,11 +62,6 @@ class Paths:
         return self.config / "mcp.toml"
 
     @property
-    def mcp_consents_file(self) -> Path:
-        """The MCP servers of projects that the user accepted."""
-        return self.config / "mcp-accepted.json"
-
-    @property
     def mcp_logs(self) -> Path:
         """What MCP servers wrote to stderr."""
         return self.state / "mcp"

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 
+from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
 from shepherd.config.providers import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
@@ -34,7 +35,7 @@ def hub_of(
 ) -> ServerHub:
     """The hub of these servers, which can be none at first."""
     launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
-    return ServerHub(servers, launcher, Consents(paths.mcp_consents_file), warn)
+    return ServerHub(servers, launcher, Consents(AcceptanceStore(paths.accepted_file)), warn)
 
 
 def server_secrets(paths: Paths) -> ServerSecrets:

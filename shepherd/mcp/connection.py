@@ -55,7 +55,10 @@ class Host:
 
 
 class Connection:
-    """Keeps one server running; `link` opens a connection to it."""
+    """Keeps one server running; `link` opens a connection to it.
+
+    The catalogue stays while the server is started again, so that the prompt stays the same.
+    """
 
     def __init__(
         self, server: Server, link: Callable[[], AbstractAsyncContextManager[Link]], host: Host
@@ -115,25 +118,31 @@ class Connection:
             self.problem = ""
             try:
                 self.problem = await self._attend()
-            except _Failure as error:
-                self.problem = self.problem or _reason(error)
+            except ConfigError as error:
+                self._give_up(str(error))
+                return
             except BaseExceptionGroup as group:
                 if group.split(asyncio.CancelledError)[0] is not None:
                     raise
                 self.problem = self.problem or _reason(_leaf(group))
+            except Exception as error:  # noqa: BLE001 - also a defect must not end it silently
+                self.problem = self.problem or _reason(error)
             lived = asyncio.get_running_loop().time() - began
             failures = 1 if lived > STABLE_SECONDS else failures + 1
-            self._offer(Catalogue())
             if failures > MAX_RESTARTS:
-                break
+                self._give_up(f"{self.problem}. `/mcp reconnect {self.server.name}` tries again")
+                return
             if failures == 1:
                 self._host.warn(f"ended: {self.problem}; it is started again.")
             self.state = ServerState.RESTARTING
             self._announce()
             await asyncio.sleep(min(_FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY))
-        self.state = ServerState.FAILED
+
+    def _give_up(self, problem: str) -> None:
+        self.state, self.problem = ServerState.FAILED, problem
+        self._offer(Catalogue())
         self._announce()
-        self._host.warn(f"is given up: {self.problem}. /mcp reconnect {self.server.name} tries.")
+        self._host.warn(f"is not running: {problem}.")
 
     async def _attend(self) -> str:
         """Connect, and stay until the connection ends; returns why it ended."""
@@ -148,11 +157,11 @@ class Connection:
                     try:
                         await self._watch(client, link)
                     finally:
-                        self._client = None
+                        self._client, self.state = None, ServerState.RESTARTING
             except TimeoutError:
                 self.problem = f"it did not answer within {seconds:g} s"
                 raise
-            except (*_Failure, BaseExceptionGroup):
+            except Exception:
                 self.problem = link.problem()
                 raise
             return link.problem() or "its connection was closed"

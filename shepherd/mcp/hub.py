@@ -44,6 +44,11 @@ class Entry:
         return self.server.name
 
     @property
+    def reason(self) -> str:
+        """Why the server is in its state, "" if there is nothing to say."""
+        return self.problem or (self.connection.problem if self.connection else "")
+
+    @property
     def current(self) -> ServerState:
         """The state now."""
         return self.connection.state if self.connection else self.state
@@ -144,7 +149,7 @@ class ServerHub:
                     f"terminal to ask; `shepherd mcp accept {server.name}` gives it.",
                 )
             return
-        with suppress(OSError, ConfigError):  # it is asked again in the next session
+        with suppress(ConfigError):  # it is asked again in the next session
             await asyncio.to_thread(self._consents.add, server)
         self.start(entry)
 

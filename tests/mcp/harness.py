@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
@@ -91,7 +92,9 @@ async def open_office(
     box, notices = Sandbox(sandbox), list[str]()
     secrets = ServerSecrets(Secrets(paths.credentials_file, env or {}), env or {})
     launcher = Launcher(policy, box, paths.spill, secrets, paths.mcp_logs)
-    hub = ServerHub(servers, launcher, Consents(paths.mcp_consents_file), notices.append)
+    hub = ServerHub(
+        servers, launcher, Consents(AcceptanceStore(paths.accepted_file)), notices.append
+    )
     context = ToolContext(root, paths.spill, output_bytes=4096)
     asks = approver or ScriptedApprover([Approval(Choice.ONCE)] * 9)
     runner = ToolRunner(ToolRegistry(), policy, asks, context)
@@ -101,3 +104,12 @@ async def open_office(
         yield Office(hub, runner, notices, root, paths)
     finally:
         await hub.aclose()
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not collected does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"

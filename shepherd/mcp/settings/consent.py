@@ -1,58 +1,37 @@
-"""The servers of projects that the user has accepted, kept apart from the projects."""
+"""The user's consent to the servers of projects."""
 
-import json
 import shlex
-from pathlib import Path
-from typing import cast
 
-from shepherd.config.files import exclusive, read_text, write_private
+from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server
 
-_MAX_BYTES = 1 << 20
-
 
 class Consents:
-    """Hashes of accepted definitions, in the file at `path`; a changed definition has another."""
+    """Finds and records consent; a changed definition needs another one."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, store: AcceptanceStore) -> None:
+        self._store = store
 
     def includes(self, server: Server) -> bool:
         """Whether the server may be started; one of the user always may.
 
-        A file that can't be read accepts nothing.
+        A file that can't be read gives no consent.
         """
         if server.origin is Origin.USER:
             return True
         try:
-            return server.digest in self._accepted()
+            return self._store.is_accepted(_proposal(server))
         except ConfigError:
             return False
 
     def add(self, server: Server) -> None:
-        """Remember that the user accepted the server as it is; raises ConfigError or OSError."""
-        with exclusive(self._path):
-            accepted = {**self._accepted(), server.digest: f"{server.name} in {server.file}"}
-            write_private(self._path, json.dumps(accepted, indent=1) + "\n")
+        """Record consent to the server as it is; raises ConfigError."""
+        self._store.accept(_proposal(server), f"MCP server {server.name} in {server.file}")
 
-    def remove(self, name: str, file: Path) -> None:
-        """Forget all accepted definitions of a server; raises ConfigError or OSError."""
-        with exclusive(self._path):
-            text = f"{name} in {file}"
-            accepted = {k: v for k, v in self._accepted().items() if v != text}
-            write_private(self._path, json.dumps(accepted, indent=1) + "\n")
-
-    def _accepted(self) -> dict[str, str]:
-        try:
-            data = json.loads(read_text(self._path, _MAX_BYTES))
-        except FileNotFoundError:
-            return {}
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{self._path}: not valid; remove it: {error}") from None
-        if not isinstance(data, dict):
-            raise ConfigError(f"{self._path}: not valid; remove it")
-        return cast(dict[str, str], data)
+    def withdraw(self, server: Server) -> None:
+        """Remove the consent to the server as it is; raises ConfigError."""
+        self._store.withdraw(_proposal(server))
 
 
 def description(server: Server) -> str:
@@ -65,3 +44,12 @@ def description(server: Server) -> str:
         lines.append("in the sandbox, " + ("with network" if one.network else "without network"))
     lines.append(f"defined in {server.file}")
     return "\n".join(lines)
+
+
+def _proposal(server: Server) -> Proposal:
+    content = {
+        "name": server.name,
+        "file": str(server.file),
+        **server.definition.model_dump(mode="json"),
+    }
+    return Proposal("mcp", server.file.parent, content)

@@ -1,7 +1,5 @@
 """The definition of one MCP server, from the user's file or a project's."""
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,12 +122,6 @@ class Server:
     definition: ServerDefinition
     origin: Origin
     file: Path
-
-    @property
-    def digest(self) -> str:
-        """A hash of everything that the definition says, and of its file's place."""
-        content = [self.name, str(self.file), self.definition.model_dump(mode="json")]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class ServerState(StrEnum):

@@ -115,7 +115,7 @@ class ServerProcess:
 
     async def _end(self) -> None:
         """Close its stdin, then ask it to end."""
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():
             self._writer.transport.abort()  # what is not sent yet would keep it open
         if await self._has_ended(_LEAVE_SECONDS):
             return

@@ -17,7 +17,7 @@ from shepherd.tools.text import one_line
 MAX_MALFORMED = 20
 """Lines of one connection that are not messages; after more, it is given up."""
 MESSAGES_PER_SECOND = 500
-MAX_BURST = 5000
+MAX_BURST = 2000
 """Messages at once; a server that goes on to send more than this per second is ended."""
 
 _SHOWN = 80
