@@ -190,6 +190,11 @@ class Conversation:
             self.servers = hub_of([], self.paths, self.policy, self.sandbox, self.notices.tell)
         self.servers.add(servers)
 
+    @property
+    def approver(self) -> Approver:
+        """The one that answers requests for approval; it denies them before there is a frontend."""
+        return self._approver or DenyingApprover()
+
     def begin(self) -> None:
         """Start the MCP servers in the background; needs a running event loop."""
         if self.servers is not None:
@@ -203,7 +208,7 @@ class Conversation:
         backend, servers = self.slot.loaded_backend, self.servers
         if servers is None or backend is None or backend.info.trained_tools is not None:
             return
-        await servers.ask(self._approver or DenyingApprover())
+        await servers.ask(self.approver)
         await servers.settled()
         changed = servers.update(self.registry)
         if changed or not self.session.messages:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
@@ -16,6 +17,7 @@ from shepherd.mcp.settings.secrets import ServerSecrets
 from shepherd.mcp.stdio.launcher import Launcher
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.validation import did_you_mean
 
 
 def build_hub(
@@ -36,6 +38,24 @@ def hub_of(
     """The hub of these servers, which can be none at first."""
     launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
     return ServerHub(servers, launcher, Consents(AcceptanceStore(paths.accepted_file)), warn)
+
+
+def find_server(paths: Paths, cwd: Path, name: str) -> Server:
+    """The server of this name, of the user or of the project in `cwd`; raises ConfigError."""
+    problems: list[str] = []
+    servers = {server.name: server for server in all_servers(paths, cwd, problems.append)}
+    if name not in servers:
+        known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
+        about = [problem for problem in problems if name in problem]
+        missing = f"There is no MCP server {name}{did_you_mean(name, servers) or known}."
+        raise ConfigError("\n".join(about) or missing)
+    return servers[name]
+
+
+def forget_secrets(paths: Paths, server: Server) -> None:
+    """Delete the stored secrets of a server."""
+    for name, place in server.definition.secrets.items():
+        server_secrets(paths).delete(server.name, name, place)
 
 
 def server_secrets(paths: Paths) -> ServerSecrets:

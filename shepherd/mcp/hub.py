@@ -108,6 +108,16 @@ class ServerHub:
         entry.problem = ""
         entry.connection.start()
 
+    async def restart(self, entry: Entry, approver: Approver) -> None:
+        """Start a server afresh; one of a project without consent is asked for first."""
+        await self.stop(entry)
+        if not await asyncio.to_thread(self._consents.includes, entry.server):
+            await self.ask_for(entry, approver)
+            return
+        self.start(entry)
+        if entry.connection is not None:
+            await entry.connection.settled()
+
     async def stop(self, entry: Entry) -> None:
         """Stop a server for this session."""
         if entry.connection is not None:

@@ -102,6 +102,8 @@ class ServerDefinition(Section):
     def _is_one_kind(self) -> "ServerDefinition":
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either a command or a url")
+        if self.command and self.headers:
+            raise ValueError("headers belong to a url; a command gets env")
         if any("\0" in text for text in (self.command, *self.args, *self.env.values())):
             raise ValueError("has a NUL character")
         return self

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -59,10 +60,21 @@ class Launcher:
         """
         environment = await asyncio.to_thread(self._secrets.environment, server)
         secrets = await asyncio.to_thread(self._secrets.values, server)
-        argv = _command_line(server, environment.get("PATH", ""))
         log = ServerLog(self.log_file(server), [*secrets.values()])
-        theirs, ours = os.pipe()
         resources = ExitStack()
+        try:
+            popen, stdin = await self._begun(server, environment, resources, warn)
+            async with ServerProcess(popen, stdin, log) as process:
+                yield process
+        finally:
+            await _finished(resources.close)
+
+    async def _begun(
+        self, server: Server, environment: Mapping[str, str], resources: ExitStack, warn: Warn
+    ) -> tuple[subprocess.Popen[bytes], int]:
+        """The started process, and our end of its stdin."""
+        argv = _command_line(server, self.root, environment.get("PATH", ""))
+        theirs, ours = os.pipe()
         try:
             with os.fdopen(theirs, "rb") as stdin:
                 program = Program(argv, self.root, environment, stdin)
@@ -70,15 +82,13 @@ class Launcher:
                 startable = await _finished(partial(resources.enter_context, confined))
                 popen = startable.start()
             resources.enter_context(Guard(popen.pid))
-            async with ServerProcess(popen, ours, log) as process:
-                ours = -1
-                yield process
         except (OSError, ToolError) as error:
+            os.close(ours)
             raise ConfigError(f"{argv[0]} can't be started: {_reason(error)}") from error
-        finally:
-            if ours >= 0:
-                os.close(ours)
-            await _finished(resources.close)
+        except BaseException:
+            os.close(ours)
+            raise
+        return popen, ours
 
     async def _confined(
         self, server: Server, program: Program, warn: Warn
@@ -116,10 +126,10 @@ class Launcher:
         )
 
 
-def _command_line(server: Server, path: str) -> list[str]:
+def _command_line(server: Server, root: Path, path: str) -> list[str]:
     """The command with the full path of its program; raises ConfigError if there is none."""
     command = server.definition.command
-    name = str(Path(command).expanduser()) if command.startswith("~") else command
+    name = str(root / Path(command).expanduser()) if "/" in command else command
     program = shutil.which(name, path=path or os.defpath)
     if program is None:
         raise ConfigError(f"there is no program {command}")

@@ -7,6 +7,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTabl
 from shepherd.cli.repl.commands.conversation import conversation_commands
 from shepherd.cli.repl.commands.jobs import job_commands
 from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
+from shepherd.cli.repl.commands.mcp import mcp_commands
 from shepherd.cli.repl.commands.memory import memory_commands
 from shepherd.cli.repl.commands.model import model_commands
 from shepherd.cli.repl.commands.provider import provider_commands
@@ -41,6 +42,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(memory_commands(context))
     table.extend(knowledge_commands(context))
     table.extend(job_commands(context))
+    table.extend(mcp_commands(context))
     _add_plugins(table, context)
     add_custom_commands(table, context)
 
