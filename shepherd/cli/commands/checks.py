@@ -14,7 +14,7 @@ from pathlib import Path
 from shepherd.backends.local import SCRIPT_PREFIX
 from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config
-from shepherd.config.paths import Paths, project_file
+from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, missing_type
 from shepherd.config.settings import Config
@@ -71,6 +71,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _sandbox(config),
         *_model(config),
         *_providers(paths, env),
+        *_servers(config, paths, cwd),
         *_plugins(config),
         _terminal(env),
         _programs(),
@@ -198,6 +199,19 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
     except ShepherdError as error:
         return Check("provider", State.NOTE, text, (str(error),))
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
+
+
+def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
+    """The MCP servers, which are not started."""
+    if not config.mcp.enabled or not (paths.mcp_file.exists() or project_mcp_files(cwd)):
+        return
+    from shepherd.cli.commands.mcp.view import summaries
+
+    problems: list[str] = []
+    lines = summaries(paths, cwd, problems.append)
+    text = "\n".join(lines) or "none can be used"
+    advice = [*problems, "`shepherd mcp test NAME` starts one"]
+    yield Check("mcp", State.NOTE if problems else State.OK, text, tuple(advice))
 
 
 def _plugins(config: Config) -> Iterator[Check]:
