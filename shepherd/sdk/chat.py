@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
+from shepherd.config.choices import ApproveMode
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, Topic
@@ -80,6 +81,26 @@ class Chat:
                 if isinstance(event, End):
                     return event.answer
         raise ShepherdError("The turn ended without an answer.")
+
+    def steer(self, text: str, images: Iterable[ImageSource] = ()) -> None:
+        """Let a message join the running turn at its next step, or after its last answer.
+
+        Without a running turn, or if the turn fails before, it joins the next turn. Raises
+        ImageError.
+        """
+        sources = list(images)
+        check_count(sources)
+        message = Message.user(text, tuple(_image(source) for source in sources))
+        self._conversation.additions.steer(message)
+
+    @property
+    def approve_mode(self) -> ApproveMode:
+        """The approval mode, such as `plan`; it can be set at any time."""
+        return self._conversation.policy.mode
+
+    @approve_mode.setter
+    def approve_mode(self, mode: ApproveMode | str) -> None:
+        self._conversation.policy.mode = ApproveMode(mode)
 
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""

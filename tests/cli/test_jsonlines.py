@@ -99,6 +99,31 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_works(program: Program) -> 
     assert process.returncode == 0
 
 
+def test_a_message_steers_the_turn_and_the_mode_changes(program: Program) -> None:
+    wait = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.05; done"}'
+    write = 'call: write_file {"path": "new", "content": "x"}'
+    script = f"{wait}\n---\ntext: one\n---\n{write}\n---\ntext: two"
+    process = program.start_scripted(script, "--json", "--approve", "all")
+    try:
+        send(process, '{"type": "user", "content": "x"}')
+        assert process.stdout is not None
+        while json.loads(process.stdout.readline())["type"] != "tool_use":
+            pass
+        send(process, '{"type": "steer", "content": "also y"}', '{"type": "mode", "mode": "plan"}')
+        while json.loads(process.stdout.readline()).get("topic") != "mode":
+            pass
+        (program.work / "go").touch()
+        items = read_turn(process)
+        assert [i["content"] for i in items if i.get("topic") == "steering"] == ["also y"]
+        assert "".join(i["content"] for i in items if i["type"] == "text") == "one"
+        send(process, '{"type": "steer", "content": "nothing runs"}')
+        (result,) = [i for i in read_turn(process) if i["type"] == "tool_result"]
+        assert "plan mode" in result["content"]
+    finally:
+        process.communicate(timeout=PATIENCE)
+    assert not (program.work / "new").exists()
+
+
 def test_an_interrupted_call_has_its_result(program: Program) -> None:
     script = 'call: execute_command {"command": "sleep 60"}\n---\ntext: two'
     (program.config).mkdir(parents=True)

@@ -1,13 +1,16 @@
 """What a shared session does to the conversation that it shares."""
 
+import asyncio
 import warnings
 from pathlib import Path
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.conversation.shared.requests import State
 from shepherd.conversation.shared.session import SharedSession
-from shepherd.messages import Message
+from shepherd.messages import Message, Role
 from shepherd.session import Session
 from shepherd.transcript import SessionStore
+from tests.patience import PATIENCE
 from tests.server.conversation.harness import HeldConversation
 
 
@@ -29,3 +32,26 @@ async def test_it_listens_to_the_session_only_while_it_serves(tmp_path: Path) ->
     transcript.close()
     saved = store.read(transcript.header.id)
     assert [message.content for message in saved.messages] == ["before", "while", "after"]
+
+
+async def test_only_the_client_of_the_running_request_steers_it(tmp_path: Path) -> None:
+    session = Session()
+    script = "text: one\ndelay: 600\n---\ntext: two\n---\ntext: three"
+    backend = ScriptedBackend(parse_script(script))
+    conversation = HeldConversation(session, tmp_path, backend)
+    async with SharedSession(conversation, backend) as shared:
+        first = shared.submit("hello", "me")
+        async with asyncio.timeout(PATIENCE):
+            while first.state is not State.RUNNING or not session.messages:
+                await asyncio.sleep(0)
+        assert shared.steer("more", "me") is first
+        other = shared.steer("mine", "other")
+        assert other.state is State.QUEUED
+        shared.cancel(first.id)
+        async with asyncio.timeout(PATIENCE):
+            await first.done.wait()
+            await other.done.wait()
+            while "more" not in [message.content for message in session.messages]:
+                await asyncio.sleep(0)
+    texts = [message.content for message in session.messages if message.role is Role.USER]
+    assert texts == ["hello", "mine", "more"]

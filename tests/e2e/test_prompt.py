@@ -38,6 +38,27 @@ def test_what_is_typed_while_the_model_works_is_sent_afterwards(start: Start, wo
     assert order == sorted(order)
 
 
+def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
+    start: Start, work: Path
+) -> None:
+    until_told = 'call: execute_command {"command": "until [ -e go ]; do sleep 0.1; done"}'
+    terminal = start(f"{until_told}\n---\ntext: first\n---\ntext: second\n", "--approve", "all")
+    terminal.wait_for("approve: all")
+    terminal.say("one")
+    terminal.wait_for("running execute_command")
+    terminal.say("two")
+    terminal.wait_for("waiting: two")
+    terminal.send("\x1b[A")
+    terminal.wait_for("› two")
+    terminal.wait_gone("waiting: two")
+    terminal.send(" more" + TAB)
+    terminal.wait_for("next step: two more")
+    (work / "go").touch()
+    shown = terminal.wait_for("first")
+    assert shown.index("› one") < shown.index("› two more") < shown.index("first")
+    assert "second" not in terminal.settle()
+
+
 def test_ctrl_c_clears_the_text_keeps_it_in_the_history_and_never_leaves(start: Start) -> None:
     terminal = start(HELLO)
     terminal.wait_for(READY)

@@ -253,3 +253,23 @@ async def test_two_conversations_at_once(script: Script) -> None:
     ):
         answers = await asyncio.gather(one.answer("x"), two.answer("x"))
     assert [a.text for a in answers] == ["a", "a"]
+
+
+async def test_a_message_steers_the_turn_and_plan_mode_holds(script: Script) -> None:
+    def place(city: str) -> str:
+        """The country of a city."""
+        conversation.steer("and Paris?")
+        return city
+
+    tools = [shepherd.tool(place), "write_file"]
+    write = 'call: write_file {"path": "new", "content": "x"}'
+    text = f'call: place {{"city": "Rome"}}\n---\n{write}\n---\ntext: done'
+    async with shepherd.open(model=script(text), tools=tools, approve=slow_yes) as conversation:
+        conversation.approve_mode = "plan"
+        await conversation.answer("Where is Rome?")
+        assert conversation.approve_mode == "plan"
+        users = [m.content for m in conversation.messages if m.role == "user"]
+        assert users[0].startswith("Where is Rome?\n\n<note>\nPlan mode is on")
+        assert users[1:] == ["and Paris?"]
+        results = [m.content for m in conversation.messages if m.role == "tool"]
+        assert "plan mode" in results[1]

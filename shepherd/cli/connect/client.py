@@ -89,9 +89,14 @@ class SharedSessionClient:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def send(self, prompt: str, images: Sequence[Image] = ()) -> str:
-        """Put a prompt at the end of the server's queue; returns the request's id."""
+    async def send(self, prompt: str, images: Sequence[Image] = (), *, steer: bool = False) -> str:
+        """Put a prompt at the end of the server's queue; returns the request's id.
+
+        With `steer`, it joins the running request of this client, if there is one.
+        """
         body: JsonObject = {"prompt": prompt, "async": True}
+        if steer:
+            body["steer"] = True
         if images:
             body["images"] = [{"data": image.base64, "name": image.name} for image in images]
         answer = await self._call("POST", "/request", body)

@@ -100,12 +100,19 @@ class RemoteSession:
         await self.lost()
         raise BackendError(LOST)
 
+    async def steer(self, prompt: str, images: Sequence[Image] = ()) -> None:
+        """Let a prompt join the running turn; raises ShepherdError if it can't be sent."""
+        await self._sending.acquire()
+        await self._send(prompt, images, steer=True)
+
     async def _send(
-        self, prompt: str, images: Sequence[Image]
+        self, prompt: str, images: Sequence[Image], *, steer: bool = False
     ) -> tuple[str, asyncio.Future[FinishReason]]:
         """Send a prompt; updates are held until its request is known."""
         try:
-            request = await self.client.send(prompt, images)
+            request = await self.client.send(prompt, images, steer=steer)
+            if request in self._mine:
+                return request, self._mine[request]
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
             if len(self._mine) > MAX_REMEMBERED:

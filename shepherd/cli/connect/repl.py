@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,22 @@ class ReplViewer:
         self.renderer.notice(text, "warn")
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteSteering:
+    """A `Steering` of the server's turn; the server can't give a message back."""
+
+    steer: Callable[[str], Awaitable[None]]
+    waiting: Sequence[str] = ()
+
+    async def send(self, text: str) -> None:
+        """Send it."""
+        await self.steer(text)
+
+    def take_back(self) -> str | None:
+        """There is nothing to withdraw."""
+        return None
+
+
 class RemoteRepl:
     """A terminal on a server's conversation: it sends prompts and shows all updates."""
 
@@ -75,6 +91,7 @@ class RemoteRepl:
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._remote = RemoteSession(client, ReplViewer(loop.renderer), approver)
+        loop.waiting.steering = RemoteSteering(self.steer)
         loop.table.extend(remote_commands(client, loop.table, loop.surface, loop.leave))
 
     async def run(self) -> int:
@@ -94,6 +111,10 @@ class RemoteRepl:
             self._renderer.turn_over()
             self._surface.restore(text)
             raise
+
+    async def steer(self, text: str) -> None:
+        """Let a message join the running turn; raises ShepherdError if it can't be sent."""
+        await self._remote.steer(text, await self._attach(text))
 
     async def _attach(self, text: str) -> tuple[Image, ...]:
         images = await asyncio.to_thread(mentioned_images, text, self._cwd)

@@ -12,12 +12,17 @@ def do_nothing() -> None:
     """The action of a key without a meaning here."""
 
 
+def do_nothing_with(_text: str) -> None:
+    """The action of a key with a text, without a meaning here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Actions:
     """Callbacks of keys: `submit` sends a message, `stop` ends the work, `leave` the program.
 
     `busy` tells whether there is work to stop. `turn_mode` changes which tools run without a
-    question.
+    question. `steer` sends a message into the running turn. `take_back` puts the last waiting
+    message back into the prompt, if `has_waiting`.
     """
 
     submit: Callable[[str], None]
@@ -25,6 +30,9 @@ class Actions:
     leave: Callable[[], None]
     busy: Callable[[], bool]
     turn_mode: Callable[[], None] = do_nothing
+    steer: Callable[[str], None] = do_nothing_with
+    take_back: Callable[[], None] = do_nothing
+    has_waiting: Callable[[], bool] = bool
 
 
 class Surface(Protocol):

@@ -14,7 +14,7 @@ from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
 from shepherd.cli.repl.commands import CommandContext, fill_table, with_slash_commands
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.turns import NotSentError, Turns
+from shepherd.cli.repl.turns import NotSentError, Turns, TurnSteering
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
@@ -50,6 +50,7 @@ class Repl:
             conversation.policy, conversation.sandbox, self._status, loop.surface
         )
         loop.turn_mode = approve.turn
+        loop.waiting.steering = TurnSteering(self._turns, conversation.additions)
         context = CommandContext(
             conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
         )

@@ -73,9 +73,24 @@ def _as_typed(press: KeyPress) -> KeyPress:
     return _AS_TYPED.get(press.key, press) if isinstance(press.key, Keys) else press
 
 
-def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
-    """Keys while the user types: Enter sends; Alt+Enter, Ctrl+J or a backslash break the line."""
+def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
+    """Keys while the user types: Enter sends; Alt+Enter, Ctrl+J or a backslash break the line.
+
+    While the model works, Tab sends into the running turn, and Up takes a waiting message back.
+    """
     keys = KeyBindings()
+    idle = ~has_completions & ~is_searching
+    can_steer = Condition(lambda: actions.busy() and not completes_path(prompt.buffer))
+    can_take = Condition(lambda: actions.has_waiting() and _is_in_first_row(prompt.buffer))
+
+    @keys.add("tab", filter=idle & can_steer)
+    def _(event: KeyPressEvent) -> None:
+        if prompt.is_bursting and more_follows(event):
+            event.current_buffer.insert_text("\t")
+        else:
+            actions.steer(prompt.take())
+
+    bind(keys, "up", actions.take_back, when=idle & can_take)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
@@ -88,7 +103,7 @@ def prompt_keys(prompt: Prompt, submit: Callable[[str], None]) -> KeyBindings:
         elif _chose_file(buffer):
             buffer.complete_state = None
         else:
-            submit(prompt.take())
+            actions.submit(prompt.take())
 
     @keys.add("escape", "enter")
     @keys.add("c-j")
@@ -157,6 +172,15 @@ def bind(
     @keys.add(key, filter=when, eager=True)
     def _(_event: KeyPressEvent) -> None:
         action()
+
+
+def completes_path(buffer: Buffer) -> bool:
+    """Whether Tab may be meant for the completion of a path or a command."""
+    return buffer.text.startswith("/") or "@" in buffer.document.get_word_before_cursor(WORD=True)
+
+
+def _is_in_first_row(buffer: Buffer) -> bool:
+    return buffer.document.cursor_position_row == 0
 
 
 def more_follows(event: KeyPressEvent) -> bool:

@@ -13,6 +13,7 @@ from shepherd.cli.render.surface import Actions, do_nothing
 from shepherd.cli.repl.commands.base import CommandTable, parse_command
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
+from shepherd.cli.repl.steering import WaitingMessages
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.cli.terminal.secrets import redact
@@ -53,10 +54,14 @@ class TerminalLoop:
             self.leave,
             busy=lambda: self._queue.busy,
             turn_mode=self._turn_mode,
+            steer=self._steer,
+            take_back=self._take_back,
+            has_waiting=lambda: not self.waiting.is_empty,
         )
         self.surface = build_surface(settings, paths, cwd, actions, self.table)
         self.renderer = Renderer(self.surface, status)
         self.renderer.show_thinking = settings.show_thinking
+        self.waiting = WaitingMessages(self._queue, self.surface.restore, self.renderer.error)
         if isinstance(self.surface, Screen):
             self.surface.live = self._live
             self.surface.held = self.renderer.held
@@ -95,11 +100,18 @@ class TerminalLoop:
             self._queue.add(text)
             self.surface.refresh()
 
+    def _steer(self, text: str) -> None:
+        self.waiting.steer(text)
+        self.surface.refresh()
+
+    def _take_back(self) -> None:
+        self.waiting.take_back()
+
     def _stop(self) -> None:
         if not self._queue.busy:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
-        waiting = self._queue.stop()
+        waiting = [*self.waiting.take_steering(), *self._queue.stop()]
         if waiting:
             self.surface.restore("\n".join(waiting))
         self.surface.refresh()
@@ -116,6 +128,7 @@ class TerminalLoop:
             self.renderer.error(str(error))
         finally:
             self.renderer.activity.stop()
+            self.waiting.collect()
             self.surface.refresh()
 
     def _is_message(self, name: str) -> bool:
@@ -142,6 +155,7 @@ class TerminalLoop:
         self.turn_mode()
 
     def _idle(self) -> None:
+        self.waiting.collect()
         self.surface.idle()
 
     async def _tick(self) -> None:
@@ -155,11 +169,8 @@ class TerminalLoop:
             self.leave()
 
     def _live(self) -> Sequence[Piece]:
-        waiting = [
-            Piece(Text(f"  waiting: {one_line(redact(text), 60)}", style="quiet"))
-            for text in self._queue.waiting
-        ]
-        return [*self.renderer.live(), *waiting]
+        typing = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
+        return [*self.renderer.live(), *self.waiting.pieces(typing=typing)]
 
     def _status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)

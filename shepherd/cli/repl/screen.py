@@ -211,7 +211,7 @@ class Screen:
             self._answer.set_result(answer)
 
     def _build_windows(self, actions: Actions) -> None:
-        self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions.submit))
+        self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions))
         self._reply_window = Window(
             BufferControl(
                 self._reply,

@@ -71,6 +71,12 @@ class WorkQueue:
         self.waiting.append(text)
         self._arrived.set()
 
+    def put_first(self, texts: list[str]) -> None:
+        """Put `texts` at the front."""
+        if texts:
+            self.waiting[:0] = texts
+            self._arrived.set()
+
     def stop(self) -> list[str]:
         """Stop the running entry; returns the waiting ones, which are dropped too."""
         if self._current is None or self._current.cancelling():

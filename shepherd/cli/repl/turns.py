@@ -1,5 +1,6 @@
 """One message from the prompt to its answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
@@ -7,10 +8,11 @@ from shepherd.backends.vision import cannot_see
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.terminal.attachments import Attached, attach_files, described, mentioned_paths
+from shepherd.conversation.additions import Additions
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import ToolCall
+from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.files.read import ReadImage
@@ -83,6 +85,10 @@ class Turns:
         self._status.totals.turns += 1
         self._renderer.turn_over()
 
+    async def message(self, text: str) -> Message:
+        """The message for the running turn; raises NotSentError if a file can't be attached."""
+        return (await self._attach(text, await self._conversation.backend())).message
+
     async def _backend(self) -> Backend:
         self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
@@ -114,3 +120,24 @@ class Turns:
         for image in attached.images:
             self._renderer.notice(f"attached {described(image)}")
         return attached
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSteering:
+    """A `Steering` of the turns in this process."""
+
+    turns: Turns
+    additions: Additions
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The messages that have not joined the turn."""
+        return self.additions.waiting
+
+    async def send(self, text: str) -> None:
+        """Attach files, and let the message join."""
+        self.additions.steer(await self.turns.message(text), text)
+
+    def take_back(self) -> str | None:
+        """Withdraw the last message."""
+        return self.additions.take_back()

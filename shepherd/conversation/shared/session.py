@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self, cast
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
+from shepherd.conversation.additions import Additions
 from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.log import SharedJournal, UpdateLog
 from shepherd.conversation.shared.presence import Clock, Presence
@@ -83,6 +84,8 @@ class SharedSession:
         self.queue = RequestQueue()
         self.approver = ClientApprover(self.log, self.presence)
         self.partial: list[tuple[UpdateKind, str]] = []
+        existing = self.session.additions
+        self._additions = existing if isinstance(existing, Additions) else Additions()
         self._conversation = conversation
         self._tools = conversation.tool_runner(self.approver)
         self._journal: SessionJournal | None = None
@@ -95,6 +98,7 @@ class SharedSession:
         ledger.context_size = self.backend.info.context_size
         if self.session.messages:
             ledger.context_used = await self.backend.count_session_tokens(self.session)
+        self.session.additions = self._additions
         self._journal = self.session.journal
         self.session.journal = SharedJournal(self.session, self._journal, self._history_changed)
         self._worker = asyncio.create_task(self._work())
@@ -120,6 +124,19 @@ class SharedSession:
         self.queue.add(request)
         self._tell_position(request)
         return request
+
+    def steer(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
+        """Let a message join the running request of the same client; returns that request.
+
+        If none runs, the message waits as a request of its own; raises the errors of `submit`.
+        """
+        running = self.queue.running
+        if running is None or running.client != client or self._turn is None:
+            return self.submit(prompt, client, images)
+        if images and self.backend.info.vision is False:
+            raise cannot_see(self.backend.info.id)
+        self._additions.steer(Message.user(prompt, images))
+        return running
 
     def cancel(self, id: str) -> PromptRequest:
         """Withdraw a request, or stop it; raises SharedSessionError if it has ended."""
@@ -182,6 +199,7 @@ class SharedSession:
             self._turn = None
             self.partial.clear()
             self._end_turn(request, turn)
+            self._submit_unused(request.client)
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
         if not self.backend.alive:
@@ -222,6 +240,15 @@ class SharedSession:
             data = {"error": type(error).__name__, "message": DEFECT}
             self.log.publish(UpdateKind.ERROR, data, request=request.id)
         self._complete(request, FinishReason.ERROR, error)
+
+    def _submit_unused(self, client: str) -> None:
+        """Let the messages that the turn did not use wait as requests."""
+        for steering in self._additions.take_all():
+            message = steering.message
+            try:
+                self.submit(message.content, client, message.images)
+            except BusyError as error:
+                self._receive(CallbackEvent.SYSTEM, str(error), Topic.WARNING, "")
 
     def _complete(
         self, request: PromptRequest, reason: FinishReason, error: BaseException | None = None

@@ -58,6 +58,10 @@ class PromptBody(RequestModel):
             description="Images that go with it: `data` in base64, and a `name`.",
         ),
     ]
+    steer: Annotated[
+        bool,
+        Field(description="Join the running request of this client at its next step, if one runs."),
+    ] = False
     stream: Annotated[
         bool, Field(description="Answer with the updates of this request as events.")
     ] = False
@@ -114,7 +118,8 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         start = conversation.log.last
         check_count(body.images)
         images = tuple(decode_image(image.data, image.name) for image in body.images)
-        prompt_request = conversation.submit(body.prompt, identity, images)
+        submit = conversation.steer if body.steer else conversation.submit
+        prompt_request = submit(body.prompt, identity, images)
         headers = {CLIENT_HEADER: client, REQUEST_HEADER: prompt_request.id}
         if body.stream:
             log = conversation.log

@@ -1,0 +1,110 @@
+"""Messages that wait while the model works: for its next step, or for the end of the turn."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rich.text import Text
+
+from shepherd.cli.repl.stage import WorkQueue
+from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.terminal.sanitize import one_line
+from shepherd.cli.terminal.secrets import redact
+from shepherd.errors import ShepherdError
+
+MAX_SHOWN = 60
+WHILE_TYPING = "  Enter: after this turn. Tab: now, at the next step of the model."
+WHILE_WAITING = "  Up takes the last message back. Tab sends the first one now."
+
+
+class Steering(Protocol):
+    """Messages for the running turn."""
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The messages that have not joined the turn."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Let a message join the running turn; raises ShepherdError if it can't be sent."""
+        ...
+
+    def take_back(self) -> str | None:
+        """Withdraw the last message that has not joined; None if there is none."""
+        ...
+
+
+class WaitingMessages:
+    """The messages in the queue of a terminal, and those for the running turn.
+
+    `restore` puts a text back into the prompt, and `report` shows an error. Without `steering`,
+    a message can only wait.
+    """
+
+    def __init__(
+        self, queue: WorkQueue, restore: Callable[[str], None], report: Callable[[str], None]
+    ) -> None:
+        self.steering: Steering | None = None
+        self._queue = queue
+        self._restore = restore
+        self._report = report
+        self._sending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message waits."""
+        return not (self._queue.waiting or (self.steering and self.steering.waiting))
+
+    def steer(self, text: str) -> None:
+        """Send `text`, or the first waiting message, into the running turn.
+
+        Commands, and messages while nothing runs, wait instead.
+        """
+        if not text.strip() and self._queue.waiting:
+            text = self._queue.waiting.pop(0)
+        if not text.strip():
+            return
+        if self.steering is None or not self._queue.busy or text.lstrip().startswith(("/", "!")):
+            self._queue.add(text)
+            return
+        task = asyncio.ensure_future(self._send(self.steering, text))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    def take_back(self) -> None:
+        """Put the last waiting message back into the prompt."""
+        if self._queue.waiting:
+            self._restore(self._queue.waiting.pop())
+        elif self.steering and (text := self.steering.take_back()) is not None:
+            self._restore(text)
+
+    def collect(self) -> None:
+        """Put the messages that a turn did not use at the front of the queue."""
+        self._queue.put_first(self.take_steering())
+
+    def take_steering(self) -> list[str]:
+        """Withdraw the messages for the running turn."""
+        texts: list[str] = []
+        while self.steering and (text := self.steering.take_back()) is not None:
+            texts.insert(0, text)
+        return texts
+
+    def pieces(self, *, typing: bool) -> list[Piece]:
+        """The waiting messages, and the keys for them; `typing`: the prompt has a text."""
+        labels = [("next step", text) for text in (self.steering.waiting if self.steering else ())]
+        labels += [("waiting", text) for text in self._queue.waiting]
+        lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
+        if self.steering and self._queue.busy and typing:
+            lines.append(WHILE_TYPING)
+        elif self.steering and self._queue.waiting:
+            lines.append(WHILE_WAITING)
+        return [Piece(Text(line, style="quiet")) for line in lines]
+
+    async def _send(self, steering: Steering, text: str) -> None:
+        try:
+            await steering.send(text)
+        except ShepherdError as error:
+            self._report(str(error))
+            self._restore(text)
+        if not self._queue.busy:  # the turn has ended meanwhile
+            self.collect()

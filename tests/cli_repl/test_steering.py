@@ -1,0 +1,126 @@
+"""Messages that wait while the model works."""
+
+import asyncio
+from collections.abc import Sequence
+
+from shepherd.cli.repl.stage import WorkQueue
+from shepherd.cli.repl.steering import WaitingMessages
+from shepherd.cli.terminal.paint import Painter
+from shepherd.errors import ShepherdError
+
+
+class Sent:
+    """A `Steering` that refuses the text `bad`."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        return self.texts
+
+    async def send(self, text: str) -> None:
+        if text == "bad":
+            raise ShepherdError("no such file")
+        self.texts.append(text)
+
+    def take_back(self) -> str | None:
+        return self.texts.pop() if self.texts else None
+
+
+class Desk:
+    """A queue whose first entry never ends."""
+
+    def __init__(self) -> None:
+        self.prompt: list[str] = []
+        self.errors: list[str] = []
+        self.started = asyncio.Event()
+        self.queue = WorkQueue(self._handle, lambda: None, self._idle)
+        self.waiting = WaitingMessages(self.queue, self.prompt.append, self.errors.append)
+        self.sent = Sent()
+        self.waiting.steering = self.sent
+
+    async def _handle(self, _text: str) -> None:
+        self.started.set()
+        await asyncio.Event().wait()
+
+    def _idle(self) -> None:
+        self.waiting.collect()
+
+    async def work(self) -> asyncio.Task[None]:
+        self.queue.add("first")
+        running = asyncio.create_task(self.queue.run())
+        await self.started.wait()
+        return running
+
+    def shown(self, *, typing: bool = False) -> str:
+        return Painter(styled=False).paint_all(self.waiting.pieces(typing=typing), 80)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_message_steers_or_waits_and_comes_back_once() -> None:
+    desk = Desk()
+    running = await desk.work()
+    desk.queue.add("later")
+    desk.waiting.steer("now")
+    await settle()
+    assert desk.sent.texts == ["now"]
+    assert desk.shown().splitlines()[:2] == ["  next step: now", "  waiting: later"]
+    assert "Tab" in desk.shown(typing=True)
+    desk.waiting.take_back()
+    desk.waiting.take_back()
+    desk.waiting.take_back()
+    assert desk.prompt == ["later", "now"]
+    assert desk.waiting.is_empty
+    running.cancel()
+
+
+async def test_an_empty_prompt_sends_the_first_waiting_message() -> None:
+    desk = Desk()
+    running = await desk.work()
+    desk.queue.add("a")
+    desk.queue.add("b")
+    desk.waiting.steer("")
+    await settle()
+    assert (desk.sent.texts, desk.queue.waiting) == (["a"], ["b"])
+    desk.queue.waiting.clear()
+    desk.waiting.steer(" ")
+    await settle()
+    assert desk.sent.texts == ["a"]
+    running.cancel()
+
+
+async def test_commands_wait_and_a_refused_message_comes_back() -> None:
+    desk = Desk()
+    running = await desk.work()
+    for text in ("/help", "!ls", "bad"):
+        desk.waiting.steer(text)
+    await settle()
+    assert desk.queue.waiting == ["/help", "!ls"]
+    assert (desk.prompt, desk.errors) == (["bad"], ["no such file"])
+    running.cancel()
+
+
+async def test_an_unused_message_is_next_and_nothing_steers_an_idle_prompt() -> None:
+    desk = Desk()
+    desk.waiting.steer("hello")
+    assert desk.queue.waiting == ["hello"]
+    desk.sent.texts = ["a", "b"]
+    desk.waiting.collect()
+    assert desk.queue.waiting == ["a", "b", "hello"]
+    assert desk.sent.texts == []
+
+
+async def test_a_message_that_arrives_after_the_turn_is_the_next_prompt() -> None:
+    desk = Desk()
+    running = await desk.work()
+    desk.waiting.steer("late")
+    desk.queue.stop()
+    await settle()
+    assert desk.sent.texts == []
+    assert desk.queue.busy  # it has begun
+    running.cancel()
