@@ -67,6 +67,12 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+def tokens_read(content: str) -> int:
+    """The tokens of a prompt that are read so far, from the content of a PREFILL event."""
+    done = content.partition("/")[0]
+    return int(done) if done.isdecimal() else 0
+
+
 TEXT_EVENTS = frozenset({CallbackEvent.CONTENT, CallbackEvent.THINKING, CallbackEvent.CODEBLOCK})
 
 EventCallback = Callable[[CallbackEvent, str, str, str], bool]

@@ -17,7 +17,8 @@ class TokenLedger:
     """The backend's last token counts; None if it has not counted.
 
     `counts` runs parallel to `Session.messages`. `context_used` is the number of tokens that the
-    last generation left in the context, and `context_size` is the capacity of the context.
+    last generation left in the context, or that were read of a prompt so far. `context_size` is
+    the capacity of the context.
     """
 
     counts: list[int | None] = field(default_factory=list[int | None])

@@ -1,11 +1,11 @@
 """The commands of a conversation for frontends without a terminal; their output is text."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from shepherd.cli.repl.context_view import measure_context
 from shepherd.cli.terminal.attachments import without_attachments
+from shepherd.conversation.context_use import ContextPart, measure_context, measure_tools
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, UndoError
 from shepherd.messages import Role
@@ -13,7 +13,7 @@ from shepherd.tools.text import one_line, pluralize
 from shepherd.undo.parts import Moved
 
 MAX_TITLE = 60
-FILES, FORCE = "files", "force"
+FILES, FORCE, TOOLS = "files", "force", "tools"
 
 _COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
 
@@ -46,18 +46,20 @@ def find_command(text: str) -> tuple[Command, str] | None:
     return (command, match[2] or "") if match and command else None
 
 
-async def _context(conversation: Conversation, _argument: str) -> str:
-    shares = await measure_context(conversation.session, await conversation.backend())
-    size = f" of {shares.size}" if shares.size else ""
-    rows = [
-        ("system message", shares.system),
-        ("tools", shares.tools),
-        ("your messages", shares.user),
-        ("answers", shares.answers),
-        ("results", shares.results),
-    ]
-    lines = [f"- {name}: {count}" for name, count in rows]
-    return "\n".join([f"{shares.used}{size} tokens:", *lines])
+async def _context(conversation: Conversation, argument: str) -> str:
+    backend = await conversation.backend()
+    if argument not in ("", TOOLS):
+        raise InvalidRequestError(f"/context takes {TOOLS} or nothing.")
+    if argument:
+        return _token_lines(await measure_tools(conversation.session, backend))
+    use = await measure_context(conversation.session, backend)
+    size = f" of {use.size}" if use.size else ""
+    about = "" if use.error is None else "about "
+    return f"{about}{use.used}{size} tokens:\n{_token_lines(use.parts)}"
+
+
+def _token_lines(parts: Sequence[ContextPart]) -> str:
+    return "\n".join(f"- {part.name}: {part.tokens}" for part in parts)
 
 
 async def _clear(conversation: Conversation, _argument: str) -> str:
@@ -141,7 +143,7 @@ def _words(name: str, argument: str, *options: str) -> Words:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("context", "What fills the context", _context),
+        Command("context", "What fills the context", _context, f"[{TOOLS}]"),
         Command("clear", "Forget the conversation", _clear),
         Command("skills", "The skills that the model can read", _skills),
         Command("undo", "Undo the last changes of tools to files", _undo, "[NUMBER] [force]"),

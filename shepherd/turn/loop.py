@@ -8,7 +8,7 @@ from typing import Any
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, tokens_read
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session, SessionAdditions
 from shepherd.tasks import end_tasks
@@ -179,7 +179,7 @@ class _Turn:
         while True:
             try:
                 async with await self.backend.prefill_session(
-                    self.session, self.stream.send
+                    self.session, self._read
                 ) as prefilled:
                     tokens = prefilled.prompt_tokens
                     if fits or self.stream.cancelled or has_room(self.backend, tokens):
@@ -194,6 +194,13 @@ class _Turn:
                 continue
             evicted = await room_for_answer(self.session, self.backend, tokens)
             fits = not self._report_evicted(evicted)
+
+    def _read(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        """Forward an event of the prompt's reading; the ledger counts the tokens."""
+        if event is CallbackEvent.SYSTEM and name == Topic.PREFILL:
+            self.session.ledger.context_used = tokens_read(content)
+            self.session.ledger.context_size = self.backend.info.context_size
+        return self.stream.send(event, content, name, id)
 
     async def _make_room(self, full: ContextFullError, failures: int) -> None:
         try:

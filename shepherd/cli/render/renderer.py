@@ -15,7 +15,7 @@ from shepherd.cli.render.text_view import AnswerView, ThinkingView
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import CallbackEvent, FinishReason, Topic, tokens_read
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred.wrapper import open_call
@@ -214,6 +214,7 @@ class Renderer:
         if name == Topic.PREFILL:
             self.activity.start("reading the prompt")
             self.activity.note(_progress(content))
+            self._status.context_used = tokens_read(content)
         elif name in (Topic.TASK, Topic.OUTPUT) and self._surface.has_live_area:
             self._live_calls.take(name, content, id)
         elif name in (Topic.PLAN, Topic.STEERING, Topic.MODE):

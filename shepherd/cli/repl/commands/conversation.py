@@ -6,10 +6,12 @@ from pathlib import Path
 
 from rich.text import Text
 
+from shepherd.backends.base import Backend
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
-from shepherd.cli.repl.context_view import cache_rows, context_rows, measure_context
+from shepherd.cli.repl.context_view import cache_rows, context_rows, part_rows
 from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.conversation.context_use import measure_context, measure_tools
 from shepherd.messages import Message, Role, message_to_json
 from shepherd.session import Session
 from shepherd.tools.deferred.wrapper import open_call
@@ -21,7 +23,8 @@ def conversation_commands(context: CommandContext) -> list[Command]:
     return [
         Command("system", "[TEXT]", "the system message; with a text, replace it",
                 conversation.system),
-        Command("context", "", "what fills the context", conversation.context),
+        Command("context", "[tools]", "what fills the context; with tools, what each takes",
+                conversation.context, lambda: ("tools",)),
         Command("clear", "", "forget the conversation", conversation.clear),
         Command("save", "[FILE]", "write the conversation as Markdown, or JSON if FILE ends so",
                 conversation.save),
@@ -50,9 +53,19 @@ class _Conversation:
         if backend is None:
             self._context.say(Text("The model is not loaded yet."))
             return
-        shares = await measure_context(conversation.session, backend)
-        rows = [*context_rows(shares), *cache_rows(backend.cache_tiers)]
-        self._context.say(two_columns(rows))
+        if argument:
+            await self._tools(argument, backend)
+            return
+        use = await measure_context(conversation.session, backend)
+        self._context.say(two_columns([*context_rows(use), *cache_rows(backend.cache_tiers)]))
+
+    async def _tools(self, argument: str, backend: Backend) -> None:
+        if argument != "tools":
+            self._context.renderer.error("/context takes tools or nothing.")
+            return
+        session = self._context.conversation.session
+        rows = part_rows(await measure_tools(session, backend), backend.info.context_size)
+        self._context.say(two_columns(rows) if rows else Text("The model has no tools."))
 
     async def clear(self, argument: str) -> None:
         self._context.conversation.clear()

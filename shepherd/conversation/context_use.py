@@ -1,0 +1,123 @@
+"""The tokens of a session's next prompt, part by part."""
+
+from dataclasses import dataclass, replace
+
+from shepherd.backends.base import Backend
+from shepherd.errors import ShepherdError
+from shepherd.knowledge import frame
+from shepherd.messages import JsonObject, Message, Role
+from shepherd.session import Session
+from shepherd.turn.fitting import message_counts
+
+SYSTEM, TOOLS, TEMPLATE = "system message", "tools", "template"
+ROLES = {Role.USER: "your messages", Role.ASSISTANT: "answers", Role.TOOL: "tool results"}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPart:
+    """A part of the prompt."""
+
+    name: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextUse:
+    """The parts, their sum `used`, the tokens that the model has `read`, and its `size`.
+
+    `read` also counts while a prompt is being read. `size` is 0 if it is unknown. `error`: see
+    `Backend.count_error`; None means that all numbers are exact.
+    """
+
+    parts: tuple[ContextPart, ...]
+    used: int
+    read: int
+    size: int
+    error: float | None = None
+
+    @property
+    def free(self) -> int:
+        """The tokens that are left."""
+        return max(0, self.size - self.used)
+
+    def to_json(self) -> JsonObject:
+        """The numbers for programs."""
+        parts = [{"name": part.name, "tokens": part.tokens} for part in self.parts]
+        numbers = {"used": self.used, "read": self.read, "size": self.size}
+        return {**numbers, "exact": self.error is None, "parts": parts}
+
+
+async def measure_context(session: Session, backend: Backend) -> ContextUse:
+    """Count the parts with the model's own template: each by the tokens that it adds."""
+    prompts = _Prompts(session, backend)
+    start = await prompts.count(session.system_message, len(session.tools))
+    used = await backend.count_session_tokens(session) if session.messages else start
+    untooled = await prompts.count(session.system_message, 0)
+    parts = await prompts.system_parts(untooled)
+    parts.append(ContextPart(TOOLS, max(0, start - untooled)))
+    parts += await _message_parts(session, backend)
+    rest = used - sum(part.tokens for part in parts)
+    parts.append(ContextPart(TEMPLATE, max(0, rest)))
+    read = session.ledger.context_used
+    return ContextUse(tuple(parts), used, read, backend.info.context_size, backend.count_error)
+
+
+async def measure_tools(session: Session, backend: Backend) -> list[ContextPart]:
+    """The tokens of each tool, in the order of the prompt; the first includes the list's head."""
+    prompts = _Prompts(session, backend)
+    counts = [await prompts.count(session.system_message, n) for n in range(len(session.tools) + 1)]
+    return [
+        ContextPart(tool.name, max(0, after - before))
+        for tool, before, after in zip(session.tools, counts, counts[1:], strict=False)
+    ]
+
+
+async def _message_parts(session: Session, backend: Backend) -> list[ContextPart]:
+    tokens = dict.fromkeys(ROLES, 0)
+    counts = await message_counts(session, backend)
+    for message, count in zip(session.messages, counts, strict=True):
+        tokens[message.role if message.role in ROLES else Role.USER] += count
+    return [ContextPart(ROLES[role], count) for role, count in tokens.items()]
+
+
+class _Prompts:
+    """Counts prompts without messages; some templates need one, whose tokens are subtracted."""
+
+    def __init__(self, session: Session, backend: Backend) -> None:
+        self._session = session
+        self._backend = backend
+        self._message: Message | None = None
+
+    async def count(self, system: str, tools: int) -> int:
+        """The tokens of a prompt with this system message and the first tools."""
+        if self._message is None:
+            try:
+                return await self._backend.count_session_tokens(self._variant(system, tools))
+            except ShepherdError:  # the template refuses a conversation without messages
+                self._message = Message.user("x")
+        variant = self._variant(system, tools, self._message)
+        tokens = await self._backend.count_session_tokens(variant)
+        return tokens - await self._backend.count_message_tokens(variant, self._message)
+
+    async def system_parts(self, whole: int) -> list[ContextPart]:
+        """The parts of the system message, of which a prompt without tools has `whole` tokens."""
+        text, parts = self._session.system_message, list[ContextPart]()
+        for part in reversed([*frame.parts(text)]):
+            text = text.replace(f"\n{part.block}", "", 1)
+            rest = await self.count(text, 0)
+            parts.insert(0, ContextPart(part.name, max(0, whole - rest)))
+            whole = rest
+        own = max(0, whole - await self.count("", 0))
+        return [ContextPart(SYSTEM, own), *parts]
+
+    def _variant(self, system: str, tools: int, *messages: Message) -> Session:
+        offered = self._session.tools[:tools]
+        return replace(
+            self._session,
+            system_message=system,
+            tools=offered,
+            messages=list(messages),
+            tool_choice=None,
+            continues=False,
+            times=[],
+        )
