@@ -10,7 +10,7 @@ from tests.e2e.terminal import CTRL_C, CTRL_D
 READY = r"approve: ask"
 NAMES = [
     *("help", "clear", "tools", "model", "provider", "system", "context", "stats", "thinking"),
-    *("save", "exit", "resume", "approve", "memory", "jobs"),
+    *("save", "exit", "resume", "approve", "memory", "skills", "jobs"),
 ]
 
 
@@ -67,7 +67,8 @@ def test_context_clear_and_save(start: Start, work: Path) -> None:
     terminal.say("/context")
     for part in (
         "system message",
-        "tools and template",
+        "tools",
+        "template",
         "your messages",
         "answers",
         "used",
