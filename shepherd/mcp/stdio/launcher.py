@@ -147,6 +147,8 @@ def _named_places(argv: Iterable[str], profile: Profile) -> list[Path]:
             place = one if one.is_dir() else one.parent
             if (place.parent / "pyvenv.cfg").is_file():
                 place = place.parent
+            if "node_modules" in place.parts:  # a package imports others beside it
+                place = Path(*place.parts[: place.parts.index("node_modules") + 1])
             broad = any(top.is_relative_to(place) for top in (profile.home, profile.root))
             if path.exists() and len(place.parts) > 2 and not broad:
                 result.append(place)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from shepherd.config.files import make_private_directory
 MAX_LOG_BYTES = 1 << 20
 """A longer log becomes the previous one, which replaces an older one."""
 _MAX_LINE = 8192
+_ERROR = re.compile(r"\b\w*Error\b|\berror:")
 
 
 class ServerLog:
@@ -23,6 +25,7 @@ class ServerLog:
         self._secrets = [secret.encode() for secret in secrets if secret]
         self._pending = b""
         self.last_line = ""
+        self._last_error = ""
 
     def feed(self, data: bytes) -> bool:
         """Take more output; whole lines are written."""
@@ -43,7 +46,7 @@ class ServerLog:
     def _write(self, lines: list[bytes]) -> None:
         hidden = [self._hidden(line) for line in lines]
         texts = [line.decode("utf-8", "replace").strip() for line in hidden]
-        self.last_line = next((text for text in reversed(texts) if text), self.last_line)
+        self._note_last(texts)
         with contextlib.suppress(OSError):
             make_private_directory(self._path.parent)
             if self._path.exists() and self._path.stat().st_size > MAX_LOG_BYTES:
@@ -52,6 +55,14 @@ class ServerLog:
             descriptor = os.open(self._path, flags, 0o600)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(b"\n".join(hidden)[:MAX_LOG_BYTES] + b"\n")
+
+    def _note_last(self, lines: list[str]) -> None:
+        """Keep the last line, or the last one that names an error: Node prints more after it."""
+        named = [line for line in lines if _ERROR.search(line)]
+        if named:
+            self._last_error = named[-1]
+        words = [line for line in lines if any(map(str.isalnum, line))]
+        self.last_line = self._last_error or (words[-1] if words else self.last_line)
 
     def _hidden(self, line: bytes) -> bytes:
         for secret in self._secrets:

@@ -5,6 +5,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import mcp_types as types
 
@@ -84,6 +85,14 @@ def _repeats(blocks: Sequence[types.ContentBlock], structured: object) -> bool:
             value: object = json.loads(candidate)
         except (ValueError, RecursionError):
             value = candidate
-        if value == structured or structured == {"result": value}:
+        if value == structured or _is_only_value(structured, value):
             return True
     return False
+
+
+def _is_only_value(structured: object, value: object) -> bool:
+    """Whether the structured content only wraps the text: `{"result": ...}`, `{"content": ...}`."""
+    if not isinstance(structured, dict):
+        return False
+    values = [*cast(dict[str, object], structured).values()]
+    return len(values) == 1 and values[0] == value
