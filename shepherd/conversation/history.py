@@ -96,6 +96,10 @@ class SessionHistory:
         """The files that changed since a prompt; [] if none are kept."""
         return await self._changed(self._position(self._prompt(number)))
 
+    async def files_at(self, branch: int) -> list[str]:
+        """The files that differ from those at the end of a branch; [] if none are kept."""
+        return await self._changed(branch)
+
     async def rewind(self, number: int, *, files: bool, force: bool = False) -> Moved:
         """Go back to just before a prompt, as a new branch; with `files`, these go back too.
 

@@ -22,7 +22,7 @@ class Actions:
 
     `busy` tells whether there is work to stop. `turn_mode` changes which tools run without a
     question. `steer` sends a message into the running turn. `take_back` puts the last waiting
-    message back into the prompt, if `has_waiting`.
+    message back into the prompt, if `has_waiting`. `rewind` goes back to an earlier message.
     """
 
     submit: Callable[[str], None]
@@ -33,6 +33,7 @@ class Actions:
     steer: Callable[[str], None] = do_nothing_with
     take_back: Callable[[], None] = do_nothing
     has_waiting: Callable[[], bool] = bool
+    rewind: Callable[[], None] = do_nothing
 
 
 class Surface(Protocol):

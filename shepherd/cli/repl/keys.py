@@ -3,6 +3,7 @@
 import os
 import select
 import termios
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,9 @@ _AS_TYPED = {
     Keys.ControlAt: KeyPress(Keys.ControlD, "\x04"),
 }
 """Enter and Ctrl+D, as Linux reports them in its own line editing."""
+
+TWICE_SECONDS = 1.0
+"""Two presses of Esc within this time belong together."""
 
 _WITHOUT_BRACKETED_PASTE = ("linux", "vt", "ansi", "cons25", "eterm", "screen")
 
@@ -113,10 +117,42 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
     return keys
 
 
+class Escape:
+    """The key Esc: it closes the completions or stops the work; twice, it goes back."""
+
+    def __init__(self, prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> None:
+        self._prompt = prompt
+        self._actions = actions
+        self._asking = asking
+        self._pressed_at = -TWICE_SECONDS
+
+    def is_idle(self) -> bool:
+        """Whether there is neither work, nor a question, nor text."""
+        return not (self._prompt.text or self._asking() or self._actions.busy())
+
+    def press(self) -> None:
+        """Handle one press."""
+        now = time.monotonic()
+        is_second = now - self._pressed_at < TWICE_SECONDS
+        self._pressed_at = -TWICE_SECONDS
+        if self._prompt.buffer.complete_state is not None:
+            self._prompt.buffer.complete_state = None
+        elif self._actions.busy():
+            self._actions.stop()
+        elif self.is_idle() and is_second:
+            self._actions.rewind()
+        elif self.is_idle():
+            self._pressed_at = now
+
+
 def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> KeyBindings:
-    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab."""
+    """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab.
+
+    Esc twice in an empty prompt goes back to an earlier message.
+    """
     keys = KeyBindings()
     busy = Condition(actions.busy)
+    escape = Escape(prompt, actions, asking)
     alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+key
 
     @keys.add("c-c", filter=~is_searching)
@@ -130,10 +166,12 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     @keys.add("escape", filter=alone & ~is_searching & (busy | has_completions), eager=True)
     @keys.add("escape", filter=alone & ~is_searching & emacs_mode, eager=True)
     def _(_event: KeyPressEvent) -> None:
-        if prompt.buffer.complete_state is not None:
-            prompt.buffer.complete_state = None
-        elif actions.busy():
-            actions.stop()
+        escape.press()
+
+    # two presses that arrive together
+    @keys.add("escape", "escape", filter=Condition(escape.is_idle) & ~is_searching)
+    def _(_event: KeyPressEvent) -> None:
+        actions.rewind()
 
     @keys.add("s-tab", filter=~Condition(asking) & ~has_completions & ~is_searching)
     def _(_event: KeyPressEvent) -> None:

@@ -57,6 +57,7 @@ class TerminalLoop:
             steer=self._steer,
             take_back=self._take_back,
             has_waiting=lambda: not self.waiting.is_empty,
+            rewind=self._rewind,
         )
         self.surface = build_surface(settings, paths, cwd, actions, self.table)
         self.renderer = Renderer(self.surface, status)
@@ -153,6 +154,10 @@ class TerminalLoop:
 
     def _turn_mode(self) -> None:
         self.turn_mode()
+
+    def _rewind(self) -> None:
+        if self.table.find("rewind") is not None:
+            self._submit("/rewind")
 
     def _idle(self) -> None:
         self.waiting.collect()

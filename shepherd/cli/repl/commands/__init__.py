@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
+from shepherd.cli.repl.commands.history import history_commands
 from shepherd.cli.repl.commands.jobs import job_commands
 from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
 from shepherd.cli.repl.commands.mcp import mcp_commands
@@ -38,6 +39,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(model_commands(context))
     table.extend(provider_commands(context))
     table.extend(conversation_commands(context))
+    table.extend(history_commands(context))
     table.extend(resume_commands(context))
     table.extend(memory_commands(context))
     table.extend(knowledge_commands(context))

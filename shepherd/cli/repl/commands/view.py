@@ -14,6 +14,7 @@ _KEYS = (
     ("Enter", "send; while the model works the message waits its turn"),
     ("Alt+Enter, Ctrl+J, \\ Enter", "new line"),
     ("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
+    ("Esc Esc", "in an empty prompt: go back to an earlier message"),
     ("Tab", "complete a /command or an @file; a file's content goes along with the message"),
     ("Up, Ctrl+R", "earlier messages"),
     ("Shift+Tab", "what runs without asking: ask, edits, auto"),
