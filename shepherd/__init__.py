@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SessionError,
         ShepherdError,
         ToolError,
+        UndoError,
         UnreachableError,
     )
     from shepherd.events import FinishReason
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Access, AccessKind, Tool, ToolContext
     from shepherd.tools.function import tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+    from shepherd.undo.parts import MoveResult
 
 __all__ = [
     "Access",
@@ -69,6 +71,7 @@ __all__ = [
     "InvalidRequestError",
     "Message",
     "ModelLoadError",
+    "MoveResult",
     "Notice",
     "SessionError",
     "ShepherdError",
@@ -81,6 +84,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Turn",
+    "UndoError",
     "UnreachableError",
     "__version__",
     "ask",
@@ -91,7 +95,8 @@ __all__ = [
 _MODULES = {
     "errors": (
         "AccessError BackendError BusyError ConfigError ContextFullError ImageError "
-        "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UnreachableError"
+        "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UndoError "
+        "UnreachableError"
     ),
     "events": "FinishReason",
     "images": "Image",
@@ -104,6 +109,7 @@ _MODULES = {
     "tools.base": "Access AccessKind Tool ToolContext",
     "tools.function": "tool",
     "tools.permissions.approval": "Approval ApprovalRequest Choice",
+    "undo.parts": "MoveResult",
 }
 _PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _PLACES["open"] = ("sdk.opening", "open_chat")

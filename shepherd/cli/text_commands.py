@@ -10,7 +10,7 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, UndoError
 from shepherd.messages import Role
 from shepherd.tools.text import one_line, pluralize
-from shepherd.undo.parts import Moved
+from shepherd.undo.parts import MoveResult
 
 MAX_TITLE = 60
 FILES, FORCE, TOOLS = "files", "force", "tools"
@@ -122,7 +122,7 @@ async def _tree(conversation: Conversation, argument: str) -> str:
     return "\n".join(lines)
 
 
-async def _moved(verb: str, change: Awaitable[Moved]) -> str:
+async def _moved(verb: str, change: Awaitable[MoveResult]) -> str:
     """The result of a change; a refusal is raised with its details."""
     try:
         moved = await change

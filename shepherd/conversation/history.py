@@ -14,7 +14,7 @@ from shepherd.session import Branch, Session
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
-from shepherd.undo.parts import Moved, UndoLimits
+from shepherd.undo.parts import MoveResult, UndoLimits
 
 MIB = 1 << 20
 OFF = "No files are kept: undo.enabled or terminal.save_sessions is off."
@@ -66,14 +66,14 @@ class SessionHistory:
         """Whether files are kept."""
         return self._keeper is not None
 
-    async def undo(self, count: int = 1, *, force: bool = False) -> Moved:
+    async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Undo the last changes of tools; raises UndoError and then changes nothing.
 
         With `force`, files that something else has changed since are overwritten.
         """
         return await self._files().undo(count, force=force)
 
-    async def redo(self, count: int = 1, *, force: bool = False) -> Moved:
+    async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Make the last undone changes again; raises UndoError like `undo`."""
         return await self._files().redo(count, force=force)
 
@@ -100,7 +100,7 @@ class SessionHistory:
         """The files that differ from those at the end of a branch; [] if none are kept."""
         return await self._changed(branch)
 
-    async def rewind(self, number: int, *, files: bool, force: bool = False) -> Moved:
+    async def rewind(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
         """Go back to just before a prompt, as a new branch; with `files`, these go back too.
 
         Raises SessionError if there is no such prompt, and UndoError like `undo`.
@@ -127,7 +127,7 @@ class SessionHistory:
             BranchView(b.end, _shared(b, present), b.messages, _last(b)) for b in leaves
         ]
 
-    async def switch(self, number: int, *, files: bool, force: bool = False) -> Moved:
+    async def switch(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
         """Continue another branch; the present one stays. Raises like `rewind`."""
         session = self._session()
         branch = next((b for b in session.branches if b.end == number), None)
@@ -151,12 +151,12 @@ class SessionHistory:
             await self._files().check_move(position)
         return bool(await self._changed(position))
 
-    async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> Moved:
+    async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> MoveResult:
         if files:
             return await self._files().move_to(position, force=force)
         if changed:
             self._additions.note(FILES_STAY)
-        return Moved()
+        return MoveResult()
 
     def _prompt(self, number: int) -> EarlierPrompt:
         prompts = self.prompts()

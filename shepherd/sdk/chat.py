@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.history import SessionHistory
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, Topic
 from shepherd.images import Image, check_count, load_image, read_image
@@ -14,6 +15,7 @@ from shepherd.sdk.events import Answer, End, Notice
 from shepherd.sdk.turn import Turn, TurnWork
 from shepherd.tools.permissions.approval import Approver
 from shepherd.turn import TurnOutcome, run_turn
+from shepherd.undo.parts import MoveResult
 
 ImageSource: TypeAlias = str | Path | bytes | Image
 """An image: its file, its bytes, or itself."""
@@ -102,6 +104,32 @@ class Chat:
     def approve_mode(self, mode: ApproveMode | str) -> None:
         self._conversation.policy.mode = ApproveMode(mode)
 
+    async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
+        """Undo the last changes of tools to files; the conversation must be saved (`save=True`).
+
+        Raises UndoError and changes nothing if something else changed a file since, unless `force`.
+        """
+        return await self._past().undo(count, force=force)
+
+    async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
+        """Make the last undone changes again; raises UndoError like `undo`."""
+        return await self._past().redo(count, force=force)
+
+    async def diff(self) -> str:
+        """The changes of files since the conversation began; "" if there are none."""
+        return await self._past().diff()
+
+    async def rewind(self, number: int, *, files: bool = False, force: bool = False) -> Message:
+        """Go back to just before the user's message `number`, counted from 1, and return it.
+
+        The messages from there on stay in the session's file as a branch. With `files`, the files
+        go back too. Raises SessionError if there is no such message, and UndoError like `undo`.
+        """
+        history = self._past()
+        prompts = {prompt.number: prompt.message for prompt in history.prompts()}
+        await history.rewind(number, files=files, force=force)
+        return prompts[number]
+
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""
         if self._work is not None:
@@ -112,6 +140,12 @@ class Chat:
         self.cancel()
         if self._work is not None:
             await self._work.wait()
+
+    def _past(self) -> SessionHistory:
+        """The conversation's past; raises ShepherdError while a prompt is being answered."""
+        if self._work is not None and self._work.running:
+            raise ShepherdError("This conversation is answering a prompt; end or cancel it first.")
+        return self._conversation.history
 
     async def _begin(self, work: TurnWork) -> None:
         """Start a turn; the previous one must have ended or have lost its reader."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shepherd.errors import UndoError
 from shepherd.tools.base import ToolResult
 from shepherd.tools.call import PreparedCall
-from shepherd.undo.parts import Moved, UndoLimits
+from shepherd.undo.parts import MoveResult, UndoLimits
 
 if TYPE_CHECKING:
     from shepherd.undo.recorder import Recorder
@@ -64,16 +64,16 @@ class UndoKeeper:
         await self._try(lambda r: r.after(prepared))
         return result
 
-    async def undo(self, count: int = 1, *, force: bool = False) -> Moved:
+    async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Undo the last changes. Raises UndoError, and changes nothing, if something else
         changed a file since, unless `force`."""
         return await self._do(lambda r: r.undo(count, self._position(), force=force))
 
-    async def redo(self, count: int = 1, *, force: bool = False) -> Moved:
+    async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Make the last undone changes again; raises UndoError like `undo`."""
         return await self._do(lambda r: r.redo(count, self._position(), force=force))
 
-    async def move_to(self, position: int, *, force: bool = False) -> Moved:
+    async def move_to(self, position: int, *, force: bool = False) -> MoveResult:
         """Give all files the states that they had when message `position` was added."""
         return await self._do(lambda r: r.move_to(position, self._position(), force=force))
 

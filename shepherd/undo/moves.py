@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.undo.log import ChangeLog
-from shepherd.undo.parts import Moved
+from shepherd.undo.parts import MoveResult
 from shepherd.undo.restore import restore_order
 from shepherd.undo.states import ABSENT, Entry, FileState, Kind
 from shepherd.undo.store import Change, ChangeKind
@@ -74,19 +74,19 @@ def find_conflicts(log: ChangeLog, steps: Sequence[Step]) -> list[Conflict]:
     return list(conflicts.values())
 
 
-def make_steps(log: ChangeLog, steps: Sequence[Step], at: int) -> Moved:
+def make_steps(log: ChangeLog, steps: Sequence[Step], at: int) -> MoveResult:
     """Make the steps, one change each; a path that fails is reported and left.
 
     A step that fails as a whole is the last one.
     """
-    moved = Moved()
+    moved = MoveResult()
     for step in steps:
         if not _make(log, step, at, moved):
             break
     return moved
 
 
-def _make(log: ChangeLog, step: Step, at: int, moved: Moved) -> bool:
+def _make(log: ChangeLog, step: Step, at: int, moved: MoveResult) -> bool:
     """Make one step; False if none of its paths could be changed."""
     states = log.files.states(entry.path for entry in step.entries)
     entries = {e.path: log.entry(e.path, states[e.path], e.before) for e in step.entries}
@@ -107,7 +107,7 @@ def _make(log: ChangeLog, step: Step, at: int, moved: Moved) -> bool:
     return True
 
 
-def _report(moved: Moved, path: str, current: FileState, target: FileState) -> None:
+def _report(moved: MoveResult, path: str, current: FileState, target: FileState) -> None:
     if current == target or Kind.DIRECTORY in (current.kind, target.kind):
         return
     (moved.removed if target == ABSENT else moved.restored).append(path)

@@ -18,7 +18,7 @@ class UndoLimits:
 
 
 @dataclass(slots=True)
-class Moved:
+class MoveResult:
     """The result of a move: the labels of the changes, and the paths by what happened to them.
 
     `failed` has pairs of a path and a reason. `notes` are about commands with unknown changes.

@@ -18,7 +18,7 @@ from shepherd.undo.moves import (
     steps_to,
     undo_steps,
 )
-from shepherd.undo.parts import Moved, UndoLimits
+from shepherd.undo.parts import MoveResult, UndoLimits
 from shepherd.undo.scan import Scanner, TooLargeError
 from shepherd.undo.states import Entry, FileState
 from shepherd.undo.store import Change, ChangeKind, UndoStore
@@ -70,7 +70,7 @@ class Recorder:
         if running is not None:
             self._record(running)
 
-    def undo(self, count: int, at: int, *, force: bool) -> Moved:
+    def undo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.undo`."""
         self._settle()
         steps = undo_steps(self._log, count)
@@ -82,7 +82,7 @@ class Recorder:
         moved.notes = notes
         return moved
 
-    def redo(self, count: int, at: int, *, force: bool) -> Moved:
+    def redo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.redo`."""
         self._settle()
         steps = redo_steps(self._log, count)
@@ -90,7 +90,7 @@ class Recorder:
             raise UndoError("There is nothing to redo.")
         return self._make(steps, at, force=force)
 
-    def move_to(self, position: int, at: int, *, force: bool) -> Moved:
+    def move_to(self, position: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.move_to`."""
         self._settle()
         return self._make(steps_to(self._log, position), at, force=force)
@@ -123,7 +123,7 @@ class Recorder:
         finally:
             self._store.close()
 
-    def _make(self, steps: list[Step], at: int, *, force: bool) -> Moved:
+    def _make(self, steps: list[Step], at: int, *, force: bool) -> MoveResult:
         if not force:
             self._check(steps)
         moved = make_steps(self._log, steps, at)

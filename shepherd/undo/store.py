@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import UndoError
+from shepherd.undo.parts import UndoLimits
 from shepherd.undo.states import Entry, entries_from_json, entries_to_json
 
 DAY = 86_400 * 10**9
@@ -177,6 +178,16 @@ class UndoStore:
 
     def _damaged(self, error: Exception, aside: Path) -> None:
         self._warn(f"The store for /undo was damaged ({error}); the old file is {aside}")
+
+
+def forget_session(path: Path, session: str, warn: Callable[[str], None]) -> None:
+    """Remove all about a session from the store at `path`; raises UndoError."""
+    limits = UndoLimits()
+    store = UndoStore(path, limits.max_bytes, limits.max_days, warn)
+    try:
+        store.forget(session)
+    finally:
+        store.close()
 
 
 def _forget(connection: sqlite3.Connection, sessions: list[str]) -> None:

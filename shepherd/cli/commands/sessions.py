@@ -13,6 +13,7 @@ from shepherd.messages import Message, Role
 from shepherd.tools.deferred.wrapper import open_call
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore
+from shepherd.undo.store import forget_session
 
 TITLE_WIDTH = 60
 LINE_WIDTH = 200
@@ -48,9 +49,14 @@ def show_session(id: Id) -> None:
 
 @sessions.command("delete")
 def delete_session(id: Id) -> None:
-    """Delete a session permanently."""
+    """Delete a session permanently, with the files that were kept for it."""
     deleted = _store().delete(_checked_id(id))
+    forget_session(Paths.from_env(os.environ).undo_file, deleted, _warn)
     sys.stderr.write(f"Session {deleted} is deleted.\n")
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"shepherd: {text}\n")
 
 
 def _checked_id(id: str) -> str:

@@ -5,18 +5,18 @@ from datetime import datetime
 
 from rich.text import Text
 
-from shepherd.cli.approval.document import text_lines
 from shepherd.cli.render.renderer import show_last_exchanges
+from shepherd.cli.render.tool_view import display_pieces
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.attachments import without_attachments
-from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal.paint import BLANK_LINE
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.history import BranchView, EarlierPrompt
 from shepherd.errors import UndoError
 from shepherd.messages import Message, Role
 from shepherd.tools.text import pluralize
-from shepherd.undo.parts import Moved
+from shepherd.undo.parts import MoveResult
 
 FORCE = "force"
 FILES, CONVERSATION = "files", "conversation"
@@ -111,7 +111,7 @@ class _History:
             await self._show_use()
 
     async def _change(
-        self, name: str, verb: str, argument: str, change: Callable[..., Awaitable[Moved]]
+        self, name: str, verb: str, argument: str, change: Callable[..., Awaitable[MoveResult]]
     ) -> None:
         parsed = _parse(argument.split(), (FORCE,))
         if parsed is None:
@@ -122,7 +122,7 @@ class _History:
         if moved is not None:
             self._context.say(*map(Text, moved.lines(verb)))
 
-    async def _guarded(self, name: str, work: Awaitable[Moved]) -> Moved | None:
+    async def _guarded(self, name: str, work: Awaitable[MoveResult]) -> MoveResult | None:
         """The result; a refusal is shown with its diffs, and how to force it."""
         try:
             return await work
@@ -145,7 +145,7 @@ class _History:
         answer = await self._context.surface.ask_text(label)
         return answer.strip().lower() in ("y", "yes")
 
-    def _said(self, text: str, moved: Moved) -> None:
+    def _said(self, text: str, moved: MoveResult) -> None:
         self._context.say(*map(Text, [text, *moved.lines("Back")[len(moved.labels) :]]))
 
     def _list_prompts(self, prompts: Sequence[EarlierPrompt]) -> None:
@@ -162,9 +162,9 @@ class _History:
         self._context.say(two_columns(rows), note)
 
     def _show_diff(self, diff: str) -> None:
-        body = Text().join(Text.assemble(*line.fragments(), "\n") for line in text_lines(diff))
-        body.rstrip()
-        self._context.surface.show(BLANK_LINE, Piece(body, soft_wrap=True))
+        """Show the beginning of a diff; the whole of it is among the results to read."""
+        self._context.renderer.results.add("diff", diff)
+        self._context.surface.show(BLANK_LINE, *display_pieces(diff))
 
     async def _show_use(self) -> None:
         conversation, status = self._context.conversation, self._context.status
