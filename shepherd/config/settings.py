@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.sampling import SamplingSection
 from shepherd.config.sections import (
@@ -136,6 +137,7 @@ class Config(BaseModel):
     undo: UndoSection = UndoSection()
     mcp: McpSection = McpSection()
     knowledge: KnowledgeSection = KnowledgeSection()
+    hooks: HooksSection = HooksSection()
     terminal: TerminalSection = TerminalSection()
     server: ServerSection = ServerSection()
     plugins: PluginsSection = PluginsSection()

@@ -35,6 +35,7 @@ from shepherd.transcript import SessionStore, Transcript
 from shepherd.turn import TurnLimits
 
 if TYPE_CHECKING:
+    from shepherd.hooks.hooks import Hooks
     from shepherd.mcp.settings.definition import Server
 
 
@@ -67,6 +68,8 @@ class Conversation:
         self.additions.prefaces.append(PlanNotes(self.policy, lambda: self.session.tools))
         self.session = session
         self.session.additions = self.additions
+        if workspace.hooks is not None:
+            self._add_hooks(workspace.hooks)
         self.transcript = transcript
         self._undo = workspace.undo
         self.history = SessionHistory(lambda: self.session, self._undo, self.additions)
@@ -276,6 +279,11 @@ class Conversation:
                 self._when_moved(backend)
         if chosen and self.transcript is not None:
             self.transcript.model_changed(self.config.model.label)
+
+    def _add_hooks(self, hooks: "Hooks") -> None:
+        hooks.session = lambda: self.session.id
+        self.additions.prefaces.append(hooks.session_start)
+        self.additions.turn_ends.append(hooks.turn_end)
 
     def _command_ended(self, command: BackgroundCommand) -> None:
         """Tell the user now, and the model at its next round or with the next prompt."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.backends.base import ModelInfo
+from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.config.secrets import keys_in
 from shepherd.config.sections import PermissionRule
@@ -38,6 +39,7 @@ from shepherd.tools.shell.background import BackgroundCommands
 from shepherd.undo.keeper import UndoKeeper
 
 if TYPE_CHECKING:
+    from shepherd.hooks.hooks import Hooks
     from shepherd.mcp.hub import ServerHub
 
 
@@ -55,6 +57,7 @@ class Workspace:
     steps: tuple[CallStep, ...] = ()
     knowledge: Knowledge = NO_KNOWLEDGE
     undo: UndoKeeper | None = None
+    hooks: "Hooks | None" = None
     background: BackgroundCommands = field(default_factory=BackgroundCommands)
 
     def tool_runner(
@@ -91,8 +94,20 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
-    steps = (knowledge.step,) if knowledge.step else ()
-    return Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
+    hooks = build_hooks(config, cwd, notices)
+    steps = tuple(step for step in (hooks, knowledge.step) if step is not None)
+    workspace = Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
+    return replace(workspace, hooks=hooks)
+
+
+def build_hooks(config: Config, cwd: Path, notices: Notices) -> "Hooks | None":
+    """The user's hooks, None if there are none."""
+    section = config.hooks
+    if section == HooksSection():
+        return None
+    from shepherd.hooks.hooks import Hooks  # most users have no hooks
+
+    return Hooks(section, cwd.resolve(), notices.tell)
 
 
 def build_servers(

@@ -57,6 +57,7 @@ class AccessKind(StrEnum):
     MCP = "mcp"  # a tool of an MCP server
     TOOL = "tool"  # a tool that does not declare its accesses
     MEMORY = "memory"  # a change of the user's memory
+    HOOK = "hook"  # a hook of the user asks about the call
     PLAN = "plan"  # the end of plan mode, which only the user decides
     NONE = "none"
 

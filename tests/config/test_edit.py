@@ -12,12 +12,12 @@ from shepherd.config.files import write_private
 from shepherd.config.load import show_config, show_value
 from shepherd.errors import ConfigError
 from tests.config.places import Places
-from tests.config.values import OTHER_VALUES
+from tests.config.values import OTHER_VALUES, TABLES
 
 COMMENTED = "# mine\n[server] # here\nport = 1 # one\n\n# two\nhost = 'x'\n"
 
 
-@pytest.mark.parametrize("key", [k for k in OTHER_VALUES if k != "permissions.rules"])
+@pytest.mark.parametrize("key", [k for k in OTHER_VALUES if k not in TABLES])
 def test_what_was_set_is_loaded_and_shown(places: Places, key: str) -> None:
     value = OTHER_VALUES[key]
     text = value if isinstance(value, str) else show_value(value)
@@ -30,7 +30,7 @@ def test_what_was_set_is_loaded_and_shown(places: Places, key: str) -> None:
 
 def test_what_is_shown_can_be_loaded_again(places: Places) -> None:
     for key in OTHER_VALUES:
-        if key != "permissions.rules":
+        if key not in TABLES:
             set_value(places.user_file, key, OTHER_VALUES[key])
     config = places.load()
     places.user_file.write_text(show_config(config, list(type(config).model_fields)))

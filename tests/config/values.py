@@ -25,10 +25,15 @@ def other_value(field: FieldInfo) -> object:
     return ["something"] if kind == list[str] else [RULE]
 
 
+HOOK = {"command": "true", "match": "shell*", "timeout": 5.0}
+HOOK_EVENTS = ("session_start", "before_tool", "after_tool", "turn_end")
 OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} | {
+    **{f"hooks.{event}": [HOOK] for event in HOOK_EVENTS},
     "sampling.samplers": ["temperature", "top_k"],
     "server.aliases": {"a b": "qwen", "list": ["x", "y"], "weights": {"x/y": 1.5, "z": 2.0}},
     "server.keep_alive": "1h30m",
     "tools.sandbox_writable": ["~/.cache/pip"],
     "tools.sandbox_readable": ["/srv/data"],
 }
+TABLES = frozenset({"permissions.rules", *(f"hooks.{event}" for event in HOOK_EVENTS)})
+"""Lists of tables, which one line can't set."""

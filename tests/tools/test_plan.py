@@ -213,6 +213,7 @@ def test_every_other_kind_of_access_is_denied(tmp_path: Path) -> None:
         Kind.ENVIRONMENT,
         Kind.REPOSITORY,
         Kind.PLAN,
+        Kind.HOOK,
         Kind.TOOL,
         Kind.MCP,
         Kind.NONE,

@@ -38,7 +38,7 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
         case AccessKind.TOOL | AccessKind.MCP | AccessKind.MEMORY:
             return fnmatchcase(access.target, rule.pattern)
-        case AccessKind.REPOSITORY | AccessKind.PLAN | AccessKind.NONE:
+        case AccessKind.REPOSITORY | AccessKind.PLAN | AccessKind.HOOK | AccessKind.NONE:
             return True
 
 

@@ -8,7 +8,13 @@ from shepherd.tools.permissions.rules import Decision
 PLAN_MODE = "plan mode allows no changes; present the plan first, and the user decides"
 
 _READERS = frozenset(
-    {AccessKind.READ, AccessKind.ENVIRONMENT, AccessKind.REPOSITORY, AccessKind.PLAN}
+    {
+        AccessKind.READ,
+        AccessKind.ENVIRONMENT,
+        AccessKind.REPOSITORY,
+        AccessKind.HOOK,
+        AccessKind.PLAN,
+    }
 )
 
 _PROGRAM_NAMES = """

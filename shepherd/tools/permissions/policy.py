@@ -30,6 +30,9 @@ _HELD_BY_SANDBOX = frozenset(
     {AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE, AccessKind.REPOSITORY}
 )
 _DENY = Decision.DENY
+_ALWAYS_ASK = OPENS_SANDBOX | {AccessKind.HOOK}
+"""Kinds that ask in the mode `all` too."""
+
 _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
@@ -182,7 +185,7 @@ class PermissionPolicy:
     def _with_mode(self, access: Access, verdict: Verdict) -> Verdict:
         if verdict.decision is not Decision.ASK:
             return verdict
-        if self.mode is ApproveMode.ALL and access.kind not in OPENS_SANDBOX:
+        if self.mode is ApproveMode.ALL and access.kind not in _ALWAYS_ASK:
             return Verdict(Decision.ALLOW, verdict.rule)
         if self._contains(access, verdict):
             return Verdict(Decision.ALLOW, verdict.rule)
@@ -228,6 +231,8 @@ class PermissionPolicy:
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
+        if access.kind is AccessKind.HOOK:
+            return Verdict(Decision.ASK, note=f"the hook {one_line(access.target)}")
         if access.kind is AccessKind.PLAN:
             is_plan = self.mode is ApproveMode.PLAN
             return Verdict(Decision.ASK if is_plan else Decision.ALLOW)

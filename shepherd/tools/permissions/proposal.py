@@ -63,6 +63,8 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
             pattern = _write_pattern(Path(access.target), cwd, wide=wide)
         case AccessKind.NETWORK:
             subject, pattern = tool, _host(access.target)
+        case AccessKind.HOOK:
+            return None
         case _:
             pass
     return Rule(subject, pattern, Decision.ALLOW, str(cwd), lifetime) if pattern else None

@@ -1,0 +1,177 @@
+"""Hooks as real programs around real calls and turns."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.agent.hooks import Hook, HooksSection
+from shepherd.config.choices import ApproveMode
+from shepherd.conversation.additions import Additions
+from shepherd.events import CallbackEvent, ignore_events
+from shepherd.hooks.command import MAX_OUTPUT, hook_environment
+from shepherd.hooks.hooks import MAX_CONTINUED, Hooks
+from shepherd.messages import ToolCall
+from shepherd.session import Session
+from shepherd.tools.permissions.approval import Choice
+from shepherd.turn import run_turn
+from tests.tools.workshop import Workshop, open_workshop
+
+
+def answers(**outcome: str) -> str:
+    """A shell line that prints an outcome."""
+    return f"cat >/dev/null; printf %s {shlex.quote(json.dumps(outcome))}"
+
+
+def hooked(
+    base: Path,
+    before: str = "",
+    after: str = "",
+    match: str = "*",
+    timeout: float = 30.0,
+    **options: Any,
+) -> Workshop:
+    """A workshop with at most one hook before and one after each call."""
+    shop = open_workshop(base, **options)
+    section = HooksSection(
+        before_tool=[Hook(command=before, match=match, timeout=timeout)] if before else [],
+        after_tool=[Hook(command=after, match=match, timeout=timeout)] if after else [],
+    )
+    shop.runner.steps = (Hooks(section, shop.root, lambda _: None, lambda: "session1"),)
+    return shop
+
+
+async def write(shop: Workshop) -> str:
+    return await shop.call("write_file", path="a", content="x")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (answers(decision="deny", reason="no tabs"), "denied by the hook"),
+        ("echo no tabs >&2; exit 2", "no tabs"),
+        ("exit 1", "exit code 1"),
+        ("kill -9 $$", "exit code 137"),
+        ("echo nonsense", "not a JSON object"),
+        ("echo '[]'", "not a JSON object"),
+        (answers(decision="yes"), "not a JSON object"),
+        (answers(allow="all"), "not a JSON object"),
+        ("/nowhere/to/be/found", "exit code 127"),
+        (f"head -c {MAX_OUTPUT + 1} /dev/zero", "longer than"),
+    ],
+)
+async def test_a_denial_and_each_failure_deny_the_call(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    shop = hooked(tmp_path, before=line)
+    result = await write(shop)
+    assert result.startswith("Error: denied")
+    assert reason in result
+    assert not (shop.root / "a").exists()
+
+
+async def test_a_hook_that_takes_too_long_denies_the_call(tmp_path: Path) -> None:
+    shop = hooked(tmp_path, before="sleep 600", timeout=0.05)
+    assert "took longer than 0.05 s" in await write(shop)
+    assert not (shop.root / "a").exists()
+
+
+async def test_an_allow_skips_no_approval(tmp_path: Path) -> None:
+    shop = hooked(tmp_path, before=answers(decision="allow"), mode=ApproveMode.ASK)
+    assert await write(shop) == "Error: denied by the user"
+    shop.runner.policy.mode = ApproveMode.NONE
+    assert "--approve none" in await write(shop)
+    shop.runner.policy.mode = ApproveMode.PLAN
+    assert "plan mode" in await write(shop)
+    assert not (shop.root / "a").exists()
+
+
+@pytest.mark.parametrize("mode", [ApproveMode.ALL, ApproveMode.EDITS])
+async def test_a_hook_can_ask_about_a_call_that_the_rules_allow(
+    tmp_path: Path, mode: ApproveMode
+) -> None:
+    line = answers(decision="ask", reason="sure?")
+    shop = hooked(tmp_path, before=line, mode=mode, answers=[Choice.ONCE])
+    assert (await write(shop)).startswith("Wrote")
+    (request,) = shop.approver.requests
+    assert request.preview.startswith("sure?\n")
+    assert "+x" in request.preview
+    assert (request.session, request.always) == ((), ())
+    assert await write(shop) == "Error: denied by the user"
+
+
+async def test_hooks_get_the_call_and_its_result_and_add_context(tmp_path: Path) -> None:
+    save = 'cat > ../{name}; printf \'{{"context": "from {name}"}}\''
+    before, after = save.format(name="before"), save.format(name="after")
+    shop = hooked(tmp_path, before=before, after=after)
+    result = await write(shop)
+    assert result.endswith("[hook: from before]\n[hook: from after]")
+    told = {name: json.loads((tmp_path / name).read_text()) for name in ("before", "after")}
+    assert told["before"]["tool"] == "write_file"
+    assert told["before"]["arguments"] == {"path": "a", "content": "x"}
+    assert told["before"]["accesses"][-1]["target"] == str(shop.root / "a")
+    assert (told["after"]["ok"], told["after"]["session"]) == (True, "session1")
+    assert told["after"]["result"].startswith("Wrote")
+
+
+async def test_a_result_is_held_back_and_a_failure_afterwards_is_a_warning(tmp_path: Path) -> None:
+    held = hooked(tmp_path, after=answers(decision="deny", reason="internal"))
+    (held.root / "a").write_text("canary")
+    result = await held.call("read_file", path="a")
+    assert "internal" in result
+    assert "canary" not in result
+    broken, warnings = hooked(tmp_path, after="exit 7"), list[str]()
+
+    def listen(_event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
+        warnings.append(content)
+        return True
+
+    call = ToolCall("1", "read_file", {"path": "a"})
+    assert "canary" in (await broken.runner.run(call, on_event=listen)).content
+    assert "exit code 7" in warnings[0]
+
+
+async def test_a_hook_runs_only_for_what_it_matches(tmp_path: Path) -> None:
+    shop = hooked(tmp_path, before="exit 2", match="shell*")
+    assert (await write(shop)).startswith("Wrote")
+    assert "denied by the hook" in await shop.call("execute_command", command="true")
+    by_name = hooked(tmp_path, before="exit 2", match="write_*")
+    assert "denied by the hook" in await write(by_name)
+
+
+def test_hooks_do_not_get_keys() -> None:
+    env = {"PATH": "/bin", "OPENAI_API_KEY": "sk-1234567890", "MY_API_KEY": "x", "HOME": "/h"}
+    assert hook_environment(env) == {"PATH": "/bin", "HOME": "/h"}
+
+
+async def test_a_session_starts_once_and_a_turn_is_continued_a_few_times(tmp_path: Path) -> None:
+    code = "import json,sys; d=json.load(sys.stdin); print(json.dumps({'context': d['event']}))"
+    line = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(code)}"
+    told: list[str] = []
+    hooks = Hooks(
+        HooksSection(
+            session_start=[Hook(command=line), Hook(command="exit 3")],
+            turn_end=[Hook(command=line)],
+        ),
+        tmp_path,
+        told.append,
+        lambda: "s",
+    )
+    additions = Additions()
+    additions.prefaces.append(hooks.session_start)
+    additions.turn_ends.append(hooks.turn_end)
+    session = Session(additions=additions)
+    backend = ScriptedBackend(parse_script("\n---\n".join(["text: x"] * 9)))
+    shop = open_workshop(tmp_path)
+    for prompt in ("one", "two"):
+        await run_turn(session, prompt, backend, shop.runner, ignore_events)
+    prompts = [m.content for m in session.messages if m.role == "user" and not m.is_hint]
+    assert prompts == ["one\n\n<note>\nsession_start\n</note>", "two"]
+    hints = [m.content for m in session.messages if m.is_hint]
+    assert hints == ["turn_end"] * 2 * MAX_CONTINUED
+    assert len(told) == 1
+    assert "exit code 3" in told[0]
