@@ -1,17 +1,20 @@
 """One conversation: a session, the model that answers, tools, rules and memory."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
+from shepherd.conversation.own_commands import OwnCommands
 from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
     Notices,
@@ -84,6 +87,10 @@ class Conversation:
         )
         self.background = workspace.background
         self.background.when_ended = self._command_ended
+        self.own_commands = OwnCommands(
+            self.cwd, self.paths.spill, keys_in(os.environ), lambda: self.slot.context_size
+        )
+        self.additions.prefaces.append(self.own_commands.preface)
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._approver: Approver | None = None

@@ -76,6 +76,12 @@ class ModelSlot:
         return task.result() if task and ready and task.exception() is None else None
 
     @property
+    def context_size(self) -> int:
+        """The model's context in tokens, 0 until it is loaded or if it is unknown."""
+        backend = self.loaded_backend
+        return 0 if backend is None else backend.info.context_size
+
+    @property
     def provider(self) -> str:
         """The provider that answers, "" for the local model; a fallback may have changed it."""
         return self.provider_of(self.loaded_backend)

@@ -106,6 +106,11 @@ class Renderer:
         if result.display and call.id not in self._previewed:
             self._displays[call.id] = result.display
 
+    def end_output(self, call_id: str) -> None:
+        """Remove the last lines of a command from the live area."""
+        self._live_calls.end(call_id)
+        self._surface.refresh()
+
     def announce(self, call: ToolCall) -> None:
         """Show the call of a question."""
         self._show_call(call)

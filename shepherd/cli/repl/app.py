@@ -14,6 +14,7 @@ from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
 from shepherd.cli.repl.commands import CommandContext, fill_table, with_slash_commands
 from shepherd.cli.repl.loop import TerminalLoop
+from shepherd.cli.repl.own_command import OwnCommandRunner
 from shepherd.cli.repl.turns import NotSentError, Turns, TurnSteering
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
@@ -55,6 +56,8 @@ class Repl:
             conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
         )
         fill_table(loop.table, context)
+        own = OwnCommandRunner(conversation.own_commands, loop.surface, loop.renderer)
+        loop.own_command = own.run
         loop.renderer.reword = with_slash_commands
         conversation.when_moved(self._moved)
 

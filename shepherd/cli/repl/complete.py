@@ -1,4 +1,4 @@
-"""Completion of slash commands, their arguments and `@file` paths."""
+"""Completion of slash commands, their arguments, `@file` paths and lines after `!`."""
 
 import os
 import re
@@ -10,6 +10,8 @@ from typing import Protocol
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
+
+from shepherd.cli.repl.complete_shell import shell_completions
 
 MAX_SCANNED = 5000
 """Directory entries that are read for one completion."""
@@ -40,7 +42,10 @@ class _PathMatch:
 
 
 class PromptCompleter(Completer):
-    """Offers commands on a line that begins with a slash, and files after an @."""
+    """Offers commands on a line that begins with a slash, and files after an @.
+
+    On a line that begins with `!`, it offers programs and paths.
+    """
 
     def __init__(self, commands: Iterable[CommandEntry], cwd: Path) -> None:
         self._commands = commands
@@ -52,7 +57,9 @@ class PromptCompleter(Completer):
         """Completions for the text before the cursor."""
         text = document.text_before_cursor
         mention = _MENTION.search(text)
-        if mention:
+        if text.startswith("!"):
+            yield from shell_completions(self._cwd, text.lstrip("!"))
+        elif mention:
             yield from self._files(mention.group(2), quoted=bool(mention.group(1)))
         elif text.startswith("/") and "\n" not in text:
             yield from self._slash(text[1:])

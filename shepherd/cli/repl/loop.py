@@ -11,6 +11,7 @@ from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions, do_nothing
 from shepherd.cli.repl.commands.base import CommandTable, parse_command
+from shepherd.cli.repl.own_command import is_own_command
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
 from shepherd.cli.repl.steering import WaitingMessages
@@ -29,7 +30,8 @@ class TerminalLoop:
     """One terminal: a surface, a renderer, and the queue of inputs.
 
     `answer` handles a message, the commands in `table` handle lines that begin with a slash.
-    `place` names this prompt in the error for an unknown command.
+    `own_command`, if it is set, runs lines that begin with `!`. `place` names this prompt in the
+    error for an unknown command.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class TerminalLoop:
         self._place = place
         self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
         self.turn_mode = do_nothing
+        self.own_command: Callable[[str], Awaitable[None]] | None = None
         actions = Actions(
             self._submit,
             self._stop,
@@ -120,7 +123,9 @@ class TerminalLoop:
     async def _handle(self, text: str) -> None:
         command = parse_command(text)
         try:
-            if command is None or self._is_message(command[0]):
+            if self.own_command is not None and is_own_command(text):
+                await self.own_command(text)
+            elif command is None or self._is_message(command[0]):
                 await self._answer(text)
             else:
                 self.renderer.user(redact(text))

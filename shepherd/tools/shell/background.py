@@ -152,7 +152,9 @@ class BackgroundCommands:
     async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
         try:
             command.exit = await program.run(command.log.feed, command.log.feed)
-            command.note = program.note(command.log.tail(NOTE_BYTES).text, "", command.exit)
+            end = command.log.tail(NOTE_BYTES).text
+            texts = ("", end) if command.exit.code else (end, "")  # errors are in the output
+            command.note = program.note(*texts, command.exit)
         except ToolError as error:
             command.error = str(error)
         finally:

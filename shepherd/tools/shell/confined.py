@@ -1,5 +1,6 @@
 """A program with the box around it and its time limit."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -9,6 +10,11 @@ from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.sandbox.sandbox import Confinement
 from shepherd.tools.shell.process import Exit, Sink, run_program
+
+
+def merged(argv: Sequence[str]) -> list[str]:
+    """The command line with its errors in its output, in the order in which they are written."""
+    return ["/bin/sh", "-c", 'exec "$0" "$@" 2>&1', *argv]
 
 
 @dataclass(frozen=True, slots=True)

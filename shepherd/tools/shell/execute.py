@@ -14,7 +14,7 @@ from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.check import command_result
-from shepherd.tools.shell.confined import ConfinedProgram
+from shepherd.tools.shell.confined import ConfinedProgram, merged
 from shepherd.tools.shell.environment import safe_environment
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import Exit
@@ -105,15 +105,18 @@ async def _start(arguments: ExecuteArguments, context: ToolContext, program: Pro
     """Start a command that goes on after its call."""
     if context.background is None:
         raise ToolError("there are no background commands here; run it without `background`")
+    if isinstance(arguments.command, str):  # of words, a missing program would be the shell's error
+        program = replace(program, argv=merged(program.argv))
     confined = ConfinedProgram(
         program,
         context.confinement,
         arguments.timeout or context.background.max_seconds,
         arguments.cwd,
     )
-    line = arguments.command if isinstance(arguments.command, str) else shlex.join(program.argv)
-    command = await context.background.start(confined, line, context.spill_dir, context.secrets)
-    return command_result(command, context.output_bytes)
+    command = arguments.command
+    line = command if isinstance(command, str) else shlex.join(command)
+    started = await context.background.start(confined, line, context.spill_dir, context.secrets)
+    return command_result(started, context.output_bytes)
 
 
 def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:

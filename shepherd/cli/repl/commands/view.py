@@ -16,6 +16,7 @@ _KEYS = (
     ("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
     ("Esc Esc", "in an empty prompt: go back to an earlier message"),
     ("Tab", "complete a /command or an @file; a file's content goes along with the message"),
+    ("!command", "run your own command; !!command without the model's knowledge"),
     ("Up, Ctrl+R", "earlier messages"),
     ("Shift+Tab", "what runs without asking: ask, edits, auto"),
     ("Ctrl+O", "the last result or change whole"),

@@ -1,0 +1,135 @@
+"""Commands that the user types after `!`: they run as in the user's shell, outside the sandbox."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.events import EventCallback
+from shepherd.tools.permissions.content import holds_private_key
+from shepherd.tools.program import Program
+from shepherd.tools.shell.confined import ConfinedProgram, merged
+from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.shell.output import CappedOutput
+from shepherd.tools.shell.process import Exit
+from shepherd.tools.shell.tail import LiveTail
+from shepherd.tools.text import cap_text
+
+MAX_SECONDS = 30 * 24 * 3600.0
+MAX_SHOWN = 262_144
+"""Bytes of the output that the user can read; the rest goes to a file."""
+
+MAX_SHARED = 16_384
+"""Bytes of one output that the model reads, and of all outputs before one prompt.
+
+In a smaller context it is a byte for each token of it, which is a quarter of most texts' tokens.
+"""
+
+SHARED = "The user ran `{line}` in a shell, and it {end}. Its output:\n{output}"
+HELD_BACK = "(held back: it holds a private key)"
+INTERRUPTED = "was interrupted by the user"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommand:
+    """A command that has ended; `end` says how, such as `ended with exit code 1`."""
+
+    line: str
+    output: str
+    end: str
+    ok: bool
+
+
+@dataclass(slots=True)
+class OwnCommands:
+    """Runs the user's own commands in `cwd`, and keeps the outputs that the model will read.
+
+    `context_size` returns the size of the model's context in tokens, 0 if it is unknown.
+    `interrupted` is the last command that was cancelled.
+    """
+
+    cwd: Path
+    spill_dir: Path
+    secrets: Mapping[str, str] = field(repr=False)
+    context_size: Callable[[], int]
+    interrupted: OwnCommand | None = None
+    _shared: list[str] = field(default_factory=list[str])
+
+    async def run(self, line: str, on_event: EventCallback, *, shared: bool) -> OwnCommand:
+        """Run a line in the user's shell; the output goes with the next prompt if `shared`.
+
+        `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
+        the task is cancelled, the output so far is shared, and CancelledError is raised.
+        """
+        output, tail = CappedOutput(MAX_SHOWN, self.spill_dir), LiveTail(on_event, self.secrets)
+
+        def take(data: bytes) -> bool:
+            return output.feed(data) and tail.out(data)
+
+        program = Program(merged([_shell(), "-c", line]), self.cwd, self._environment())
+        try:
+            exit_ = await ConfinedProgram(program, None, MAX_SECONDS).run(take, take)
+        except asyncio.CancelledError:
+            text = output.text().rstrip("\n")
+            self.interrupted = OwnCommand(line, text, INTERRUPTED, ok=False)
+            if shared:
+                self._share(self.interrupted)
+            raise
+        finally:
+            tail.close()
+        command = OwnCommand(line, output.text().rstrip("\n"), _end(exit_), ok=exit_.code == 0)
+        if shared:
+            await asyncio.to_thread(self._share, command)
+        return command
+
+    async def preface(self) -> str:
+        """The outputs for the model since the last prompt; each is returned once."""
+        texts, self._shared = self._shared, []
+        limit, kept = self._limit(), list[str]()
+        for text in reversed(texts):
+            limit -= len(text.encode())
+            if kept and limit < 0:
+                kept.append("(Outputs of earlier commands are left out.)")
+                break
+            kept.append(text)
+        return "\n\n".join(reversed(kept))
+
+    def _share(self, command: OwnCommand) -> None:
+        output = command.output.strip("\n") or "(no output)"
+        if holds_private_key(output):
+            output = HELD_BACK
+        text = SHARED.format(line=command.line, end=command.end, output=self._capped(output))
+        for secret, name in self.secrets.items():
+            text = text.replace(secret, f"[{name}]")
+        self._shared.append(text)
+
+    def _capped(self, output: str) -> str:
+        for secret, name in self.secrets.items():
+            output = output.replace(secret, f"[{name}]")
+        try:
+            return cap_text(output, self._limit(), self.spill_dir)
+        except OSError:
+            return output.encode()[-self._limit() :].decode("utf-8", "ignore")
+
+    def _limit(self) -> int:
+        return min(MAX_SHARED, self.context_size() or MAX_SHARED)
+
+    def _environment(self) -> dict[str, str]:
+        return {**safe_environment(), "PWD": str(self.cwd)}
+
+
+def _shell() -> str:
+    """The user's shell, or another one."""
+    own = os.environ.get("SHELL", "")
+    shell = shutil.which(own) if own else None
+    shell = shell or shutil.which("bash") or shutil.which("sh")
+    if shell is None:
+        raise ToolError("there is no shell to run the command; set SHELL")
+    return shell
+
+
+def _end(exit_: Exit) -> str:
+    return f"ended with exit code {exit_.code}"

@@ -1,0 +1,35 @@
+"""Lines that begin with `!` in the terminal."""
+
+import json
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+
+READY = r"approve: ask"
+
+
+def test_own_commands_show_their_output_to_the_user_and_to_the_model(
+    start: Start, tmp_path: Path
+) -> None:
+    terminal = start("text: I see.\n", rows=40)
+    terminal.wait_for(READY)
+    terminal.say("!echo for-$((40 + 2)); exit 3")
+    terminal.wait_for("for-42")
+    terminal.wait_for("ended with exit code 3")
+    terminal.say("!!echo mine-$((40 + 3))")
+    terminal.wait_for("mine-43")
+    terminal.say("!seq 5 && sleep 3600")
+    terminal.wait_for("running seq 5")
+    terminal.wait_for("    5")
+    terminal.send("\x1b")
+    terminal.wait_for("interrupted")
+    terminal.say("what was that?")
+    terminal.wait_for("I see.")
+    terminal.say("/save said.json")
+    terminal.wait_for("Saved to")
+    [path] = tmp_path.rglob("said.json")
+    prompt = json.loads(path.read_text())["messages"][0]["content"]
+    assert prompt.startswith("what was that?")
+    assert "it ended with exit code 3. Its output:\nfor-42" in prompt
+    assert "was interrupted by the user. Its output:\n1\n2\n3\n4\n5" in prompt
+    assert "mine-43" not in prompt
