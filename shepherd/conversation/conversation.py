@@ -39,6 +39,7 @@ from shepherd.turn import TurnLimits
 
 if TYPE_CHECKING:
     from shepherd.hooks.hooks import Hooks
+    from shepherd.mcp.sampling import SamplingRequest
     from shepherd.mcp.settings.definition import Server
 
 
@@ -158,14 +159,22 @@ class Conversation:
         self.delegates.forget()
         self.policy.end_session()
 
-    def prompt(self, text: str | Message) -> Message:
-        """The message to send for a message of the user, in which a custom command is expanded.
+    async def prompt(self, text: str | Message) -> Message:
+        """The message to send for a message of the user.
 
-        Raises InvalidRequestError if the command can't be done.
+        Custom commands, prompts of MCP servers and their resources are put in place of their
+        names. Raises InvalidRequestError if that can't be done.
         """
         message = Message.user(text) if isinstance(text, str) else text
         expanded = self.knowledge.expanded(message.content)
-        return message if expanded is None else replace(message, content=expanded)
+        if expanded is not None:
+            message = replace(message, content=expanded)
+        if self.servers is None or not self.servers.is_named_in(message.content):
+            return message
+        from shepherd.mcp.prompts import with_servers  # imports the SDK
+
+        limit = self.config.tools.output_bytes
+        return await with_servers(message, self.servers, limit, self.paths.spill)
 
     def _keep_files(self) -> None:
         if self._undo is not None:
@@ -208,7 +217,15 @@ class Conversation:
     def begin(self) -> None:
         """Start the MCP servers in the background; needs a running event loop."""
         if self.servers is not None:
+            self.servers.sampler = self._sample
             self.servers.begin()
+
+    async def _sample(self, request: "SamplingRequest") -> str:
+        """The model's answer to a request of an MCP server."""
+        from shepherd.mcp.sampling import sampled
+
+        no_tools = self._workspace.tool_runner(self.config, None, ToolRegistry())
+        return await sampled(request, await self.backend(), no_tools)
 
     async def before_turn(self) -> None:
         """Offer the model what the MCP servers offer by now; call it before each turn.
@@ -216,7 +233,9 @@ class Conversation:
         Asks for consent to those of a project, and waits a little for those that are starting.
         """
         backend, servers = self.slot.loaded_backend, self.servers
-        if servers is None or backend is None or backend.info.trained_tools is not None:
+        if servers is None or backend is None:
+            return
+        if backend.info.trained_tools is not None:  # it is offered no tools of servers
             return
         await servers.ask(self.approver)
         await servers.settled()

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import mcp_types as types
 from mcp import Client
-from mcp.client.session import ElicitationFnT, IncomingMessage, SamplingFnT
+from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.catalogue import Catalogue, read_catalogue
+from shepherd.mcp.questions import Questions
 from shepherd.mcp.settings.definition import Server, ServerState
 from shepherd.mcp.stdio.transport import Streams
 from shepherd.tasks import end_tasks
@@ -49,8 +50,7 @@ class Host:
 
     warn: Callable[[str], None]
     changed: Callable[[], None]
-    elicit: ElicitationFnT | None = None
-    sample: SamplingFnT | None = None
+    questions: Questions
     roots: tuple[str, ...] = ()
 
 
@@ -68,6 +68,7 @@ class Connection:
         self.problem = ""
         self.catalogue = Catalogue()
         self.instructions = ""
+        self.questions = host.questions
         self._link = link
         self._host = host
         self._client: Client | None = None
@@ -172,8 +173,8 @@ class Connection:
             read_timeout_seconds=self.server.definition.timeout,
             client_info=types.Implementation(name="shepherd", version=__version__),
             message_handler=self._receive,
-            elicitation_callback=self._host.elicit,
-            sampling_callback=self._host.sample,
+            elicitation_callback=self.questions.elicit,
+            sampling_callback=self.questions.sample,
             list_roots_callback=self._roots,
             cache=None,
         )

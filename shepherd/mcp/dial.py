@@ -6,6 +6,8 @@ from functools import partial
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.connection import Connection, Host, Link
+from shepherd.mcp.questions import Questions
+from shepherd.mcp.sampling import Sampler
 from shepherd.mcp.settings.definition import Server
 from shepherd.mcp.stdio.launcher import Launcher
 from shepherd.mcp.stdio.transport import Wire, silence_sdk
@@ -13,11 +15,18 @@ from shepherd.mcp.stdio.transport import Wire, silence_sdk
 Warn = Callable[[str], None]
 
 
-def dial(server: Server, launcher: Launcher, warn: Warn, changed: Callable[[], None]) -> Connection:
+def dial(
+    server: Server,
+    launcher: Launcher,
+    warn: Warn,
+    changed: Callable[[], None],
+    sampler: Callable[[], Sampler | None],
+) -> Connection:
     """A connection to a server, which is not started yet."""
     silence_sdk()
     link = partial(_link, server, launcher, warn)
-    return Connection(server, link, Host(warn, changed, roots=(launcher.root.as_uri(),)))
+    questions = Questions(server.name, sampler)
+    return Connection(server, link, Host(warn, changed, questions, (launcher.root.as_uri(),)))
 
 
 @asynccontextmanager

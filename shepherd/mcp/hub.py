@@ -20,6 +20,7 @@ from shepherd.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from shepherd.mcp.connection import Connection
+    from shepherd.mcp.sampling import Sampler
 
 START_SECONDS = 10.0
 """The longest wait of a turn for servers that are starting."""
@@ -62,6 +63,7 @@ class ServerHub:
     ) -> None:
         self.entries = [Entry(server) for server in servers]
         self.launcher = launcher
+        self.sampler: Sampler | None = None
         self._consents = consents
         self._warn = warn
         self._beginning: asyncio.Task[None] | None = None
@@ -77,6 +79,15 @@ class ServerHub:
                 continue
             names.add(server.name)
             self.entries.append(Entry(server))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all servers."""
+        return [entry.name for entry in self.entries]
+
+    def is_named_in(self, text: str) -> bool:
+        """Whether `text` may name a prompt or a resource of a server."""
+        return any(f"/{name}:" in text or f"@{name}:" in text for name in self.names)
 
     def begin(self) -> None:
         """Start the accepted servers in the background; needs a running event loop."""
@@ -104,7 +115,9 @@ class ServerHub:
 
         if entry.connection is None:
             warn = partial(self._tell, entry.name)
-            entry.connection = dial(entry.server, self.launcher, warn, self._note_change)
+            entry.connection = dial(
+                entry.server, self.launcher, warn, self._note_change, lambda: self.sampler
+            )
         entry.problem = ""
         entry.connection.start()
 

@@ -67,7 +67,7 @@ class Chat:
             await conversation.before_turn()
             return await run_turn(
                 conversation.session,
-                conversation.prompt(message),
+                await conversation.prompt(message),
                 backend,
                 self._tools,
                 callback,

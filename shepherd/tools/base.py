@@ -96,7 +96,7 @@ class Access:
 class ToolResult:
     """The result of a call: `content` is for the model, `display` (such as a diff) for the user.
 
-    `images` are images that the user attached; tools of a model return none. `refusal` describes
+    `images` reach models that can see. `refusal` describes
     the action that the sandbox refused to the programs of the call.
     """
 
@@ -111,6 +111,13 @@ Authorize: TypeAlias = Callable[[Access, str], Awaitable[bool]]
 """Decides on a further access of a running call; the text gives its purpose.
 
 True if the user approved it, False if the rules allow it without a question.
+"""
+
+
+AskUser: TypeAlias = Callable[[str, str, tuple[str, ...]], Awaitable[tuple[str, ...] | None]]
+"""Asks the user: the reason, a text, and the names of values to type.
+
+Returns the typed values; None if the user refuses or there is no user to ask.
 """
 
 
@@ -133,13 +140,19 @@ async def refuse_all(access: Access, _purpose: str) -> bool:
     raise ToolError(f"not allowed: {access.kind} {access.target}")
 
 
+async def ask_nobody(_reason: str, _text: str, _fields: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The default of `ToolContext.ask_user`: every question is refused."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Where and under which limits a tool runs.
 
     `timeout` is in seconds. `output_bytes` caps a result's text; `spill_dir` takes the rest of it.
     `environment` is added to the environment of commands. In results, each of `secrets` is
-    replaced by its name. The runner sets `denies`, `grants`, `authorize` and `confinement`:
+    replaced by its name. The runner sets `denies`, `grants`, `authorize`, `ask_user` and
+    `confinement`:
 
     - A tool that finds its files while it runs (grep, glob) skips those that `denies` reports.
     - `grants` are the approved accesses. The call may do these without another request.
@@ -161,6 +174,7 @@ class ToolContext:
     denies: Callable[[Access], bool] = allow_all
     grants: frozenset[Access] = frozenset()
     authorize: Authorize = refuse_all
+    ask_user: AskUser = ask_nobody
     on_event: EventCallback = ignore_events
     runner: "CallRunner | None" = None
     sandbox: "Sandbox | None" = None

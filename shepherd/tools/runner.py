@@ -127,7 +127,12 @@ class ToolRunner:
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
         notes: list[str] = []
         authorize = partial(self._authorize, call, tool, notes)
-        context = replace(context, grants=frozenset(accesses), authorize=authorize)
+        context = replace(
+            context,
+            grants=frozenset(accesses),
+            authorize=authorize,
+            ask_user=partial(self._ask_user, call),
+        )
         prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
         mode = self.policy.mode
         plan = await self._allowed_plan(prepared)
@@ -153,6 +158,19 @@ class ToolRunner:
         for step in reversed(self.steps):
             result = await step.after(prepared, result)
         return result
+
+    async def _ask_user(
+        self, call: ToolCall, reason: str, text: str, fields: tuple[str, ...]
+    ) -> tuple[str, ...] | None:
+        """Ask a question of a running call; no rule and no mode answers it."""
+        if self.policy.mode is ApproveMode.NONE:
+            return None
+        question = ToolCall(f"{call.id}-question", call.name, {})
+        request = ApprovalRequest(
+            question, (), preview=valid_text(text), cause=valid_text(reason), fields=fields
+        )
+        approval = await self.approver.ask(request)
+        return None if approval.choice is Choice.DENY else approval.values
 
     async def _authorize(
         self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str

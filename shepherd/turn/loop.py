@@ -296,7 +296,10 @@ class _Turn:
 
     async def _message(self, call: ToolCall, result: ToolResult) -> Message:
         text = self.guard.annotate(call, result.content)
-        return await fit_result(self.session, self.backend, Message.tool(call, text))
+        message = replace(Message.tool(call, text), images=result.images)
+        if not self.backend.info.vision:  # a line for each image remains
+            message = message.without_images()
+        return await fit_result(self.session, self.backend, message)
 
     async def _join_additions(
         self, additions: SessionAdditions, ended: FinishReason | None

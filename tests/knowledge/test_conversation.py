@@ -46,7 +46,7 @@ async def conversing(
 async def ask(conversation: Conversation, text: str) -> None:
     """One turn in which every call that needs no approval runs."""
     backend = await conversation.backend()
-    prompt, tools = conversation.prompt(text), conversation.tool_runner()
+    prompt, tools = await conversation.prompt(text), conversation.tool_runner()
     await run_turn(conversation.session, prompt, backend, tools, ignore_events)
 
 

@@ -4,10 +4,12 @@ import asyncio
 import os
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -78,18 +80,22 @@ class Answer(BaseModel):
     age: int = 7
 
 
-@server.tool()
-async def ask(ctx: Context[Any, Any]) -> str:
+def who() -> Elicit[Answer]:
     """Ask the user."""
-    result = await ctx.elicit("Who are you?", Answer)
-    return f"{result.action}: {getattr(result, 'data', None)}"
+    return Elicit("Who are you?", Answer)
+
+
+@server.tool()
+def ask(answer: Annotated[ElicitationResult[Answer], Resolve(who)]) -> str:
+    """Ask the user."""
+    return f"{answer.action}: {getattr(answer, 'data', None)}"
 
 
 @server.tool()
 async def grow(ctx: Context[Any, Any]) -> str:
     """Add another tool."""
     server.add_tool(lambda: "new", name="extra", description="Came later.")
-    await ctx.session.send_tool_list_changed()
+    await ctx.notify_tools_changed()
     return "grown"
 
 

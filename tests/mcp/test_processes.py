@@ -13,6 +13,7 @@ import pytest
 
 from shepherd.config.choices import SandboxMode
 from shepherd.config.secrets import Secrets
+from shepherd.mcp.sampling import SamplingRequest
 from shepherd.mcp.settings.definition import Origin, Server, ServerState, make_server
 from shepherd.mcp.settings.files import ServerStore
 from shepherd.mcp.settings.secrets import ServerSecrets
@@ -155,6 +156,35 @@ def do(id):
         assert (await office.call("one__do")).content == "tried"
         assert (office.root / "inside").read_text() == "yes"
     assert not any(path.exists() for path in outside)
+
+
+async def test_older_servers_ask_the_user_and_the_model_during_a_call(tmp_path: Path) -> None:
+    asks = """
+FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+def ask(method, **params):
+    say(id="q", method=method, params=params)
+    return json.loads(sys.stdin.readline()).get("result", {})
+def do(id):
+    form = ask("elicitation/create", message="Go on?", requestedSchema=FORM)
+    hello = {"role": "user", "content": {"type": "text", "text": "Hello"}}
+    sample = ask("sampling/createMessage", messages=[hello], maxTokens=10)
+    text(id, json.dumps([form, sample.get("content")]))
+"""
+
+    async def sampler(request: SamplingRequest) -> str:
+        return f"{request.messages[0].content} to you"
+
+    yes = ScriptedApprover([Approval(Choice.ONCE, values=("yes",)), Approval(Choice.ONCE)])
+    async with open_office(tmp_path, [script("one", program(asks))], approver=yes) as office:
+        office.hub.sampler = sampler
+        form, sample = json.loads((await office.call("one__do")).content)
+        assert form == {"action": "accept", "content": {"ok": True}}
+        assert sample == {"type": "text", "text": "Hello to you"}
+        assert [request.cause for request in yes.requests] == [
+            "the MCP server one asks you to answer a form",
+            "the MCP server one asks you to use your model",
+        ]
+        assert json.loads((await office.call("one__do")).content) == [{"action": "decline"}, None]
 
 
 async def test_a_server_of_a_project_needs_consent_to_exactly_itself(tmp_path: Path) -> None:

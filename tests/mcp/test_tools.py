@@ -1,5 +1,6 @@
-"""Tools of a real server, made with the SDK."""
+"""A real server, made with the SDK: tools, questions, prompts and resources."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -7,9 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from shepherd.errors import InvalidRequestError
+from shepherd.events import CallbackEvent, Topic
+from shepherd.mcp.prompts import completions, with_servers
 from shepherd.mcp.settings.definition import ServerState
+from shepherd.messages import Message
 from shepherd.tools.base import AccessKind
-from tests.mcp.harness import ROOT, SDK_SERVER, Office, open_office, server
+from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from tests.mcp.harness import ROOT, SDK_SERVER, Office, open_office, server, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,6 +53,61 @@ async def test_images_reach_the_result_and_long_text_a_file(office: Office) -> N
     long = await office.call("all__long", characters=50_000)
     assert len(long.content) < 5000
     assert _spilled(long.content) == "x" * 50_000
+
+
+async def test_progress_is_shown_and_an_interrupted_call_is_cancelled(office: Office) -> None:
+    progress: list[str] = []
+
+    def receive(event: CallbackEvent, text: str, name: str, id: str) -> bool:
+        if name == Topic.PROGRESS:
+            progress.append(text)
+        return True
+
+    call = asyncio.create_task(office.call("all__slow", receive, seconds=600))
+    await until(lambda: progress)
+    assert progress == ["1/2 half way"]
+    call.cancel()
+    await asyncio.wait([call])
+    await until((office.root / "cancelled").exists)
+
+
+async def test_a_form_is_asked_for_and_refused_without_a_user(office: Office) -> None:
+    asked = office.runner.approver
+    assert isinstance(asked, ScriptedApprover)
+    asked.script(Approval(Choice.ONCE, values=("Ada", "")), Approval(Choice.DENY))
+    answer = await office.call("all__ask")
+    assert answer.content == "accept: name='Ada' age=7"
+    assert asked.requests[-1].preview == "Who are you?"
+    assert asked.requests[-1].fields == ("Name (string)", "Age (integer, empty = 7)")
+    assert (await office.call("all__ask")).content == "decline: None"
+
+
+async def test_a_changed_list_is_offered_with_the_next_turn(office: Office) -> None:
+    assert (await office.call("all__grow")).content == "grown"
+    connection = office.entry("all").connection
+    assert connection is not None
+    await until(lambda: "extra" in [tool.name for tool in connection.catalogue.tools])
+    assert (await office.call("all__extra")).content == "new"
+
+
+async def test_prompts_and_resources_take_the_place_of_their_names(office: Office) -> None:
+    async def message(text: str) -> str:
+        return (
+            await with_servers(Message.user(text), office.hub, 4096, office.paths.spill)
+        ).content
+
+    assert await message("/all:review the loop style=long") == "Review the loop in a long way."
+    assert await message('/all:review "the loop"') == "Review the loop in a short way."
+    text = await message("Look at @all:note://by-name/ada, please.")
+    assert text.startswith("Look at @all:note://by-name/ada, please.\n\n<file path=")
+    assert "\na note for ada\n</file>" in text
+    assert await message("mail me@all:x or /other:y") == "mail me@all:x or /other:y"
+    for wrong in ("/all:review", "/all:nothing", "@all:note://missing"):
+        with pytest.raises(InvalidRequestError):
+            await message(wrong)
+    prompts, resources = completions(office.hub)
+    assert prompts == [("all:review", "topic [style] — Review a topic.")]
+    assert "all:note://hello" in resources
 
 
 def _spilled(text: str) -> str:

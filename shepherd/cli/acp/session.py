@@ -122,7 +122,7 @@ class EditorSession:
         updates.end_turn()  # calls that read attached files, and questions about servers
         outcome = await run_turn(
             conversation.session,
-            conversation.prompt(message),
+            await conversation.prompt(message),
             backend,
             self._tools,
             updates.receive,

@@ -112,7 +112,7 @@ class _Answers:
     async def _answer(self, prompt: Message) -> FinishReason:
         conversation = self.conversation
         try:
-            message = conversation.prompt(prompt)
+            message = await conversation.prompt(prompt)
         except ShepherdError as error:
             self.writer.error(type(error).__name__, str(error))
             return FinishReason.ERROR

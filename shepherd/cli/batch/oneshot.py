@@ -89,7 +89,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
     conversation.notices.listen(output.note)
-    message = conversation.prompt(prompt)
+    message = await conversation.prompt(prompt)
     backend = await conversation.backend()
     denials = Denials()
     tools = conversation.tool_runner(choose_approver()).observed_by(denials)
@@ -135,12 +135,16 @@ class LineApprover:
         """The user's answer; only a full word can allow the call."""
         from shepherd.cli.approval.plain_question import ask_in_lines
         from shepherd.cli.approval.question import Answer, approval_question, choice_of
+        from shepherd.tools.invisible import reveal
 
         async with self._one_at_a_time:
             lines = _TerminalLines()
             answer = await ask_in_lines(approval_question(request), lines)
             feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
-            return Approval(choice_of(answer), (feedback or "").strip())
+            fields = request.fields if answer.allows else ()
+            texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
+            values = tuple((text or "").strip() for text in texts)
+            return Approval(choice_of(answer), (feedback or "").strip(), values=values)
 
 
 class _TerminalLines:

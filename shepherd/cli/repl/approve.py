@@ -38,12 +38,15 @@ class TerminalApprover:
                 answer = await self._surface.ask(question)
             finally:
                 self._renderer.preview(request.call, request.preview)
-            feedback = ""
+            feedback, values = "", list[str]()
+            if answer.allows:
+                for field_name in request.fields:
+                    values.append(await self._surface.ask_text(f"{reveal(field_name)}: "))
             if answer is Answer.TELL:
                 feedback = (await self._surface.ask_text(FEEDBACK_LABEL)).strip()
             self._renderer.notice(_outcome(answer, request, feedback))
             self._renderer.activity.start("running")
-            return Approval(choice_of(answer), feedback)
+            return Approval(choice_of(answer), feedback, values=(*values,))
 
 
 def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:

@@ -45,11 +45,14 @@ class PromptCompleter(Completer):
     """Offers commands on a line that begins with a slash, and files after an @.
 
     On a line that begins with `!`, it offers programs and paths.
+    `prompts` and `resources` are those of MCP servers.
     """
 
     def __init__(self, commands: Iterable[CommandEntry], cwd: Path) -> None:
         self._commands = commands
         self._cwd = cwd
+        self.prompts: Callable[[], Iterable[tuple[str, str]]] = tuple
+        self.resources: Callable[[], Iterable[str]] = tuple
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -60,12 +63,16 @@ class PromptCompleter(Completer):
         if text.startswith("!"):
             yield from shell_completions(self._cwd, text.lstrip("!"))
         elif mention:
+            yield from self._resources(mention.group(2))
             yield from self._files(mention.group(2), quoted=bool(mention.group(1)))
         elif text.startswith("/") and "\n" not in text:
             yield from self._slash(text[1:])
 
     def _slash(self, text: str) -> Iterator[Completion]:
         name, space, argument = text.partition(" ")
+        for prompt, summary in () if space else self.prompts():
+            if prompt.startswith(name) and name:
+                yield Completion(prompt, -len(name), f"/{prompt}", display_meta=summary)
         for command in self._commands:
             if not space and command.name.startswith(name):
                 yield Completion(
@@ -77,6 +84,11 @@ class PromptCompleter(Completer):
                 if command.by_words:
                     fitting = _next_words(fitting, len(argument))
                 yield from (Completion(choice, -len(argument)) for choice in fitting)
+
+    def _resources(self, typed: str) -> Iterator[Completion]:
+        """The resources of MCP servers, once a server's name is typed."""
+        names = [name for name in self.resources() if ":" in typed and name.startswith(typed)]
+        yield from (Completion(n, -len(typed)) for n in names[:MAX_COMPLETIONS] if " " not in n)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
         for match in islice(find_files(self._cwd, typed), MAX_COMPLETIONS):

@@ -33,9 +33,11 @@ def build_surface(
     if not can_redraw(os.environ):
         return PlainSurface(Painter(styled=False, encoding=encoding), actions)
     painter = Painter(encoding=encoding, code_theme=terminal.code_theme)
+    completer = PromptCompleter(table, cwd)
+    completer.prompts, completer.resources = table.offered_prompts, table.offered_resources
     prompt = Prompt(
         open_history(paths.history_file),
-        PromptCompleter(table, cwd),
+        completer,
         painter.glyphs.user,
         bursts_are_pastes=not marks_pastes(os.environ),
     )

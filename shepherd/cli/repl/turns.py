@@ -63,10 +63,11 @@ class Turns:
         backend = await self._backend()
         await self._conversation.before_turn()
         try:
-            prompt = self._conversation.prompt(text)
+            prompt = await self._conversation.prompt(text)
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
         attached = await self._attach(prompt.content, backend)
+        attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
         before = len(self._conversation.session.messages)
         try:

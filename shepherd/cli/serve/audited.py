@@ -38,9 +38,9 @@ class AuditedConversation:
         runner = self._conversation.tool_runner(approver)
         return AuditedTools(runner, self._audit, origin=partial(self._origin, approver))
 
-    def prompt(self, text: Message) -> Message:
+    async def prompt(self, text: Message) -> Message:
         """That of the conversation."""
-        return self._conversation.prompt(text)
+        return await self._conversation.prompt(text)
 
     def clear(self) -> None:
         """Forget all messages."""

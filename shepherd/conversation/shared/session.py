@@ -46,7 +46,7 @@ class SharedConversation(Protocol):
         """Runs the calls that `approver` allows."""
         ...
 
-    def prompt(self, text: Message) -> Message:
+    async def prompt(self, text: Message) -> Message:
         """The message to send, in which a custom command is expanded; raises ShepherdError."""
         ...
 
@@ -212,17 +212,17 @@ class SharedSession:
         await self._conversation.before_turn()
         return await run_turn(
             self.session,
-            self._prompt(request),
+            await self._prompt(request),
             self.backend,
             self._tools,
             self._receive,
             self._conversation.limits,
         )
 
-    def _prompt(self, request: PromptRequest) -> Message:
+    async def _prompt(self, request: PromptRequest) -> Message:
         """The message of a request, in which a custom command is expanded."""
         try:
-            return self._conversation.prompt(Message.user(request.prompt, request.images))
+            return await self._conversation.prompt(Message.user(request.prompt, request.images))
         except ShepherdError as error:
             self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
             raise

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_DESCRIPTION = 1024
 """The maximum length of a description in characters."""
 
+_NO_LIMIT = 86_400.0
+"""Seconds of the SDK's own limit, which would count the time for answers of the user."""
 _HINTS = (
     ("read_only_hint", True, "only reads"),
     ("destructive_hint", True, "may destroy"),
@@ -73,9 +75,12 @@ class ServerTool(Tool[JsonArguments]):
         client = await self._connection.client()
         seconds = server.definition.timeout
         try:
-            async with asyncio.timeout(seconds):
+            async with self._connection.questions.during(context, seconds):
                 result = await client.call_tool(
-                    self._tool.name, arguments.values, progress_callback=report
+                    self._tool.name,
+                    arguments.values,
+                    read_timeout_seconds=_NO_LIMIT,
+                    progress_callback=report,
                 )
         except TimeoutError:
             raise ToolError(

@@ -34,13 +34,14 @@ class Approval:
 
     `feedback` is the user's message to the model, added to the result. `reason` is the text after
     `Error: ` in the result of a denied call. `by` names the client that answered, "" for the user
-    of this process.
+    of this process. `values` are those that the user typed for the request's fields.
     """
 
     choice: Choice
     feedback: str = ""
     reason: str = DENIED_BY_USER
     by: str = ""
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class ApprovalRequest:
     would add; if they are empty, the answer holds for this call only. `cause` is the rule or
     another reason for the request. `caller` names the model that made the call if it is not the
     model of the conversation. `sandbox` describes a refusal of the sandbox and the rights that an
-    approval adds, or says that the call runs outside of it; else it is "".
+    approval adds, or says that the call runs outside of it; else it is "". `fields` name values for
+    the user to type, which go with an approval; a frontend that can't read them leaves them out.
     """
 
     call: ToolCall
@@ -62,6 +64,7 @@ class ApprovalRequest:
     cause: str = ""
     caller: str = ""
     sandbox: str = ""
+    fields: tuple[str, ...] = ()
 
     def rules_for(self, choice: Choice) -> tuple[Rule, ...]:
         """The rules that `choice` would add."""
@@ -131,6 +134,10 @@ class ScriptedApprover:
     def __init__(self, answers: Iterable[Approval | Choice] = ()) -> None:
         self._answers = [a if isinstance(a, Approval) else Approval(a) for a in answers]
         self.requests: list[ApprovalRequest] = []
+
+    def script(self, *answers: Approval | Choice) -> None:
+        """Prepare these answers in place of the others."""
+        self._answers = [a if isinstance(a, Approval) else Approval(a) for a in answers]
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The next prepared answer."""

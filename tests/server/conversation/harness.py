@@ -126,7 +126,7 @@ class HeldConversation:
     sandbox: Sandbox | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
 
-    def prompt(self, text: Message) -> Message:
+    async def prompt(self, text: Message) -> Message:
         return text
 
     def tool_runner(self, approver: Approver) -> ToolRunner:

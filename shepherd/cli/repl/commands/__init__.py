@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.conversation import conversation_commands
 from shepherd.cli.repl.commands.history import history_commands
 from shepherd.cli.repl.commands.jobs import job_commands
 from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
-from shepherd.cli.repl.commands.mcp import mcp_commands
+from shepherd.cli.repl.commands.mcp import mcp_commands, prompts, resources
 from shepherd.cli.repl.commands.memory import memory_commands
 from shepherd.cli.repl.commands.model import model_commands
 from shepherd.cli.repl.commands.provider import provider_commands
@@ -45,6 +46,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(knowledge_commands(context))
     table.extend(job_commands(context))
     table.extend(mcp_commands(context))
+    table.prompts, table.resources = partial(prompts, context), partial(resources, context)
     _add_plugins(table, context)
     add_custom_commands(table, context)
 

@@ -51,10 +51,20 @@ class CommandContext:
 
 
 class CommandTable:
-    """Commands by name."""
+    """Commands by name; `prompts` and `resources` of MCP servers complete like them."""
 
     def __init__(self) -> None:
         self._commands: dict[str, Command] = {}
+        self.prompts: Callable[[], Iterable[tuple[str, str]]] = tuple
+        self.resources: Callable[[], Iterable[str]] = tuple
+
+    def offered_prompts(self) -> Iterable[tuple[str, str]]:
+        """The prompts of servers now, with their descriptions."""
+        return self.prompts()
+
+    def offered_resources(self) -> Iterable[str]:
+        """The resources of servers now."""
+        return self.resources()
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())

@@ -70,6 +70,25 @@ class _Servers:
         self._context.say(*map(Text, details(hub, entry)))
 
 
+def prompts(context: CommandContext) -> list[tuple[str, str]]:
+    """The prompts that the servers offer now, as `server:prompt`, with their arguments."""
+    return _completions(context)[0]
+
+
+def resources(context: CommandContext) -> list[str]:
+    """The resources that the servers offer now, as `server:uri`."""
+    return _completions(context)[1]
+
+
+def _completions(context: CommandContext) -> tuple[list[tuple[str, str]], list[str]]:
+    hub = context.conversation.servers
+    if hub is None or not any(entry.connection for entry in hub.entries):
+        return [], []
+    from shepherd.mcp.prompts import completions  # the SDK is imported already
+
+    return completions(hub)
+
+
 def _row(entry: "Entry") -> tuple[str, str]:
     offer = entry.connection.catalogue if entry.connection else None
     counts = [pluralize(len(offer.tools), "tool")] if offer and offer.tools else []

@@ -1,0 +1,139 @@
+"""Prompts of servers as `/server:prompt`, and their resources as `@server:uri`."""
+
+import asyncio
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from shepherd.errors import InvalidRequestError, ToolError
+from shepherd.images import Image
+from shepherd.mcp.hub import ServerHub
+from shepherd.mcp.tools.results import content
+from shepherd.messages import Message
+from shepherd.tools.text import cap_text, plain_text
+
+_COMMAND = re.compile(r"/([a-z][a-z0-9_-]*):(\S+)(?:\s+(.*))?", re.DOTALL)
+_MENTION = re.compile(r"(?:^|(?<=\s))@([a-z][a-z0-9_-]*):(\S+)")
+_PUNCTUATION = ".,;!?)]}'\""
+MAX_RESOURCES = 10
+"""The maximum number of resources in one message."""
+
+
+async def with_servers(message: Message, hub: ServerHub, limit: int, spill_dir: Path) -> Message:
+    """The message with the prompt of a server in place of its name, and with named resources.
+
+    A resource has at most `limit` bytes; the rest goes to a file. Raises InvalidRequestError if
+    the server can't give what the message names.
+    """
+    await hub.settled()
+    message = await _with_prompt(message, hub, spill_dir)
+    parts, images = [message.content], [*message.images]
+    for number, (name, uri) in enumerate(_mentions(message.content, hub)):
+        if number == MAX_RESOURCES:
+            raise InvalidRequestError(f"A message can name at most {MAX_RESOURCES} resources.")
+        text, pictures = await _resource(hub, name, uri, spill_dir)
+        capped = await asyncio.to_thread(cap_text, text, limit, spill_dir)
+        parts.append(f'<file path="{name}:{uri}">\n{capped}\n</file>')
+        images += pictures
+    return replace(message, content="\n\n".join(parts), images=tuple(images))
+
+
+def completions(hub: ServerHub) -> tuple[list[tuple[str, str]], list[str]]:
+    """The prompts that the servers offer now, with descriptions, and the resources."""
+    prompts: list[tuple[str, str]] = []
+    resources: list[str] = []
+    for entry in hub.entries:
+        offer = entry.connection.catalogue if entry.connection else None
+        if offer is not None:
+            prompts += [(f"{entry.name}:{prompt.name}", _usage(prompt)) for prompt in offer.prompts]
+            resources += [f"{entry.name}:{resource.uri}" for resource in offer.resources]
+    return prompts, resources
+
+
+async def _with_prompt(message: Message, hub: ServerHub, spill_dir: Path) -> Message:
+    match = _COMMAND.fullmatch(message.content.strip())
+    if match is None or match[1] not in hub.names:
+        return message
+    name, prompt_name, argument = match[1], match[2], (match[3] or "").strip()
+    client = await _client(hub, name)
+    connection = hub.find(name).connection
+    offered = connection.catalogue.prompts if connection else ()
+    prompt = next((prompt for prompt in offered if prompt.name == prompt_name), None)
+    if prompt is None:
+        known = ", ".join(f"/{name}:{prompt.name}" for prompt in offered) or "none"
+        raise InvalidRequestError(f"The MCP server {name} has no prompt {prompt_name}: {known}.")
+    arguments = _arguments(name, prompt, argument)
+    try:
+        result = await client.get_prompt(prompt_name, arguments)
+    except (MCPError, ValidationError, RuntimeError, OSError) as error:
+        raise InvalidRequestError(f"/{name}:{prompt_name}: {plain_text(str(error))}") from error
+    texts: list[str] = []
+    images: list[Image] = [*message.images]
+    for part in result.messages:
+        text, pictures = content([part.content], spill_dir)
+        texts.append(f"Assistant: {text}" if part.role == "assistant" else text)
+        images += pictures
+    return replace(message, content="\n\n".join(texts), images=tuple(images))
+
+
+def _arguments(server: str, prompt: types.Prompt, text: str) -> dict[str, str]:
+    """The arguments: `NAME=VALUE`, or values in their order; the last one takes the rest."""
+    known = [argument.name for argument in prompt.arguments or []]
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    pairs = [word.partition("=") for word in words]
+    values = {name: value for name, equals, value in pairs if equals and name in known}
+    others = ["".join(pair) for pair in pairs if not (pair[1] and pair[0] in known)]
+    *missing, last = [name for name in known if name not in values] or [""]
+    values |= dict(zip(missing, others, strict=False))
+    if last and (rest := others[len(missing) :]):
+        values[last] = " ".join(rest)
+    required = [a.name for a in prompt.arguments or [] if a.required and a.name not in values]
+    if required:
+        usage = _usage(prompt)
+        raise InvalidRequestError(f"/{server}:{prompt.name} needs {', '.join(required)}: {usage}")
+    return values
+
+
+def _usage(prompt: types.Prompt) -> str:
+    words = [a.name if a.required else f"[{a.name}]" for a in prompt.arguments or []]
+    about = " ".join(plain_text(prompt.description or "").split())[:100]
+    return " — ".join(filter(None, [" ".join(words), about]))
+
+
+def _mentions(text: str, hub: ServerHub) -> Iterator[tuple[str, str]]:
+    found: dict[tuple[str, str], None] = {}
+    for name, uri in _MENTION.findall(text):
+        if name in hub.names:
+            found[name, uri.rstrip(_PUNCTUATION)] = None
+    yield from found
+
+
+async def _resource(
+    hub: ServerHub, name: str, uri: str, spill_dir: Path
+) -> tuple[str, tuple[Image, ...]]:
+    client = await _client(hub, name)
+    try:
+        result = await client.read_resource(uri)
+    except (MCPError, ValidationError, RuntimeError, OSError) as error:
+        raise InvalidRequestError(f"@{name}:{uri}: {plain_text(str(error))}") from error
+    return content(result.contents, spill_dir)
+
+
+async def _client(hub: ServerHub, name: str) -> Client:
+    entry = hub.find(name)
+    try:
+        if entry.connection is None:
+            raise ToolError(f"the MCP server {name} is {entry.current}")
+        return await entry.connection.client()
+    except ToolError as error:
+        raise InvalidRequestError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

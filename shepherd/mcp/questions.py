@@ -1,0 +1,180 @@
+"""The requests of servers during a call: forms for the user, and answers of the model."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext
+
+from shepherd.errors import ShepherdError
+from shepherd.mcp.sampling import Sampler, SamplingRequest
+from shepherd.messages import Message
+from shepherd.tools.base import ToolContext
+from shepherd.tools.text import plain_text
+
+MAX_QUESTIONS = 10
+"""The maximum number of requests of a server during one call."""
+MAX_SAMPLED_TOKENS = 4096
+_MAX_SAMPLED_CHARACTERS = 100_000
+_MAX_FIELDS = 20
+_MAX_SHOWN = 4000
+_DECLINED = types.ElicitResult(action="decline")
+
+Values = dict[str, str | int | float | bool | list[str] | None]
+
+
+@dataclass(slots=True)
+class _Caller:
+    """A running call; its time stands still while the user is asked."""
+
+    context: ToolContext
+    deadline: asyncio.Timeout
+    questions: int = 0
+
+
+class Questions:
+    """Answers the requests of one server; without a running call they are refused."""
+
+    def __init__(self, server: str, sampler: Callable[[], Sampler | None]) -> None:
+        self._server = server
+        self._sampler = sampler
+        self._callers: list[_Caller] = []
+
+    @asynccontextmanager
+    async def during(self, context: ToolContext, seconds: float) -> AsyncGenerator[None]:
+        """A call, whose user is asked; raises TimeoutError after `seconds` without questions."""
+        async with asyncio.timeout(seconds) as deadline:
+            caller = _Caller(context, deadline)
+            self._callers.append(caller)
+            try:
+                yield
+            finally:
+                self._callers.remove(caller)
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """The user's answer to a form; an address is shown, and never opened."""
+        text = plain_text(params.message)[:_MAX_SHOWN]
+        if isinstance(params, types.ElicitRequestURLParams):
+            shown = f"{text}\n\nOpen this address yourself if you trust it:\n{params.url}"
+            values = await self._ask("visit an address", shown, ())
+            return types.ElicitResult(action="decline" if values is None else "accept")
+        properties = _properties(params.requested_schema)
+        if len(properties) > _MAX_FIELDS:
+            return _DECLINED
+        fields = tuple(_label(name, part) for name, part in properties.items())
+        values = await self._ask("answer a form", text, fields)
+        if values is None or len(values) != len(fields):
+            return _DECLINED
+        try:
+            content = _content(params.requested_schema, properties, values)
+        except ValueError:
+            return _DECLINED
+        return types.ElicitResult(action="accept", content=content)
+
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        """The model's answer, after the user has seen the request."""
+        sampler, request = self._sampler(), _request(params)
+        if sampler is None or request is None:
+            return _refusal("this request can't be answered here")
+        texts = [f"{message.role}: {message.content}" for message in request.messages]
+        shown = "\n".join([request.system_message, *texts]).strip()[:_MAX_SHOWN]
+        if await self._ask("use your model", shown, ()) is None:
+            return _refusal("the user refused")
+        try:
+            answer = await sampler(request)
+        except ShepherdError as error:
+            return _refusal(str(error))
+        content = types.TextContent(type="text", text=answer)
+        return types.CreateMessageResult(role="assistant", content=content, model="shepherd")
+
+    async def _ask(self, purpose: str, text: str, fields: Sequence[str]) -> tuple[str, ...] | None:
+        """The user's values; None if the user refuses, or if there is nobody to ask."""
+        caller = self._callers[-1] if self._callers else None
+        if caller is None or caller.questions >= MAX_QUESTIONS:
+            return None
+        caller.questions += 1
+        loop, end = asyncio.get_running_loop(), caller.deadline.when()
+        left = (end or loop.time()) - loop.time()
+        caller.deadline.reschedule(None)
+        try:
+            title = f"the MCP server {self._server} asks you to {purpose}"
+            return await caller.context.ask_user(title, text, tuple(fields))
+        finally:
+            if caller in self._callers:
+                caller.deadline.reschedule(loop.time() + max(left, 1.0))
+
+
+def _request(params: types.CreateMessageRequestParams) -> SamplingRequest | None:
+    """The request, None if it has other content than text, or too much."""
+    messages: list[Message] = []
+    for message in params.messages:
+        for block in message.content if isinstance(message.content, list) else [message.content]:
+            if not isinstance(block, types.TextContent):
+                return None
+            make = Message.assistant if message.role == "assistant" else Message.user
+            messages.append(make(plain_text(block.text)))
+    system = plain_text(params.system_prompt or "")
+    length = len(system) + sum(len(message.content) for message in messages)
+    if not messages or messages[-1].role != "user" or length > _MAX_SAMPLED_CHARACTERS:
+        return None
+    return SamplingRequest(system, tuple(messages), min(params.max_tokens, MAX_SAMPLED_TOKENS))
+
+
+def _refusal(reason: str) -> types.ErrorData:
+    return types.ErrorData(code=-1, message=f"Refused: {reason}.")
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    properties = schema.get("properties")
+    return cast(dict[str, dict[str, Any]], properties) if isinstance(properties, dict) else {}
+
+
+def _label(name: str, part: Mapping[str, Any]) -> str:
+    """The question for one field: `age (integer, empty = 7)`."""
+    choices = part.get("enum")
+    kind = part.get("type", "text")
+    about = ", ".join(map(str, cast(list[Any], choices))) if isinstance(choices, list) else kind
+    if kind == "boolean":
+        about = "yes or no"
+    default = f", empty = {part['default']}" if "default" in part else ""
+    return plain_text(f"{part.get('title') or name} ({about}{default})")[:200]
+
+
+def _content(
+    schema: Mapping[str, Any], properties: Mapping[str, Mapping[str, Any]], texts: Sequence[str]
+) -> Values:
+    """The typed values of the form; raises ValueError for one that does not fit."""
+    required = cast(list[str], schema.get("required", []))
+    result: Values = {}
+    for (name, part), text in zip(properties.items(), texts, strict=True):
+        if text.strip():
+            result[name] = _value(part, text.strip())
+        elif "default" in part:
+            result[name] = part["default"]
+        elif name in required:
+            raise ValueError(f"{name} is empty")
+    return result
+
+
+def _value(part: Mapping[str, Any], text: str) -> str | int | float | bool:
+    choices = part.get("enum")
+    if isinstance(choices, list) and text not in cast(list[Any], choices):
+        raise ValueError(f"{text} is not one of the choices")
+    match part.get("type"):
+        case "integer":
+            return int(text)
+        case "number":
+            return float(text)
+        case "boolean":
+            if text.lower() not in ("y", "yes", "true", "n", "no", "false"):
+                raise ValueError(f"{text} is neither yes nor no")
+            return text.lower() in ("y", "yes", "true")
+        case _:
+            return text
