@@ -46,10 +46,14 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for the user; `topic` is one of `shepherd.events.Topic`."""
+    """A sentence for the user; `topic` is one of `shepherd.events.Topic`.
+
+    `id` is that of the call that it is about, "" for none.
+    """
 
     text: str
     topic: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def to_event(kind: CallbackEvent, content: str, name: str, id: str) -> Event | N
         case CallbackEvent.TOOL_RESULT:
             return ToolResult(id, name, content)
         case CallbackEvent.SYSTEM:
-            return Notice(content, name)
+            return Notice(content, name, id)
         case CallbackEvent.STATS:
             return _stats(content, name)
         case CallbackEvent.USER_PROMPT | CallbackEvent.ERROR | CallbackEvent.STOP:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
@@ -16,9 +16,11 @@ class CheckArguments(Arguments):
 
     id: str = ""
     offset: Annotated[
-        int | None, Field(ge=0, description="First byte; else what is new since the last check.")
+        int | None,
+        Field(ge=0),
+        WithJsonSchema({"type": "integer", "description": "First byte; else what is new."}),
     ] = None
-    wait: Annotated[float, Field(ge=0, le=MAX_WAIT, description="Seconds to wait for its end.")] = 0
+    wait: Annotated[float, Field(ge=0, le=MAX_WAIT, description="Seconds.")] = 0
     kill: bool = False
 
 
@@ -26,7 +28,7 @@ class CheckCommand(Tool[CheckArguments]):
     """Returns output from an offset, or what is new; without an id, a list of all commands."""
 
     name = "check_command"
-    description = "Output of a background command; without id, a list of them."
+    description = "Output of a background command, or all of them without id."
     arguments = CheckArguments
 
     def accesses(self, arguments: CheckArguments, context: ToolContext) -> list[Access]:

@@ -29,9 +29,9 @@ class ExecuteArguments(Arguments):
     command: Annotated[str | list[str], WithJsonSchema({"type": "string"})]
     cwd: str = "."
     timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT)] = 0
-    background: Annotated[
-        bool, Field(description="Go on while you work; check_command reads the output.")
-    ] = False
+    background: Annotated[bool, Field(description="Don't wait for its end; see check_command.")] = (
+        False
+    )
 
     @field_validator("command")
     @classmethod

@@ -11,7 +11,9 @@ from shepherd.tools.text import plain_text
 FIRST_SECONDS = 0.5
 """Commands that end sooner send nothing."""
 
-SECONDS = 0.25
+SECONDS, MAX_SECONDS, SHARE = 0.25, 2.0, 0.01
+"""The interval begins with 0.25 s; of a long run it is a hundredth of the time, at most 2 s."""
+
 LINES = 5
 _BYTES = 4096
 
@@ -24,7 +26,8 @@ class LiveTail:
         self._redactors = Redactor(secrets), Redactor(secrets)
         self._kept = b""
         self._is_cut = False
-        self._next = time.monotonic() + FIRST_SECONDS
+        self._started = time.monotonic()
+        self._next = self._started + FIRST_SECONDS
         self._timer: asyncio.TimerHandle | None = None
         self._goes_on = True
 
@@ -53,7 +56,8 @@ class LiveTail:
 
     def _send(self) -> None:
         self._timer = None
-        self._next = time.monotonic() + SECONDS
+        now = time.monotonic()
+        self._next = now + min(MAX_SECONDS, max(SECONDS, (now - self._started) * SHARE))
         text = plain_text(self._whole_lines().decode("utf-8", "replace")).rstrip("\n")
         lines = text.split("\n")[-LINES:]
         if text and self._goes_on:
