@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shepherd.backends.inprocess.grammar.calls import CallSyntax, json_text
@@ -162,12 +162,27 @@ class Constrainer:
 
 
 def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) -> str:
-    """A grammar for one call behind its marker, "" if a tool's schema can't be expressed."""
+    """A grammar for one call behind its marker, "" if an enforced schema can't be expressed.
+
+    A tool with another such schema may be called with any arguments.
+    """
     rules = Rules()
     try:
-        return rules.text(syntax.rule(rules, tools, many=False, behind=marker))
+        offered = [_expressible(tool) for tool in tools]
+        return rules.text(syntax.rule(rules, offered, many=False, behind=marker))
     except InvalidRequestError:
         return ""
+
+
+def _expressible(tool: ToolSpec) -> ToolSpec:
+    """The tool, with a schema for any object if its own can't be expressed."""
+    try:
+        prepare(tool.parameters)
+    except InvalidRequestError:
+        if tool.enforced:
+            raise
+        return replace(tool, parameters={"type": "object"})
+    return tool
 
 
 def _thought(rules: Rules, markers: ThinkMarkers) -> str:

@@ -1,0 +1,46 @@
+"""Which calls the grammar of free calls allows."""
+
+import pytest
+
+from shepherd.backends.inprocess.grammar.calls import CallSyntax
+from shepherd.backends.inprocess.grammar.constraint import Constrainer, Constraint
+from shepherd.backends.output import GENERIC
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import Message, ToolCall, ToolSpec
+from shepherd.session import Session
+from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL_SPEC
+from tests.tools.deferred.many import remote_tools
+
+SYNTAX = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "", "}\n</tool_call>")
+GOOD = ToolSpec("good", "", {"type": "object", "properties": {"number": {"type": "integer"}}})
+ODD = {"type": "object", "properties": {"value": {"type": "strange"}}}
+
+
+def constraint(session: Session) -> Constraint | None:
+    return Constrainer(GENERIC, SYNTAX).constraint(session, "")
+
+
+def test_one_odd_schema_leaves_the_others_enforced() -> None:
+    both = constraint(Session(tools=[GOOD, ToolSpec("odd", "", ODD)]))
+    alone = constraint(Session(tools=[GOOD]))
+    assert both is not None
+    assert alone is not None
+    assert both.names == ("good", "odd")
+    assert '"number"' in alone.grammar
+    assert '"number"' in both.grammar
+    with pytest.raises(InvalidRequestError):
+        constraint(Session(tools=[GOOD, ToolSpec("odd", "", ODD, enforced=True)]))
+
+
+def test_a_tool_that_a_search_found_can_be_called_by_its_name() -> None:
+    tools = [FindTools().spec(), USE_TOOL_SPEC]
+    session = Session(tools=tools, deferred=FoundTools([*remote_tools(), FindTools()]))
+    before = constraint(session)
+    call = ToolCall("1", FIND_TOOLS, {"query": "issue"})
+    session.add(Message.tool(call, "1 of 200 tools:\ngithub__create_issue(owner: string)"))
+    after = constraint(session)
+    assert before is not None
+    assert after is not None
+    assert after.names == (*before.names, "github__create_issue")
+    assert '"owner"' in after.grammar
