@@ -25,6 +25,7 @@ from shepherd.tools.base import (
     ToolContext,
     ToolResult,
 )
+from shepherd.tools.text import cap_text
 from shepherd.turn import TurnLimits, run_turn
 
 TASK = "task"
@@ -133,7 +134,11 @@ class RunTask(Tool[TaskAtArguments]):
         progress = Progress(label, context.on_event, Topic.TASK, arguments.model or TASK)
         progress.line("waiting" if self._tasks.slots.locked() else "starting")
         async with self._tasks.slots:
-            return await self._work(arguments, context.runner.on_behalf_of(caller), progress)
+            result = await self._work(arguments, context.runner.on_behalf_of(caller), progress)
+        if len(result.content.encode()) <= context.output_bytes:
+            return result
+        text = cap_text(result.content, context.output_bytes, context.spill_dir)
+        return replace(result, content=text)
 
     async def _work(
         self, arguments: TaskAtArguments, runner: CallRunner, progress: Progress

@@ -2,24 +2,19 @@
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from dataclasses import dataclass, field
 from typing import Any
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, tokens_read
-from shepherd.messages import INTERRUPTED, Message, ToolCall
+from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
-from shepherd.tasks import end_tasks
-from shepherd.tools.base import ToolResult
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.turn.calls import CallRounds
 from shepherd.turn.fitting import (
     eviction_notice,
-    fit_result,
     has_room,
     make_room,
-    result_bytes,
     room_for_answer,
 )
 from shepherd.turn.parts import (
@@ -28,11 +23,8 @@ from shepherd.turn.parts import (
     TurnLimits,
     TurnOutcome,
     TurnStream,
-    batch_length,
 )
-from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, RepetitionGuard, hint
-
-NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
+from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, hint
 
 
 async def run_turn(
@@ -82,12 +74,13 @@ class _Turn:
     limits: TurnLimits
     client_tools: Collection[str] = ()
     stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    guard: RepetitionGuard = field(init=False)
+    calls: CallRounds = field(init=False)
     hints: HintGuard = field(init=False)
 
     def __post_init__(self) -> None:
-        self.guard = RepetitionGuard(self.limits.reminder_after, self.limits.stop_after)
+        self.calls = CallRounds(
+            self.session, self.backend, self.tools, self.stream, self.limits, self.client_tools
+        )
         self.hints = HintGuard(self.limits.max_hints)
 
     async def run(self, prompt: Message) -> TurnOutcome:
@@ -112,12 +105,12 @@ class _Turn:
             if generation is None:
                 return self._outcome(FinishReason.LENGTH)
             if self.stream.cancelled:
-                self._fill(generation.message.tool_calls, INTERRUPTED)
+                self.calls.fill(generation.message.tool_calls)
                 return self._outcome(FinishReason.CANCELLED)
             if self.hints.needed(self.session, generation):
                 ended = self._hint(generation)
             elif generation.message.tool_calls:
-                ended = await self._run_tools(generation.message.tool_calls)
+                ended = await self.calls.run(generation.message.tool_calls)
             else:
                 ended = generation.finish_reason
             if self.session.additions is not None and ended in (None, FinishReason.STOP):
@@ -229,78 +222,6 @@ class _Turn:
         self.session.add(hint(generation))
         return None
 
-    async def _run_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
-        """Give each call its result, except those of the client's tools.
-
-        Returns the reason to end the turn, None to go on.
-        """
-        own = [call for call in calls if call.name not in self.client_tools]
-        self.names = {call.id: call.name for call in own}
-        ended = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
-        return FinishReason.TOOL_CALLS if ended is None and len(own) < len(calls) else ended
-
-    async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
-        parallel = {tool.name for tool in self.session.tools if tool.parallel}
-        done = 0
-        while done < len(calls):
-            count = batch_length(calls[done:], parallel)
-            batch = calls[done : done + count]
-            allowed = tuple(takewhile(lambda call: not self.guard.exhausted(call), batch))
-            ended = await self._run_batch(allowed, calls[done + len(allowed) :])
-            if ended is not None:
-                return ended
-            done += len(allowed)
-            if len(allowed) < count:
-                return self._stop_repeating(calls[done:])
-        return None
-
-    def _stop_repeating(self, calls: tuple[ToolCall, ...]) -> FinishReason:
-        """End the turn because the first of `calls` was made too often."""
-        self._fill(calls, NOT_REPEATED.format(count=self.limits.stop_after), send=True)
-        text = f"Stopped: the model made the same call of {calls[0].name} "
-        return self._stop(f"{text}{self.limits.stop_after} times.").finish_reason
-
-    async def _run_batch(
-        self, calls: tuple[ToolCall, ...], later: tuple[ToolCall, ...]
-    ) -> FinishReason | None:
-        """Run calls at the same time, and add their results in order.
-
-        At an early end, the rest of `calls` and the `later` ones get a result too.
-        """
-        pending = [*calls, *later]
-        running: list[asyncio.Task[ToolResult]] = []
-        try:
-            room = await result_bytes(self.session, self.backend)
-            running = [asyncio.ensure_future(self._run_call(call, room)) for call in calls]
-            for call, task in zip(calls, running, strict=True):
-                message = await self._message(call, await task)
-                self._add_result(message)
-                del pending[0]
-                if not self._send_result(message):
-                    self._fill(tuple(pending), INTERRUPTED)
-                    return FinishReason.CANCELLED
-        except (asyncio.CancelledError, ShepherdError):
-            self._fill(tuple(pending), INTERRUPTED)
-            raise
-        finally:
-            await end_tasks(*running)
-        return None
-
-    async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
-        """The result of a call, whose events carry its id."""
-
-        def send(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-            return self.stream.send(event, content, name, id or call.id)
-
-        return await self.tools.run(call, room, send)
-
-    async def _message(self, call: ToolCall, result: ToolResult) -> Message:
-        text = self.guard.annotate(call, result.content)
-        message = replace(Message.tool(call, text), images=result.images)
-        if not self.backend.info.vision:  # a line for each image remains
-            message = message.without_images()
-        return await fit_result(self.session, self.backend, message)
-
     async def _join_additions(
         self, additions: SessionAdditions, ended: FinishReason | None
     ) -> FinishReason | None:
@@ -316,22 +237,6 @@ class _Turn:
                     self.session.add(rest)
                 return FinishReason.CANCELLED
         return None if messages else ended
-
-    def _add_result(self, message: Message) -> None:
-        """Add a result under the name that the model wrote, which may be `use_tool`."""
-        name = self.names.get(message.tool_call_id, message.name)
-        self.session.add(replace(message, name=name))
-
-    def _send_result(self, message: Message) -> bool:
-        return self.stream.send(
-            CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id
-        )
-
-    def _fill(self, calls: tuple[ToolCall, ...], text: str, *, send: bool = False) -> None:
-        for message in (Message.tool(call, text) for call in calls):
-            self._add_result(message)
-            if send:
-                self._send_result(message)
 
     def _stop(self, text: str) -> TurnOutcome:
         self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")

@@ -188,6 +188,14 @@ async def test_each_line_names_its_task_and_its_call(base: Path) -> None:
     assert stats == ["", "task", "task", ""]
 
 
+async def test_a_long_report_is_cut_and_kept_whole_in_a_file(base: Path) -> None:
+    team = gather_team(base, f"text: {'word ' * 20_000}")
+    results = await team.delegate("a", "b")
+    for result in results:
+        assert 30_000 < len(result) < 35_000
+        assert "bytes cut here; all of it is in" in result
+
+
 async def test_an_approval_names_the_sub_agent(base: Path) -> None:
     team = gather_team(base, WRITE, answers=[Choice.ONCE])
     assert await team.delegate("write") == ["Done."]

@@ -1,0 +1,134 @@
+"""Runs the calls of an answer, and gives each of them one result."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from shepherd.backends.base import Backend
+from shepherd.errors import ShepherdError
+from shepherd.events import CallbackEvent, FinishReason
+from shepherd.messages import INTERRUPTED, Message, ToolCall
+from shepherd.session import Session
+from shepherd.tasks import end_tasks
+from shepherd.tools.base import ToolResult
+from shepherd.tools.deferred.wrapper import open_call
+from shepherd.turn.fitting import fit_result, result_bytes
+from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnStream, batch_length
+from shepherd.turn.repetition import RepetitionGuard
+
+NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
+STOPPED = "Stopped: the model made the same call of {name} {count} times."
+WHOLE_SHARES = 2
+"""So many results of calls that run together may have the usual size; more of them share it."""
+
+
+@dataclass(slots=True)
+class CallRounds:
+    """The calls of one turn; calls of `client_tools` are the client's and get no result."""
+
+    session: Session
+    backend: Backend
+    tools: ToolExecutor
+    stream: TurnStream
+    limits: TurnLimits
+    client_tools: Collection[str] = ()
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    guard: RepetitionGuard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guard = RepetitionGuard(self.limits.reminder_after, self.limits.stop_after)
+
+    async def run(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
+        """Give each call its result, except those of the client's tools.
+
+        Returns the reason to end the turn, None to go on.
+        """
+        own = [call for call in calls if call.name not in self.client_tools]
+        self.names = {call.id: call.name for call in own}
+        ended = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
+        return FinishReason.TOOL_CALLS if ended is None and len(own) < len(calls) else ended
+
+    async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
+        parallel = {tool.name for tool in self.session.tools if tool.parallel}
+        done = 0
+        while done < len(calls):
+            count = batch_length(calls[done:], parallel)
+            batch = calls[done : done + count]
+            allowed = tuple(takewhile(lambda call: not self.guard.exhausted(call), batch))
+            ended = await self._run_batch(allowed, calls[done + len(allowed) :])
+            if ended is not None:
+                return ended
+            done += len(allowed)
+            if len(allowed) < count:
+                return self._stop_repeating(calls[done:])
+        return None
+
+    def _stop_repeating(self, calls: tuple[ToolCall, ...]) -> FinishReason:
+        """End the turn because the first of `calls` was made too often."""
+        self.fill(calls, NOT_REPEATED.format(count=self.limits.stop_after), send=True)
+        text = STOPPED.format(name=calls[0].name, count=self.limits.stop_after)
+        self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")
+        return FinishReason.ERROR
+
+    async def _run_batch(
+        self, calls: tuple[ToolCall, ...], later: tuple[ToolCall, ...]
+    ) -> FinishReason | None:
+        """Run calls at the same time, and add their results in order.
+
+        At an early end, the rest of `calls` and the `later` ones get a result too.
+        """
+        pending = [*calls, *later]
+        running: list[asyncio.Task[ToolResult]] = []
+        try:
+            room = await result_bytes(self.session, self.backend)
+            if room is not None and len(calls) > WHOLE_SHARES:
+                room = room * WHOLE_SHARES // len(calls)
+            running = [asyncio.ensure_future(self._run_call(call, room)) for call in calls]
+            for call, task in zip(calls, running, strict=True):
+                message = await self._message(call, await task)
+                self._add_result(message)
+                del pending[0]
+                if not self._send_result(message):
+                    self.fill(tuple(pending))
+                    return FinishReason.CANCELLED
+        except (asyncio.CancelledError, ShepherdError):
+            self.fill(tuple(pending))
+            raise
+        finally:
+            await end_tasks(*running)
+        return None
+
+    async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
+        """The result of a call, whose events carry its id."""
+
+        def send(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+            return self.stream.send(event, content, name, id or call.id)
+
+        return await self.tools.run(call, room, send)
+
+    async def _message(self, call: ToolCall, result: ToolResult) -> Message:
+        text = self.guard.annotate(call, result.content)
+        message = replace(Message.tool(call, text), images=result.images)
+        if not self.backend.info.vision:  # a line for each image remains
+            message = message.without_images()
+        return await fit_result(self.session, self.backend, message)
+
+    def _add_result(self, message: Message) -> None:
+        """Add a result under the name that the model wrote, which may be `use_tool`."""
+        name = self.names.get(message.tool_call_id, message.name)
+        self.session.add(replace(message, name=name))
+
+    def _send_result(self, message: Message) -> bool:
+        return self.stream.send(
+            CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id
+        )
+
+    def fill(
+        self, calls: tuple[ToolCall, ...], text: str = INTERRUPTED, *, send: bool = False
+    ) -> None:
+        """Give calls that did not run a result."""
+        for message in (Message.tool(call, text) for call in calls):
+            self._add_result(message)
+            if send:
+                self._send_result(message)
