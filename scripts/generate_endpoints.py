@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.conversation.shared.session import SharedSession
-from shepherd.messages import JsonObject
+from shepherd.errors import SessionError
+from shepherd.messages import JsonObject, Message
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import APIS, create_app, create_conversation_app
@@ -25,6 +26,7 @@ from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.transcript import SessionSummary
 from shepherd.turn import TurnLimits
 
 PAGE = "endpoints.md"
@@ -36,7 +38,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/request": PromptBody,
     "/approvals/{id}": DecisionBody,
 }
-_SHARED = ("/approvals/{id}",)
+_SHARED = ("/", "/approvals/{id}")
 """Paths of a shared session that mean something else on other servers."""
 
 
@@ -84,8 +86,20 @@ class _EmptyConversation:
     def clear(self) -> None:
         self.session.clear()
 
+    def prompt(self, text: Message) -> Message:
+        return text
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        return []
+
+    def resume(self, id: str) -> None:
+        raise SessionError(id)
+
     async def reload(self) -> Backend:
         return _backend()
+
+    async def before_turn(self) -> None:
+        pass
 
 
 def _backend() -> Backend:

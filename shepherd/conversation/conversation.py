@@ -34,7 +34,7 @@ from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.shell.background import BackgroundCommand
-from shepherd.transcript import SessionStore, Transcript
+from shepherd.transcript import SessionStore, SessionSummary, Transcript
 from shepherd.turn import TurnLimits
 
 if TYPE_CHECKING:
@@ -136,6 +136,10 @@ class Conversation:
         """Remove all messages, including those of sessions with delegates."""
         self.session.clear()
         self.delegates.forget()
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        """The newest saved sessions of the directory that have messages."""
+        return SessionStore(self.paths.sessions).newest(self.cwd, limit)
 
     def resume(self, id: str) -> None:
         """Continue with a saved session in place of this one; permissions for this session end.

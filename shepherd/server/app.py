@@ -128,14 +128,14 @@ def create_conversation_app(
     """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`."""
     settings = settings or ServerSettings()
     app = _bare_app()
+    app.include_router(cli_router(conversation, settings))  # its page comes first at /
     app.include_router(health_router(lambda: conversation.backend))
-    app.include_router(cli_router(conversation, settings))
     models = OneModel(lambda: conversation.backend)
     context = _context(models, settings)
     _include_operation(app, models, context)
     _include_plugins(app, context)
     errors = ErrorShapes(SharedSessionErrors())
-    _finish(app, context, errors, Doors(settings, keys))
+    _finish(app, context, errors, Doors(settings, keys, pages=frozenset({"/"})))
     return app
 
 

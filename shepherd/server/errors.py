@@ -39,6 +39,7 @@ _HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
 _REFUSAL_STATUS = {
     RefusalCode.REQUEST_ENDED: 409,
     RefusalCode.REQUEST_NOT_FOUND: 404,
+    RefusalCode.SESSION_NOT_FOUND: 404,
     RefusalCode.CONVERSATION_BUSY: 409,
     RefusalCode.APPROVAL_NOT_FOUND: 404,
     RefusalCode.NOT_YOUR_REQUEST: 403,

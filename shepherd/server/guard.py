@@ -38,12 +38,14 @@ _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 class Doors:
     """Who may come in: without `keys` programs of this machine; `meter` keeps keys to limits.
 
-    Without a meter, keys whose tokens or models are limited are refused.
+    Without a meter, keys whose tokens or models are limited are refused. `pages` are paths of
+    documents without data, which need no key.
     """
 
     settings: ServerSettings
     keys: KeyStore | None = None
     meter: Meter | None = None
+    pages: frozenset[str] = frozenset()
 
 
 class Guard:
@@ -60,6 +62,7 @@ class Guard:
         self._app = app
         self._settings = doors.settings
         self._keys = doors.keys
+        self._pages = doors.pages
         self._counts_tokens = doors.meter is not None
         self._meter = doors.meter or Meter()
         self._scopes = scopes or PathScopes()
@@ -83,6 +86,8 @@ class Guard:
         path: str = scope["path"]
         if path == METRICS_PATH:
             return self._settings.metrics_open
+        if path in self._pages and scope["method"] == "GET":
+            return True
         steers = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
         return path in OPEN_PATHS or steers
 

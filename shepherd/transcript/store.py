@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +82,18 @@ class SessionStore:
     def summary(self, id: str) -> SessionSummary:
         """The summary of one session; `id` as for `find`."""
         return _summary(self.read(id))
+
+    def newest(self, cwd: Path, limit: int) -> list[SessionSummary]:
+        """The summaries of at most `limit` sessions of `cwd` with a message, the newest first."""
+        summaries: list[SessionSummary] = []
+        for session_id in self.session_ids(cwd):
+            if len(summaries) >= limit:
+                break
+            with suppress(SessionError):  # `shepherd sessions list` shows it, with its error
+                summary = self.summary(session_id)
+                if summary.messages:
+                    summaries.append(summary)
+        return summaries
 
     def summaries(self) -> tuple[list[SessionSummary], list[str]]:
         """All sessions with a message, the newest first, and a sentence per unreadable file."""

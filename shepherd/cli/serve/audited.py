@@ -11,6 +11,7 @@ from shepherd.server.access.audited import AuditedTools
 from shepherd.server.access.origin import CallOrigin
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import Approver
+from shepherd.transcript import SessionSummary
 from shepherd.turn import ToolExecutor, TurnLimits
 
 PATH = "/request"
@@ -45,6 +46,14 @@ class AuditedConversation:
     def clear(self) -> None:
         """Forget all messages."""
         self._conversation.clear()
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        """Those of the conversation's directory."""
+        return self._conversation.saved_sessions(limit)
+
+    def resume(self, id: str) -> None:
+        """Continue with a saved session."""
+        self._conversation.resume(id)
 
     async def reload(self) -> Backend:
         """Open the model again."""

@@ -137,6 +137,7 @@ class RefusalCode(StrEnum):
 
     REQUEST_ENDED = "request_ended"
     REQUEST_NOT_FOUND = "request_not_found"
+    SESSION_NOT_FOUND = "session_not_found"
     CONVERSATION_BUSY = "conversation_busy"
     APPROVAL_NOT_FOUND = "approval_not_found"
     NOT_YOUR_REQUEST = "not_your_request"

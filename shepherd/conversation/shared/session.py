@@ -17,19 +17,21 @@ from shepherd.conversation.shared.protocol import (
     from_event,
 )
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
-from shepherd.errors import BusyError, ShepherdError
+from shepherd.errors import BusyError, SessionError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session, SessionJournal
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.approval import Approver
+from shepherd.transcript import SessionSummary
 from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
 RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
+RESUMED = "Another session is shared now; fetch the state again."
 DEFECT = "The server failed to answer this request; its log says why."
 
 
@@ -52,6 +54,14 @@ class SharedConversation(Protocol):
 
     def clear(self) -> None:
         """Forget all messages."""
+        ...
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        """The newest saved sessions of the directory."""
+        ...
+
+    def resume(self, id: str) -> None:
+        """Continue with a saved session in place of this one; raises SessionError."""
         ...
 
     async def reload(self) -> Backend:
@@ -94,15 +104,19 @@ class SharedSession:
         self._draining = False
 
     async def __aenter__(self) -> Self:
+        await self._share_session()
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def _share_session(self) -> None:
+        """Publish the changes of the session from now on."""
+        self.session.additions = self._additions
+        self._journal = self.session.journal
+        self.session.journal = SharedJournal(self.session, self._journal, self._history_changed)
         ledger = self.session.ledger
         ledger.context_size = self.backend.info.context_size
         if self.session.messages:
             ledger.context_used = await self.backend.count_session_tokens(self.session)
-        self.session.additions = self._additions
-        self._journal = self.session.journal
-        self.session.journal = SharedJournal(self.session, self._journal, self._history_changed)
-        self._worker = asyncio.create_task(self._work())
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         self.drain()
@@ -164,10 +178,35 @@ class SharedSession:
 
     def clear(self) -> None:
         """Remove all messages; raises SharedSessionError while a request runs or waits."""
+        self._check_idle()
+        self._conversation.clear()
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        """The newest saved sessions of the directory."""
+        return self._conversation.saved_sessions(limit)
+
+    async def resume(self, id: str) -> None:
+        """Share a saved session in place of this one; all clients get a snapshot.
+
+        Raises SharedSessionError without a change if it can't be opened, or while a request runs
+        or waits.
+        """
+        self._check_idle()
+        shared, self.session.journal = self.session.journal, self._journal
+        try:
+            self._conversation.resume(id)
+        except SessionError as error:
+            self.session.journal = shared
+            raise SharedSessionError(RefusalCode.SESSION_NOT_FOUND, str(error)) from error
+        self.session = self._conversation.session
+        await self._share_session()
+        data = {"update_id": self.log.id_of(self.log.last + 1), "message": RESUMED}
+        self.log.publish(UpdateKind.SNAPSHOT, data)
+
+    def _check_idle(self) -> None:
         if self.queue.busy:
             message = "A request runs or waits; cancel it, or wait for its end."
             raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
-        self._conversation.clear()
 
     def drain(self) -> None:
         """Accept no more requests and cancel the waiting ones; the running one continues."""

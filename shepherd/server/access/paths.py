@@ -63,6 +63,7 @@ _PATHS: Mapping[str, frozenset[KeyScope]] = {
     "/request": _AGENT,
     "/updates": _AGENT,
     "/session": _AGENT,
+    "/sessions": _AGENT,
     "/clear": _AGENT,
     METRICS_PATH: _ADMIN,
     ADMIN_PREFIX: _ADMIN,

@@ -1,5 +1,6 @@
 """The routes of a shared session: requests, updates, the session itself, approvals."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable
@@ -23,14 +24,20 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
+from shepherd.messages import JsonObject
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch, watch_request
+from shepherd.server.shared.page.document import page
 from shepherd.server.wire.openai_errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
+from shepherd.transcript import SessionSummary
+
+MAX_SESSIONS = 30
+MAX_TITLE = 100
 
 NO_KEY = "-"
 """Stands for the name of a key where none is needed."""
@@ -93,9 +100,18 @@ class SharedSessionErrors(OpenAiErrors):
 def cli_router(conversation: SharedSession, settings: ServerSettings) -> APIRouter:
     """The routes over one conversation."""
     router = APIRouter()
+    _add_page(router)
     _add_requests(router, conversation, settings)
     _add_session(router, conversation, settings)
     return router
+
+
+def _add_page(router: APIRouter) -> None:
+    @router.get("/")
+    async def read_page() -> Response:
+        """The page for a browser. It needs no key, has no data, and asks for a key itself."""
+        text, headers = page()
+        return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
 def _add_requests(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
@@ -183,6 +199,21 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
 
+    @router.get("/sessions")
+    async def list_sessions() -> JsonResponse:
+        """The newest saved sessions of the directory; `current` marks the one that is served."""
+        summaries = await asyncio.to_thread(conversation.saved_sessions, MAX_SESSIONS)
+        return JsonResponse({"sessions": [_session_to_json(s, conversation) for s in summaries]})
+
+    @router.post("/sessions/{id}")
+    async def resume_session(id: str) -> JsonResponse:
+        """Serve a saved session in place of this one, for all clients; 409 while a request runs.
+
+        Every client gets a `snapshot`.
+        """
+        await conversation.resume(id)
+        return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+
     @router.post("/clear")
     async def clear_session() -> JsonResponse:
         """Remove all messages; 409 while a request runs or waits."""
@@ -201,6 +232,16 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         approval = Approval(Choice(body.decision), body.reason, by=key)
         conversation.approver.decide(id, client, approval)
         return JsonResponse({"id": id, "decision": body.decision})
+
+
+def _session_to_json(summary: SessionSummary, conversation: SharedSession) -> JsonObject:
+    return {
+        "id": summary.id,
+        "title": summary.title[:MAX_TITLE],
+        "messages": summary.messages,
+        "updated": summary.updated.isoformat(timespec="seconds"),
+        "current": summary.id == conversation.session.id,
+    }
 
 
 def _named_client(request: Request) -> str:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SharedSession
+from shepherd.errors import SessionError
 from shepherd.messages import Message
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
@@ -28,6 +30,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.store import PermissionStore
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.transcript import SessionSummary
 from shepherd.turn import TurnLimits
 from tests.patience import PATIENCE
 
@@ -125,6 +128,7 @@ class HeldConversation:
     loader: Callable[[], Awaitable[Backend]] | None = None
     sandbox: Sandbox | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
+    saved: dict[str, Session] = field(default_factory=dict[str, Session])
 
     async def prompt(self, text: Message) -> Message:
         return text
@@ -134,6 +138,16 @@ class HeldConversation:
 
     def clear(self) -> None:
         self.session.clear()
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        now = datetime.now(UTC)
+        ids = [self.session.id, *self.saved][:limit]
+        return [SessionSummary(i, str(self.directory), "m", now, 1, f"About {i}") for i in ids]
+
+    def resume(self, id: str) -> None:
+        if id not in self.saved:
+            raise SessionError(f"No session {id}.")
+        self.session = self.saved[id]
 
     async def reload(self) -> Backend:
         return await self.loader() if self.loader else self.backend

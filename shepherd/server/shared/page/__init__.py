@@ -1,0 +1,1 @@
+"""The web page of a shared session: one document without a build step or network."""

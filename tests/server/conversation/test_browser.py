@@ -1,0 +1,163 @@
+"""The page of a shared session in a real browser."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.keys import KeyStore
+from tests.browser import CHROMIUM, Tab, open_browser
+from tests.server.conversation.harness import serving
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
+
+HOSTILE = """<script>window.owned = 1</script><img src=x onerror="window.owned = 1">
+[bad](javascript:window.owned=1) [data](data:text/html,x) [good](https://example.org/a?b=1)
+<https://example.org/auto> ![image](https://example.org/i.png) **bold *both*** `<b>code</b>`
+
+| a | b |
+|---|---|
+| <i>1</i> | 2 |
+
+```html
+<b onclick="x()">raw</b>
+```
+
+1. one
+2. two
+   - nested
+
+> quoted
+"""
+EDIT = 'call: edit_file {"path": "notes.txt", "old_string": "milk", "new_string": "te\\u200ba"}'
+SCRIPT = f"""think: hm
+text: Let me look.
+call: read_file {{"path": "notes.txt"}}
+{EDIT}
+---
+text: {json.dumps(HOSTILE)}
+---
+text: two
+delay: 600
+---
+text: three
+"""
+
+
+def allowed(key: ApiKey) -> ApiKey:
+    return replace(key, scopes=frozenset({KeyScope.CHAT, KeyScope.TOOLS, KeyScope.APPROVE}))
+
+
+async def enter(tab: Tab, key: str) -> None:
+    """Type the key into the form."""
+    await tab.until("!document.getElementById('entry').hidden")
+    await tab.type("#key", key)
+    await tab.press("Enter", 13)
+    await tab.until("!document.getElementById('room').hidden")
+
+
+async def ask(tab: Tab, prompt: str) -> None:
+    """Type a prompt and send it with Enter."""
+    await tab.type("#prompt", prompt)
+    await tab.press("Enter", 13)
+
+
+async def log_has(tab: Tab, text: str) -> None:
+    await tab.until(f"document.getElementById('log').innerText.includes({json.dumps(text)})")
+
+
+async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "notes.txt").write_text("remember the milk\n")
+    keys = KeyStore(tmp_path / "keys.json")
+    key = keys.add("laptop", allowed)
+    profile = tmp_path / "profile"
+    async with serving(SCRIPT, work, keys=keys) as served, open_browser(profile) as browser:
+        tab, other = await browser.open(served.url), await browser.open(served.url)
+        await tab.until("!document.getElementById('entry').hidden")
+        await tab.type("#key", "wrong")
+        await tab.press("Enter", 13)
+        await tab.until(
+            "document.getElementById('entry-problem').textContent.includes('not valid')"
+        )
+        await enter(tab, key)
+        await enter(other, key)
+        assert await tab.value("location.href") == f"{served.url}/"
+
+        # the question has the whole diff, in which a hidden character is named
+        await ask(tab, "first <b>prompt</b>")
+        await tab.until("document.querySelector('.question') !== null")
+        shown = await tab.value("document.querySelector('.question .diff').textContent")
+        assert "-remember the milk" in shown
+        assert "+remember the te<U+200B>a" in shown
+        labels = (
+            "[...document.querySelectorAll('.question .answers button')].map(b => b.textContent)"
+        )
+        assert await tab.value(labels) == [
+            "Allow once",
+            "Allow for this session",
+            "Always allow",
+            "Deny",
+        ]
+        assert "milk" in (work / "notes.txt").read_text()
+        assert await other.value("document.querySelector('.question')") is None
+        await tab.click(".question .answers button")
+        await log_has(tab, "quoted")
+        assert "milk" not in (work / "notes.txt").read_text()
+
+        # what the model writes is text: no script, no image, links to the web only
+        for view in (tab, other):
+            await log_has(view, "<script>window.owned = 1</script>")
+            await log_has(view, "first <b>prompt</b>")
+            assert await view.value("window.owned") is None
+            made = "[...document.querySelectorAll('#log img, #log script, #log i, #log b')].length"
+            assert await view.value(made) == 0
+            links = "[...document.querySelectorAll('#log a')].map(a => [a.href, a.rel])"
+            assert await view.value(links) == [
+                ["https://example.org/a?b=1", "noopener noreferrer"],
+                ["https://example.org/auto", "noopener noreferrer"],
+                ["https://example.org/i.png", "noopener noreferrer"],
+            ]
+            parts = (
+                "['table', 'pre code', 'ol li ul li', 'blockquote', 'strong', 'details.thinking']"
+            )
+            found = f"{parts}.every(s => document.querySelector('#log ' + s))"
+            assert await view.value(found)
+            prompts = "[...document.querySelectorAll('.message.user')].length"
+            assert await view.value(prompts) == 1
+
+        # a prompt waits in the other tab, and the running one is stopped there
+        await ask(tab, "second")
+        await tab.until("document.getElementById('live').innerText.includes('two')")
+        await ask(other, "third")
+        await tab.until("document.querySelector('#queue li') !== null")
+        assert "third" in await tab.value("document.getElementById('queue').innerText")
+        await other.click("#stop")
+        await log_has(tab, "three")
+        await log_has(tab, "Stopped.")
+
+        # both show the same messages, also after the page is loaded again
+        await tab.call("Page.reload")
+        await log_has(tab, "three")
+        texts = "[...document.querySelectorAll('.message')].map(m => m.textContent)"
+        await log_has(other, "three")
+        assert await tab.value(texts) == await other.value(texts)
+        assert "of 32,768 tokens" in await tab.value(
+            "document.getElementById('context').textContent"
+        )
+
+        # a lost connection comes back, and what happened meanwhile is there
+        await other.call(
+            "Network.emulateNetworkConditions",
+            offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1,
+        )  # fmt: skip
+        await other.call(
+            "Network.emulateNetworkConditions",
+            offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1,
+        )  # fmt: skip
+        await tab.click("#clear")
+        await log_has(other, "The conversation was cleared.")
+        assert [p for p in browser.problems if "401" not in p and "ERR_INTERNET" not in p] == []
