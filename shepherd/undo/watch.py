@@ -18,7 +18,8 @@ READ_ONLY = frozenset(_READ_ONLY.split())
 """Commands that write nothing but their output; redirections count as writes of their own."""
 
 _DECLARED = frozenset(
-    {AccessKind.READ, AccessKind.WRITE, AccessKind.NETWORK, AccessKind.ENVIRONMENT, AccessKind.NONE}
+    {AccessKind.READ, AccessKind.WRITE, AccessKind.NETWORK, AccessKind.ENVIRONMENT}
+    | {AccessKind.MEMORY, AccessKind.NONE}
 )
 """Kinds of accesses that name all that they change."""
 

@@ -1,0 +1,234 @@
+"""Compaction on request: the model writes a summary in the place of old turns."""
+
+import re
+from dataclasses import dataclass, replace
+
+from shepherd.backends.base import Backend
+from shepherd.errors import ContextFullError, InvalidRequestError
+from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.eviction import message_groups
+from shepherd.messages import Message, Role
+from shepherd.session import Session, TokenLedger
+from shepherd.tools.text import pluralize
+from shepherd.turn.fitting import message_counts
+
+SUMMARY_TOKENS = 1024
+SUMMARY_SHARE = 4
+"""A summary has at most this many tokens, and at most a quarter of the context."""
+
+MIN_PIECE = 200
+"""Characters; a context that can't take a piece of this length is too small to summarise."""
+
+SAMPLE_CHARACTERS = 4000
+MAX_FACTS = 5
+
+INSTRUCTION = """\
+Summarise the conversation so far. Your summary replaces its messages, so keep what is needed to go \
+on: the goals, the decisions and their reasons, the names of files and what changed in them, \
+commands and their results, open points, and the wishes of the user.{keep} Write plain text of at \
+most {words} words. Call no tool. If there are lasting facts about the user or the project that \
+other conversations need, end with one line for each: FACT: name = value"""
+KEEP = " Above all, keep this: {text}."
+SUMMARISER = "You summarise conversations between a user and an agent with tools."
+PIECE = "{before}Next part of the conversation:\n\n{text}\n\n{instruction}"
+BEFORE = "Summary of the parts before:\n\n{text}\n\n"
+SUMMARY = "[Summary of {count}, written by the model in their place:]\n{text}"
+
+_FACT = re.compile(
+    r"^[ \t]*(?:[-*][ \t]*)?FACT:[ \t]*([^=:\n]{1,80}?)[ \t]*[=:][ \t]*(\S.*)$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedFact:
+    """A fact that the model would keep; nothing is stored unless the user agrees."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The result: how many messages and tokens became a summary of how many tokens."""
+
+    messages: int
+    tokens: int
+    summary: str
+    summary_tokens: int
+    facts: tuple[SuggestedFact, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The result as a sentence for the user."""
+        return (
+            f"{pluralize(self.messages, 'message')} of {self.tokens:,} tokens became a summary of "
+            f"{self.summary_tokens:,}."
+        )
+
+
+def old_turns(messages: list[Message]) -> range:
+    """The messages that a summary replaces; empty if there are only the last turns.
+
+    The last two turns stay, or the last one of two. Within a single turn, its last round stays.
+    """
+    users = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
+    groups = message_groups(messages)
+    turns = [group for group in groups if users and group.stop <= users[-1]]
+    old = turns[:-1] if len(turns) > 1 else turns or groups
+    return range(old[0].start, old[-1].stop) if old else range(0)
+
+
+async def compact(
+    session: Session, backend: Backend, keep: str = "", callback: EventCallback = ignore_events
+) -> Compaction:
+    """Let the model write a summary in the place of the old turns, which the archive stores.
+
+    `keep` says what matters most. `callback` receives the progress. Until the summary is complete,
+    nothing changes: not by a cancellation, and not by an error. Raises InvalidRequestError if there
+    is nothing to summarise or no summary, and the errors of the backend.
+    """
+    span = old_turns(session.messages)
+    if not span:
+        raise InvalidRequestError("There is nothing to summarise: only the last turns are left.")
+    counts = await message_counts(session, backend)
+    text = await _Summariser(session, backend, keep, callback).summary(span)
+    facts = tuple(SuggestedFact(m[1], m[2].strip()) for m in _FACT.finditer(text))[:MAX_FACTS]
+    text = _FACT.sub("", text).strip()
+    if not text:
+        raise InvalidRequestError("The model wrote no summary; the conversation is as it was.")
+    content = SUMMARY.format(count=pluralize(len(span), "message"), text=text)
+    message = Message.hint(content)
+    tokens = sum(counts[i] for i in span)
+    size = await backend.count_message_tokens(session, message)
+    if size >= tokens:
+        raise InvalidRequestError(
+            f"The summary is not shorter than the messages ({size:,} tokens against {tokens:,}); "
+            "the conversation is as it was."
+        )
+    session.compact([span], message)
+    return Compaction(len(span), tokens, text, size, facts)
+
+
+@dataclass(slots=True)
+class _Summariser:
+    """Asks for summaries in requests of their own; the session is only read."""
+
+    session: Session
+    backend: Backend
+    keep: str
+    callback: EventCallback
+
+    async def summary(self, span: range) -> str:
+        """The summary of the messages; in one request if they fit, otherwise in pieces."""
+        session = self.session
+        whole = self._copy([*session.messages[: span.stop], Message.user(self._instruction())])
+        if await self._fits(whole):
+            try:
+                text = await self._answer(whole)
+            except ContextFullError:  # the count was an estimate
+                text = ""
+            if text:
+                return text
+        texts = map(as_text, session.messages[span.start : span.stop])
+        return await self._in_pieces("\n\n".join(texts))
+
+    def _copy(self, messages: list[Message]) -> Session:
+        """The session with other messages; what both begin with stays in the cache."""
+        return replace(
+            self.session,
+            messages=messages,
+            ledger=TokenLedger(),
+            times=[],
+            numbers=[],
+            branches=[],
+            journal=None,
+            archive=None,
+            additions=None,
+            thinking=False,
+        )
+
+    async def _in_pieces(self, text: str) -> str:
+        summary, done = "", 0
+        length = await self._piece_length(text)
+        while done < len(text):
+            request = self._request(text[done : done + length], summary)
+            if not await self._fits(request):
+                length = self._shorter(length)
+                continue
+            try:
+                summary = await self._answer(request) or summary
+            except ContextFullError:
+                length = self._shorter(length)
+                continue
+            done += length
+            share = min(100, 100 * done // len(text))
+            self._send(f"summarising: {share} %")
+        return summary
+
+    async def _piece_length(self, text: str) -> int:
+        """The characters of text that probably fit into one request."""
+        size = self.backend.info.context_size
+        if not size:
+            return max(1, len(text))
+        sample = Message.user(text[:SAMPLE_CHARACTERS])
+        tokens = max(1, await self.backend.count_message_tokens(self.session, sample))
+        room = max(1, size - 2 * self._room() - SUMMARY_TOKENS // SUMMARY_SHARE)
+        return max(MIN_PIECE, room * len(sample.content) // tokens)
+
+    async def _fits(self, request: Session) -> bool:
+        size = self.backend.info.context_size
+        if not size:
+            return True
+        return await self.backend.count_session_tokens(request) + self._room() <= size
+
+    async def _answer(self, request: Session) -> str:
+        """The text of the answer, "" if there is none. Raises InvalidRequestError if cancelled."""
+        stopped = False
+
+        def receive(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+            nonlocal stopped
+            passed = event is CallbackEvent.SYSTEM or event is CallbackEvent.STATS
+            stopped = stopped or (passed and not self.callback(event, content, name, id))
+            return not stopped
+
+        async with await self.backend.prefill_session(request, receive) as prefilled:
+            generation = await self.backend.generate_from_prefilled(
+                prefilled, receive, self._room()
+            )
+        if stopped:
+            raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+        return generation.message.content.strip()
+
+    def _request(self, text: str, before: str) -> Session:
+        earlier = BEFORE.format(text=before) if before else ""
+        prompt = PIECE.format(before=earlier, text=text, instruction=self._instruction())
+        messages = [Message.user(prompt)]
+        return Session(SUMMARISER, messages, sampling=self.session.sampling)
+
+    def _instruction(self) -> str:
+        keep = KEEP.format(text=self.keep.strip().rstrip(".")) if self.keep.strip() else ""
+        return INSTRUCTION.format(keep=keep, words=self._room() // 2)
+
+    def _room(self) -> int:
+        """The maximum tokens of the summary."""
+        size = self.backend.info.context_size
+        return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
+
+    def _shorter(self, length: int) -> int:
+        if length <= MIN_PIECE:
+            raise ContextFullError("The context is too small to summarise the conversation.")
+        return max(MIN_PIECE, length // 2)
+
+    def _send(self, text: str) -> None:
+        if not self.callback(CallbackEvent.SYSTEM, text, Topic.PROGRESS, ""):
+            raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+
+
+def as_text(message: Message) -> str:
+    """A message as lines of a summary's source."""
+    if message.role is Role.TOOL:
+        return f"RESULT of {message.name}: {message.plain_text}"
+    calls = [f"CALL {call.name} {call.arguments_json}" for call in message.tool_calls]
+    role = "NOTE" if message.is_hint else message.role.value.upper()
+    text = [f"{role}: {message.plain_text}"] if message.plain_text else []
+    return "\n".join([*text, *calls])
