@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd
 if TYPE_CHECKING:
     from typing import Any
 
+    from shepherd.conversation.compaction import Compaction
     from shepherd.errors import (
         AccessError,
         BackendError,
@@ -61,6 +62,7 @@ __all__ = [
     "Chat",
     "Choice",
     "CodeBlock",
+    "Compaction",
     "ConfigError",
     "ContextFullError",
     "End",
@@ -93,6 +95,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "conversation.compaction": "Compaction",
     "errors": (
         "AccessError BackendError BusyError ConfigError ContextFullError ImageError "
         "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UndoError "

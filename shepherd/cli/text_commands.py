@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shepherd.cli.terminal.attachments import without_attachments
+from shepherd.conversation.compaction import compact, parse_fact, remember
 from shepherd.conversation.context_use import ContextPart, measure_context, measure_tools
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, UndoError
@@ -122,6 +123,19 @@ async def _tree(conversation: Conversation, argument: str) -> str:
     return "\n".join(lines)
 
 
+async def _compact(conversation: Conversation, argument: str) -> str:
+    done = await compact(conversation.session, await conversation.backend(), argument)
+    facts = [f"/remember {fact.name} = {fact.value}" for fact in done.facts]
+    offer = ["These facts may be worth keeping; nothing is stored yet:", *facts] if facts else []
+    return "\n".join([done.text, done.summary, *offer])
+
+
+async def _remember(conversation: Conversation, argument: str) -> str:
+    fact = parse_fact(argument)
+    await remember(conversation.memory, conversation.cwd, fact)
+    return f"Remembered: {fact.name}"
+
+
 async def _moved(verb: str, change: Awaitable[MoveResult]) -> str:
     """The result of a change; a refusal is raised with its details."""
     try:
@@ -148,6 +162,8 @@ COMMANDS = {
         Command("skills", "The skills that the model can read", _skills),
         Command("undo", "Undo the last changes of tools to files", _undo, "[NUMBER] [force]"),
         Command("redo", "Make the last undone changes again", _redo, "[NUMBER] [force]"),
+        Command("compact", "Summarise old turns in their place", _compact, "[WHAT TO KEEP]"),
+        Command("remember", "Keep a fact for later conversations", _remember, "NAME = VALUE"),
         Command("diff", "What changed in files since the session began", _diff),
         Command("rewind", "Go back to an earlier message", _rewind, "[NUMBER] [files] [force]"),
         Command("tree", "The branches of the conversation", _tree, "[NUMBER] [files] [force]"),

@@ -2,13 +2,17 @@
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from shepherd.backends.base import Backend
-from shepherd.errors import ContextFullError, InvalidRequestError
+from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.eviction import message_groups
+from shepherd.memory import Memory, Place
+from shepherd.memory.rows import MAX_KEY, MAX_VALUE
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
+from shepherd.tools.memory import storable
 from shepherd.tools.text import pluralize
 from shepherd.turn.fitting import message_counts
 
@@ -22,12 +26,13 @@ MIN_PIECE = 200
 SAMPLE_CHARACTERS = 4000
 MAX_FACTS = 5
 
-INSTRUCTION = """\
-Summarise the conversation so far. Your summary replaces its messages, so keep what is needed to go \
-on: the goals, the decisions and their reasons, the names of files and what changed in them, \
-commands and their results, open points, and the wishes of the user.{keep} Write plain text of at \
-most {words} words. Call no tool. If there are lasting facts about the user or the project that \
-other conversations need, end with one line for each: FACT: name = value"""
+INSTRUCTION = (
+    "Summarise the conversation so far. Your summary replaces its messages, so keep what is needed "
+    "to go on: the goals, the decisions and their reasons, the names of files and what changed in "
+    "them, commands and their results, open points, and the wishes of the user.{keep} Write plain "
+    "text of at most {words} words. Call no tool. If there are lasting facts about the user or the "
+    "project that other conversations need, end with one line for each: FACT: name = value"
+)
 KEEP = " Above all, keep this: {text}."
 SUMMARISER = "You summarise conversations between a user and an agent with tools."
 PIECE = "{before}Next part of the conversation:\n\n{text}\n\n{instruction}"
@@ -69,12 +74,12 @@ class Compaction:
 def old_turns(messages: list[Message]) -> range:
     """The messages that a summary replaces; empty if there are only the last turns.
 
-    The last two turns stay, or the last one of two. Within a single turn, its last round stays.
+    The last two turns stay, or the last one of two. Of a single turn, the last two rounds stay.
     """
     users = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     groups = message_groups(messages)
     turns = [group for group in groups if users and group.stop <= users[-1]]
-    old = turns[:-1] if len(turns) > 1 else turns or groups
+    old = turns[:-1] if len(turns) > 1 else turns or groups[:-1]
     return range(old[0].start, old[-1].stop) if old else range(0)
 
 
@@ -232,3 +237,19 @@ def as_text(message: Message) -> str:
     role = "NOTE" if message.is_hint else message.role.value.upper()
     text = [f"{role}: {message.plain_text}"] if message.plain_text else []
     return "\n".join([*text, *calls])
+
+
+async def remember(memory: Memory | None, cwd: Path, fact: SuggestedFact) -> None:
+    """Store a fact of the project; raises MemoryStoreError."""
+    if memory is None:
+        raise MemoryStoreError("There is no memory: memory.enabled or save_sessions is off.")
+    name, value = storable(fact.name).strip()[:MAX_KEY], storable(fact.value)[:MAX_VALUE]
+    await memory.set_fact(Place.of(cwd).project, name, value)
+
+
+def parse_fact(text: str) -> SuggestedFact:
+    """The fact in `NAME = VALUE`; raises InvalidRequestError."""
+    name, sign, value = (part.strip() for part in text.partition("="))
+    if not (name and sign and value):
+        raise InvalidRequestError("A fact is NAME = VALUE.")
+    return SuggestedFact(name, value)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.config.choices import ApproveMode
+from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import SessionHistory
 from shepherd.errors import ShepherdError
@@ -130,6 +131,22 @@ class Chat:
         await history.rewind(number, files=files, force=force)
         return prompts[number]
 
+    async def compact(self, keep: str = "") -> Compaction:
+        """Let the model write a summary in the place of old turns; `keep` says what matters most.
+
+        The memory keeps the messages, if there is one. Facts that the model would keep are in the
+        result; `remember` stores one. Cancelling changes nothing. Raises InvalidRequestError if
+        there is nothing to summarise.
+        """
+        self._check_idle()
+        conversation = self._conversation
+        return await compact(conversation.session, await conversation.backend(), keep)
+
+    async def remember(self, name: str, value: str) -> None:
+        """Store a fact for later conversations in this directory; raises MemoryStoreError."""
+        conversation = self._conversation
+        await remember(conversation.memory, conversation.cwd, SuggestedFact(name, value))
+
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""
         if self._work is not None:
@@ -143,9 +160,12 @@ class Chat:
 
     def _past(self) -> SessionHistory:
         """The conversation's past; raises ShepherdError while a prompt is being answered."""
+        self._check_idle()
+        return self._conversation.history
+
+    def _check_idle(self) -> None:
         if self._work is not None and self._work.running:
             raise ShepherdError("This conversation is answering a prompt; end or cancel it first.")
-        return self._conversation.history
 
     async def _begin(self, work: TurnWork) -> None:
         """Start a turn; the previous one must have ended or have lost its reader."""

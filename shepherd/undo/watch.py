@@ -19,7 +19,7 @@ READ_ONLY = frozenset(_READ_ONLY.split())
 
 _DECLARED = frozenset(
     {AccessKind.READ, AccessKind.WRITE, AccessKind.NETWORK, AccessKind.ENVIRONMENT}
-    | {AccessKind.MEMORY, AccessKind.NONE}
+    | {AccessKind.MEMORY, AccessKind.PLAN, AccessKind.NONE}
 )
 """Kinds of accesses that name all that they change."""
 

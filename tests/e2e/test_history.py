@@ -65,3 +65,21 @@ def test_a_resumed_session_can_be_undone(start: Start, work: Path) -> None:
     terminal.say("/undo")
     terminal.wait_for("Undone: write_file a.txt")
     assert not (work / "a.txt").exists()
+
+
+def test_old_turns_become_a_summary_and_facts_are_offered(start: Start) -> None:
+    long = "word " * 60
+    script = f'text: {long}\n---\ntext: Two.\n---\ntext: "Short.\\nFACT: owner = Ada"\n'
+    terminal = start(script, "--approve", "all", rows=40)
+    terminal.wait_for(READY)
+    terminal.say("one")
+    terminal.wait_for("word word")
+    terminal.say("two")
+    terminal.wait_for("Two")
+    terminal.say("/compact the words")
+    terminal.wait_for("2 messages of")
+    terminal.wait_for(r"Remember owner = Ada\?")
+    terminal.say("y")
+    terminal.wait_for("Remembered: owner")
+    terminal.say("/memory facts")
+    terminal.wait_for("owner = Ada|owner: Ada")

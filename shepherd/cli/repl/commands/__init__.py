@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
+from shepherd.cli.repl.commands.compaction import compaction_commands
 from shepherd.cli.repl.commands.conversation import conversation_commands
 from shepherd.cli.repl.commands.history import history_commands
 from shepherd.cli.repl.commands.jobs import job_commands
@@ -40,6 +41,7 @@ def fill_table(table: CommandTable, context: CommandContext) -> None:
     table.extend(model_commands(context))
     table.extend(provider_commands(context))
     table.extend(conversation_commands(context))
+    table.extend(compaction_commands(context))
     table.extend(history_commands(context))
     table.extend(resume_commands(context))
     table.extend(memory_commands(context))
