@@ -17,6 +17,7 @@ from shepherd.cli.commands.models.options import model as model_command
 from shepherd.cli.commands.providers.options import do_in_shell
 from shepherd.cli.commands.providers.options import provider as provider_commands
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
+from shepherd.cli.commands.schedule import schedule
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.commands.usage import usage
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
@@ -44,7 +45,7 @@ app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("acp")(acp)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
-for _command in (model_command, config, mcp, sessions, memory, apikey, ctl):
+for _command in (model_command, config, mcp, sessions, memory, schedule, apikey, ctl):
     app.add_typer(_command)
 
 

@@ -86,6 +86,11 @@ class Paths:
         return self.state / "sessions"
 
     @property
+    def schedule(self) -> Path:
+        """The scheduled prompts, and the logs of their runs."""
+        return self.state / "schedule"
+
+    @property
     def memory_file(self) -> Path:
         """Messages that were evicted from conversations, and facts."""
         return self.state / "memory.db"

@@ -1,0 +1,161 @@
+"""`shepherd schedule`: prompts that run at set times."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import one_line, sanitize
+from shepherd.config.choices import ApproveMode
+from shepherd.config.paths import Paths
+from shepherd.schedule.cron import parse_cron
+from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for
+from shepherd.schedule.run import program, run_job
+from shepherd.schedule.timers import JobCommand, choose_timer
+
+MAX_PIPED = 1_048_576
+WIDTH = 60
+_KEPT_VARIABLES = (
+    *("PATH", "LANG", "LC_ALL"),
+    *("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"),
+)
+"""Variables of the shell in which a job is added; the job gets them too."""
+
+schedule = typer.Typer(name="schedule", help="Prompts that run at set times.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="The name of the job.")]
+
+
+@schedule.command("add")
+def add_job(  # noqa: PLR0913 - one for each option
+    times: Annotated[
+        str, typer.Argument(metavar="TIMES", help="Cron's five fields, as in '0 9 * * 1-5'.")
+    ],
+    prompt: Annotated[str, typer.Argument(help="What the model is to do; - reads it from stdin.")],
+    *,
+    name: Annotated[str, typer.Option(help="The name of the job.")] = "",
+    cwd: Annotated[Path | None, typer.Option(help="The working directory, else this one.")] = None,
+    model: Annotated[str, typer.Option(help="The model that answers.")] = "",
+    approve: Annotated[
+        ApproveMode | None,
+        typer.Option(help="What needs approval; without a user, that is denied."),
+    ] = None,
+    timer: Annotated[
+        str, typer.Option(help="systemd or cron; else the first that works here.")
+    ] = "",
+) -> None:
+    """Run a prompt at set times."""
+    expression, store = parse_cron(times), _store()
+    text = _prompt(prompt)
+    if timer not in ("", "systemd", "cron"):
+        raise UsageError("--timer must be systemd or cron.")
+    if name:
+        check_name(name)
+    directory = (cwd or Path()).resolve()
+    if not directory.is_dir():
+        raise UsageError(f"--cwd: {directory} is not a directory.")
+    name = name or name_for(text, store.names())
+    chosen = choose_timer(timer, _units(os.environ))
+    environment = {key: os.environ[key] for key in _KEPT_VARIABLES if os.environ.get(key)}
+    command = JobCommand([*program(), "schedule", "run", name], environment)
+    job = Job(
+        name=name,
+        cron=expression.text,
+        cwd=str(directory),
+        timer=chosen.name,
+        model=model,
+        approve=approve,
+        environment=environment,
+    )
+    store.add(job, text)
+    try:
+        chosen.add(name, expression, command)
+    except BaseException:
+        store.remove(name)
+        raise
+    sys.stderr.write(f"The job {name} runs at {expression.text} ({chosen.name}).\n")
+
+
+@schedule.command("list")
+def list_jobs() -> None:
+    """List all jobs, with the last run of each."""
+    store = _store()
+    for name in store.names():
+        job, runs = store.load(name), store.runs(name)
+        last = _summary(runs[-1]) if runs else "never ran"
+        prompt = one_line(store.prompt(name), WIDTH)
+        typer.echo(f"{name}  {job.cron}  {last}  {one_line(job.cwd, WIDTH)}  {prompt}")
+
+
+@schedule.command("show")
+def show_job(name: Name) -> None:
+    """Show a job with its whole prompt."""
+    store = _store()
+    job = store.load(name)
+    facts = {
+        "times": f"{job.cron} ({job.timer})",
+        "directory": job.cwd,
+        "model": job.model or "(from the settings)",
+        "approve": job.approve.value if job.approve else "(from the settings)",
+    }
+    for label, value in facts.items():
+        typer.echo(f"{label}: {one_line(value, 200)}")
+    typer.echo(f"\n{sanitize(store.prompt(name))}")
+
+
+@schedule.command("run")
+def run_now(name: Name) -> None:
+    """Run a job now; timers do this too."""
+    run = run_job(_store(), name, os.environ)
+    typer.echo(sanitize(run.output))
+    raise typer.Exit(run.exit_code)
+
+
+@schedule.command("log")
+def show_log(
+    name: Name,
+    last: Annotated[int, typer.Option(min=1, help="How many runs to show.")] = 10,
+) -> None:
+    """Show the last runs of a job with their answers."""
+    store = _store()
+    store.load(name)
+    for run in store.runs(name)[-last:]:
+        typer.echo(_summary(run))
+        if run.output:
+            typer.echo("".join(f"  {line}\n" for line in sanitize(run.output).splitlines()))
+
+
+@schedule.command("remove")
+def remove_job(name: Name) -> None:
+    """Remove a job and its log; its conversations stay."""
+    store = _store()
+    job = store.load(name)
+    choose_timer(job.timer, _units(os.environ)).remove(name)
+    store.remove(name)
+    sys.stderr.write(f"The job {name} is removed.\n")
+
+
+def _summary(run: Run) -> str:
+    denied = f"  {run.denied} denied" if run.denied else ""
+    session = f"  session {run.session}" if run.session else ""
+    return f"{run.started}  exit {run.exit_code}  {run.seconds:.1f} s{denied}{session}"
+
+
+def _prompt(text: str) -> str:
+    if text == "-":
+        text = sys.stdin.read(MAX_PIPED + 1)
+    if not text.strip():
+        raise UsageError("The prompt is empty.")
+    return text
+
+
+def _store() -> JobStore:
+    return JobStore(Paths.from_env(os.environ).schedule)
+
+
+def _units(env: Mapping[str, str]) -> Path:
+    """The directory of the user's units."""
+    return Paths.from_env(env).config.parent / "systemd" / "user"

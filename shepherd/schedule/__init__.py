@@ -1,0 +1,1 @@
+"""Prompts that run at set times, through systemd's timers or crontab."""
