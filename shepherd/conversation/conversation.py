@@ -263,6 +263,9 @@ class Conversation:
     async def aclose(self) -> None:
         """End the background commands, and close the backend, the transcript and the memory."""
         try:
+            for command in self.background.all:
+                if command.is_running:
+                    self.notices.tell(f"Background {command.title} ends with the session.")
             await self.background.aclose()
             if self._checking is not None:
                 await end_tasks(self._checking)

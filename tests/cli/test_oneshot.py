@@ -185,3 +185,18 @@ def test_a_model_that_makes_no_text_is_refused(program: Program) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "The model bert makes embeddings and can't write text." in ended.stderr
     assert "shepherd --server" in ended.stderr
+
+
+def test_piped_text_never_runs_a_command_of_the_user(program: Program) -> None:
+    for arguments in ((), ("--json",)):
+        done = program.run_scripted("text: I see.", *arguments, stdin="!touch own\n")
+        assert "I see." in done.stdout
+    assert not (program.work / "own").exists()
+
+
+def test_a_background_command_ends_with_the_program(program: Program) -> None:
+    call = '{"command": "sleep 3600", "background": true}'
+    script = f"call: execute_command {call}\n---\ntext: Started."
+    done = program.run_scripted(script, "--approve", "all", "-e", "x")
+    assert done.stdout == "Started.\n"
+    assert "Background command 1 (sleep 3600) ends with the session." in done.stderr

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,8 +57,9 @@ class Repl:
             conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
         )
         fill_table(loop.table, context)
-        own = OwnCommandRunner(conversation.own_commands, loop.surface, loop.renderer)
-        loop.own_command = own.run
+        if sys.stdin.isatty():  # text from a file or a pipe must not run anything
+            own = OwnCommandRunner(conversation.own_commands, loop.surface, loop.renderer)
+            loop.own_command = own.run
         loop.renderer.reword = with_slash_commands
         conversation.when_moved(self._moved)
 
