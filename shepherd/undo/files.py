@@ -1,5 +1,7 @@
 """The files of one session: captured into the store, and restored from it."""
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,12 +28,18 @@ class KeptFiles:
         self._store = store
         self._protects = protects
 
-    def states(self, paths: Iterable[str]) -> dict[str, FileState]:
-        """The states of resolved paths; their contents are in the store afterwards."""
+    def states(self, paths: Iterable[str], seconds: float = math.inf) -> dict[str, FileState]:
+        """The states of resolved paths; their contents are in the store afterwards.
+
+        Paths for which the time does not suffice are left out.
+        """
+        deadline = time.monotonic() + seconds
         waiting: dict[str, bytes] = {}
         capture = Capture(waiting.__setitem__, self._protects, self.max_bytes)
         states: dict[str, FileState] = {}
         for path in paths:
+            if time.monotonic() > deadline:
+                break
             if path not in states:
                 states[path] = capture.state(Path(path))
                 if len(waiting) >= BATCH_FILES:

@@ -91,7 +91,7 @@ class UndoKeeper:
 
     async def preface(self) -> str:
         """What the user undid since the last message, for the model; "" if nothing."""
-        if self._recorder is None and not self._path.exists():
+        if self._recorder is None and not (self._position() and self._path.exists()):
             return ""
         try:
             return await self._do(lambda r: r.preface(self._position()))
@@ -121,6 +121,12 @@ class UndoKeeper:
 
     def _run(self, work: "Callable[[Recorder], T]") -> T:
         """Runs in the thread."""
+        try:
+            return work(self._opened())
+        except (ValueError, TypeError, KeyError, OSError) as error:  # a row of another program
+            raise UndoError(f"{self._path}: {error}") from error
+
+    def _opened(self) -> "Recorder":
         if self._recorder is None:
             from shepherd.undo.recorder import open_recorder  # loads sqlite3
 
@@ -132,7 +138,7 @@ class UndoKeeper:
                 self._protects,
                 self._warnings.append,
             )
-        return work(self._recorder)
+        return self._recorder
 
     def _close(self) -> None:
         """Runs in the thread."""

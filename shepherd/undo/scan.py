@@ -61,7 +61,7 @@ class Scanner:
         changed = [
             path
             for path, mark in marks.items()
-            if path not in before or path not in known or known[path].marks != mark
+            if path not in before or not self._is_known(path, mark)
         ]
         self._read(changed, changed, marks)
         entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
@@ -71,7 +71,7 @@ class Scanner:
     def _read(self, paths: list[str], kept: list[str], marks: dict[str, Marks]) -> None:
         """Learn the states of `paths`, with the contents of those in `kept`."""
         now = time.time_ns()
-        states = self.files.states(kept)
+        states = self.files.states(kept, MAX_SECONDS)
         for path in paths:
             mark = marks[path]
             state = states.get(path) or _unread(Path(path), mark)
@@ -135,12 +135,12 @@ def _mark(status: os.stat_result) -> Marks:
 
 
 def _unread(path: Path, mark: Marks) -> FileState:
-    """The state of a file beyond the limit of all contents."""
+    """The state of a file beyond the limits of all contents and of time."""
     try:
         status = path.lstat()
     except OSError:
         return FileState(Kind.UNKEPT, detail=str(mark), why="it could not be read")
-    return unkept(status, "the files here were too large to keep them all")
+    return unkept(status, "there was too much to keep before a command")
 
 
 def _ignored(root: Path) -> frozenset[str]:

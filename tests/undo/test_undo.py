@@ -1,5 +1,7 @@
 """What tools changed comes back: undo, redo and their refusals."""
 
+import asyncio
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -7,7 +9,8 @@ import pytest
 
 from shepherd.errors import UndoError
 from shepherd.undo.parts import UndoLimits
-from tests.undo.project import open_project, view
+from tests.tools.workshop import until
+from tests.undo.project import Project, open_project, view
 
 
 async def test_each_kind_of_change_is_undone_and_redone(tmp_path: Path) -> None:
@@ -209,3 +212,45 @@ async def test_a_store_that_fails_stops_no_call(tmp_path: Path) -> None:
         assert "Wrote" in await project.call("write_file", path="a.txt", content="1")
         await project.call("write_file", path="a.txt", content="2")
         assert len(project.warnings) == 1
+
+
+async def test_a_damaged_row_stops_no_call(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        await project.call("write_file", path="a.txt", content="1")
+    with sqlite3.connect(tmp_path / "state" / "undo.db") as connection:
+        connection.execute("UPDATE changes SET entries = '[[1]]'")
+    connection.close()
+    async with open_project(tmp_path) as project:
+        assert "Wrote" in await project.call("write_file", path="a.txt", content="2")
+        with pytest.raises(UndoError, match=r"undo\.db"):
+            await project.keeper.undo()
+
+
+async def test_a_cancelled_call_can_be_undone(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        path = project.root / "a.txt"
+        path.write_text("mine\n")
+        command = "echo half > $(echo a.txt); touch started; sleep 60"
+        call = asyncio.create_task(project.call("execute_command", command=command))
+        await until((project.root / "started").exists)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await project.call("write_file", path="b.txt", content="b")
+        await project.keeper.undo(2)
+        assert view(project.root).keys() == {"a.txt"}
+        assert path.read_text() == "mine\n"
+
+
+async def test_two_shepherds_share_the_store(tmp_path: Path) -> None:
+    async with (
+        open_project(tmp_path, session="one") as first,
+        open_project(tmp_path, session="two") as second,
+    ):
+
+        async def change(project: Project, name: str) -> None:
+            for number in range(10):
+                await project.call("write_file", path=name, content=f"{number}")
+
+        await asyncio.gather(change(first, "a.txt"), change(second, "b.txt"))
+        await asyncio.gather(first.keeper.undo(10), second.keeper.undo(10))
+        assert view(first.root) == {}
