@@ -12,6 +12,7 @@ from acp.helpers import (
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.messages import Message, Role
+from shepherd.tools.deferred.wrapper import open_call
 from shepherd.tools.text import valid_text
 
 
@@ -31,7 +32,7 @@ def replay(messages: Iterable[Message], updates: SessionUpdates) -> None:
                 if message.content:
                     text = valid_text(message.content)
                     updates.send(update_agent_message(text_block(text)))
-                for call in message.tool_calls:
+                for call in map(open_call, message.tool_calls):
                     updates.call_started(call)
             case Role.TOOL:
                 updates.call_ended(message.tool_call_id, message.content)
