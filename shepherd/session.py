@@ -82,7 +82,7 @@ class SessionAdditions(Protocol):
 class DeferredTools(Protocol):
     """The tools that the prompt does not list, and that a search can bring in."""
 
-    def found_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
+    def specs_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
         """The tools that the results of searches in `messages` name."""
         ...
 
@@ -180,8 +180,8 @@ class Session:
         if self.deferred is None or not self.tools:
             return self.tools
         names = {tool.name for tool in self.tools}
-        found = self.deferred.found_in(self.messages)
-        return [*self.tools, *(tool for tool in found if tool.name not in names)]
+        results = self.deferred.specs_in(self.messages)
+        return [*self.tools, *(tool for tool in results if tool.name not in names)]
 
     def add(self, message: Message) -> None:
         """Append a message."""

@@ -1,4 +1,4 @@
-"""Forty tools of others, which no task needs: what they cost is what is measured."""
+"""Forty further tools, which no task needs; the benchmark measures their cost."""
 
 from itertools import product
 from typing import Annotated

@@ -20,7 +20,7 @@ from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.deferred.offer import listed_tools
 from shepherd.tools.deferred.ranking import ToolIndex
-from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.search import FindTools, SearchResults
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
@@ -144,7 +144,7 @@ class Agency:
         session = Session(
             SYSTEM,
             tools=listed_tools(registry, max_tokens),
-            deferred=FoundTools(registry),
+            deferred=SearchResults(registry),
             sampling=Sampling(temperature=0.0),
         )
         policy = PermissionPolicy(root, ApproveMode.ALL, spill_dir=root.parent / "spill")

@@ -23,7 +23,7 @@ from shepherd.tools.base import (
     ToolContext,
     ToolResult,
 )
-from shepherd.tools.deferred.search import FoundTools
+from shepherd.tools.deferred.search import SearchResults
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10
@@ -105,7 +105,7 @@ class AskProvider(Tool[AskArguments]):
         runner = context.runner.on_behalf_of(caller)
         session = self._session(arguments, context)
         session.tools = self._asking.offer(runner.tools, backend.info)
-        session.deferred = FoundTools(runner.tools)
+        session.deferred = SearchResults(runner.tools)
         progress = Progress(self.provider, context.on_event)
         limits = self._limits()
         tools = LastRoundExecutor(runner, progress, limits.max_rounds)

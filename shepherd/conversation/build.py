@@ -21,7 +21,7 @@ from shepherd.conversation.toolbox import (
 )
 from shepherd.memory import Place
 from shepherd.session import Session
-from shepherd.tools.deferred.search import FoundTools
+from shepherd.tools.deferred.search import SearchResults
 
 CONVERSATION = Concurrency(1, maximum=8)
 """One conversation, which may send parallel requests to its model."""
@@ -111,7 +111,7 @@ def _build(
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
-    session.deferred = FoundTools(workspace.registry)
+    session.deferred = SearchResults(workspace.registry)
     return Conversation(workspace, slot, notices, session, transcript)
 
 

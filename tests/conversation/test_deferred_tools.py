@@ -22,7 +22,7 @@ from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool
-from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.search import FindTools, SearchResults
 from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
 from shepherd.tools.registry import ToolRegistry
 from tests.tools.deferred.many import remote_tools
@@ -67,7 +67,7 @@ async def check_cache(directory: Path, backend: LlamaCppBackend) -> None:
     """A search, and a call of what it found, leave everything before them in the cache."""
     tools, offered = registry(directory, 200)
     workshop = open_workshop(directory, registry=tools)
-    session = Session("You are Shepherd.", tools=offered, deferred=FoundTools(tools))
+    session = Session("You are Shepherd.", tools=offered, deferred=SearchResults(tools))
     session.add(Message.user("Report the bug."))
     prompts: list[int] = []
     for call in (

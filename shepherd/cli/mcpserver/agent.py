@@ -75,7 +75,7 @@ class ServedAgent:
         self, call: RunningCall, arguments: Mapping[str, Any], approver: Approver
     ) -> ToolResult:
         try:
-            asked = AskArguments.model_validate(dict(arguments))
+            request = AskArguments.model_validate(dict(arguments))
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             place = ".".join(map(str, problem["loc"]))
@@ -84,22 +84,22 @@ class ServedAgent:
             )
         async with self._turn:
             try:
-                return await self._turn_result(call, asked, approver)
+                return await self._turn_result(call, request, approver)
             except ShepherdError as error:
                 return ToolResult(f"Error: {error}", ok=False)
 
     async def _turn_result(
-        self, call: RunningCall, asked: AskArguments, approver: Approver
+        self, call: RunningCall, request: AskArguments, approver: Approver
     ) -> ToolResult:
         conversation = self.conversation
-        if asked.fresh:
+        if request.fresh:
             conversation.clear()
-        images = await self._images(asked.images, approver)
+        images = await self._images(request.images, approver)
         backend = await conversation.backend()
         label = one_line(backend.info.id)
         progress = Progress(label, call.on_event)
         tools = conversation.tool_runner(approver)
-        prompt = Message.user(asked.prompt, images)
+        prompt = Message.user(request.prompt, images)
         outcome = await run_turn(
             conversation.session, prompt, backend, tools, progress, conversation.limits
         )

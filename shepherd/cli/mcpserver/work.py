@@ -147,15 +147,15 @@ class Calls:
         waiting = self._waiting.get(state)
         if waiting is None:
             raise MCPError(types.INVALID_PARAMS, "This call does not wait for an answer.")
-        asked = waiting.call.params
-        if (asked.name, asked.arguments) != (params.name, params.arguments):
+        first = waiting.call.params
+        if (first.name, first.arguments) != (params.name, params.arguments):
             raise MCPError(types.INVALID_PARAMS, "The request state belongs to another call.")
         work = self._take(state)
         work.call.context = context
         answer = (params.input_responses or {}).get("approval")
-        known = answer if isinstance(answer, types.ElicitResult) else None
+        result = answer if isinstance(answer, types.ElicitResult) else None
         if not work.question.answer.done():
-            work.question.answer.set_result(known)
+            work.question.answer.set_result(result)
         return work.call, work.task
 
     def _take(self, state: str) -> _Work:

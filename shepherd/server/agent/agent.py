@@ -12,7 +12,7 @@ from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.turn import AgentTurn, TurnParts
 from shepherd.session import Session, TokenLedger
-from shepherd.tools.deferred.search import FoundTools
+from shepherd.tools.deferred.search import SearchResults
 from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits
 
@@ -59,7 +59,7 @@ class Agent:
                 system_message=session.system_message or self.system_message,
                 messages=spliced.messages,
                 tools=[*own, *session.tools],
-                deferred=FoundTools(self.tools.registry),
+                deferred=SearchResults(self.tools.registry),
                 ledger=TokenLedger(),
                 times=[],
             ),

@@ -9,7 +9,7 @@ from shepherd.tools.deferred.search import find_tools_spec
 from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL_SPEC
 
 CHARACTERS_PER_TOKEN = 3.5
-"""Schemas have about so many characters per token; small vocabularies need more tokens."""
+"""An estimate for schemas; a small vocabulary needs more tokens."""
 
 
 def listed_tools(

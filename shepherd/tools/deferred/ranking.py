@@ -12,13 +12,16 @@ SATURATION, LENGTH_SHARE = 1.2, 0.75
 """The usual constants k1 and b of BM25."""
 
 NAME_WEIGHT = 4
-"""A word in a tool's name counts as often as so many words in its description."""
+"""The weight of a word in a tool's name; one in its description has the weight 1."""
+
+MAX_NAME = 100
+"""Characters of a wrong name that are compared."""
 
 MIN_COVERAGE = 0.4
 """A match has at least this share of the best match's score."""
 
 MIN_SIMILARITY = 0.75
-"""Share of equal letters from which a misspelt word is taken for another one."""
+"""The minimum share of equal letters of a misspelt word and the word that replaces it."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IGNORED = frozenset(
@@ -85,7 +88,7 @@ class ToolIndex:
 
 def nearest_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """The names that are most similar to a wrong one: by letters, then by words."""
-    known = list(names)
+    name, known = name[:MAX_NAME], list(names)
     similar = _similar(name, known, limit)
     by_words = ToolIndex([ToolSpec(other, "") for other in known]).search(name, limit)
     return list(dict.fromkeys([*similar, *(tool.name for tool in by_words)]))[:limit]

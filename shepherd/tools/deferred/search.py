@@ -1,5 +1,6 @@
 """`find_tools`: the tools whose schemas are not in the prompt."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class FindTools(Tool[FindArguments]):
         if context.runner is None:
             raise ToolError(f"{FIND_TOOLS} works in a conversation only")
         tools = [tool.spec() for tool in context.runner.tools if tool.is_extension]
-        matches = ToolIndex(tools).search(arguments.query, MAX_RESULTS)
+        index = await asyncio.to_thread(ToolIndex, tools)
+        matches = await asyncio.to_thread(index.search, arguments.query, MAX_RESULTS)
         if not matches:
             return ToolResult(_nothing(tools))
         head = f"{len(matches)} of {pluralize(len(tools), 'tool')}; call one with {USE_TOOL}:"
@@ -53,12 +55,12 @@ class FindTools(Tool[FindArguments]):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTools:
+class SearchResults:
     """The tools that searches brought into a conversation; see `session.DeferredTools`."""
 
     tools: Iterable[AnyTool]
 
-    def found_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
+    def specs_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
         """The specs of the tools that results of `find_tools` in `messages` name."""
         results = (m.content for m in messages if m.role is Role.TOOL and m.name == FIND_TOOLS)
         names = {name for text in results for name in _CALL.findall(text)}

@@ -70,7 +70,7 @@ def test_a_printed_call_is_a_call_where_the_adapter_prints_calls() -> None:
 
 
 @given(st.text(alphabet="a<think>/`\n {}[\"'|", max_size=60), st.data())
-def test_nothing_is_lost_and_nothing_found_in_a_silent_adapters_text(
+def test_nothing_is_lost_and_nothing_specs_in_a_silent_adapters_text(
     text: str, data: st.DataObject
 ) -> None:
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))

@@ -8,7 +8,7 @@ from shepherd.backends.output import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.search import FindTools, SearchResults
 from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL_SPEC
 from tests.tools.deferred.many import remote_tools
 
@@ -35,7 +35,7 @@ def test_one_odd_schema_leaves_the_others_enforced() -> None:
 
 def test_a_tool_that_a_search_found_can_be_called_by_its_name() -> None:
     tools = [FindTools().spec(), USE_TOOL_SPEC]
-    session = Session(tools=tools, deferred=FoundTools([*remote_tools(), FindTools()]))
+    session = Session(tools=tools, deferred=SearchResults([*remote_tools(), FindTools()]))
     before = constraint(session)
     call = ToolCall("1", FIND_TOOLS, {"query": "issue"})
     session.add(Message.tool(call, "1 of 200 tools:\ngithub__create_issue(owner: string)"))

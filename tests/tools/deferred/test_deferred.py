@@ -12,7 +12,7 @@ from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.deferred.offer import listed_tools
 from shepherd.tools.deferred.ranking import ToolIndex
-from shepherd.tools.deferred.search import FindTools, FoundTools
+from shepherd.tools.deferred.search import FindTools, SearchResults
 from shepherd.tools.deferred.signature import signature
 from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
 from shepherd.tools.files.read import ReadFile
@@ -147,7 +147,7 @@ def office(
 
 async def answer(workshop: Workshop, script: str) -> tuple[Session, Recorder]:
     registry = workshop.runner.registry
-    session = Session(tools=listed_tools(registry, 500), deferred=FoundTools(registry))
+    session = Session(tools=listed_tools(registry, 500), deferred=SearchResults(registry))
     recorder = Recorder()
     backend = ScriptedBackend(parse_script(script))
     await run_turn(session, "Report it.", backend, workshop.runner, recorder)
@@ -216,6 +216,8 @@ async def test_mistakes_name_the_tool_and_its_arguments(tmp_path: Path) -> None:
     workshop, _ = office(tmp_path, [], [], ApproveMode.ALL)
     wrong_name = await workshop.call("github_create_issues", **ARGUMENTS)
     assert wrong_name.startswith("Error: unknown tool: github_create_issues; similar: github__cre")
+    long_name = await workshop.call("a b c d " * 100_000)
+    assert long_name.startswith("Error: unknown tool: a b c d")
     wrong_arguments = await workshop.call(ISSUE, owner="me", text="x")
     assert f"{ISSUE}(owner: string, title: string" in wrong_arguments
     nothing = await workshop.call(FIND_TOOLS, query="zzz")
@@ -224,7 +226,7 @@ async def test_mistakes_name_the_tool_and_its_arguments(tmp_path: Path) -> None:
 
 def test_a_search_makes_its_tools_callable() -> None:
     registry = ToolRegistry([ReadFile(), *remote_tools(), FindTools()])
-    session = Session(tools=listed_tools(registry, 500), deferred=FoundTools(registry))
+    session = Session(tools=listed_tools(registry, 500), deferred=SearchResults(registry))
     before = [spec.name for spec in session.callable_tools]
     assert before == [spec.name for spec in session.tools]
     call = ToolCall("1", FIND_TOOLS, {"query": "issue"})
