@@ -76,6 +76,14 @@ class Secrets:
         """The secret stored under `name` in `file` or `keyring`, "" if there is none."""
         return _keyring_get(name) if place == "keyring" else self._stored().get(name, "")
 
+    def has_keyring(self) -> bool:
+        """Whether the system has a keyring that answers."""
+        try:
+            _keyring_get("probe")
+        except ConfigError:
+            return False
+        return True
+
     def delete(self, name: str, place: str) -> None:
         """Delete the secret stored under `name`, if there is one."""
         if place == "keyring":

@@ -53,9 +53,14 @@ def find_server(paths: Paths, cwd: Path, name: str) -> Server:
 
 
 def forget_secrets(paths: Paths, server: Server) -> None:
-    """Delete the stored secrets of a server."""
+    """Delete the stored secrets of a server, and its login."""
+    secrets = server_secrets(paths)
     for name, place in server.definition.secrets.items():
-        server_secrets(paths).delete(server.name, name, place)
+        secrets.delete(server.name, name, place)
+    if server.definition.url:
+        from shepherd.mcp.http.login import TokenStore  # imports the SDK
+
+        TokenStore(server, secrets).forget()
 
 
 def server_secrets(paths: Paths) -> ServerSecrets:

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from shepherd.errors import ConfigError
 from shepherd.mcp.connection import Connection, Host, Link
 from shepherd.mcp.questions import Questions
 from shepherd.mcp.sampling import Sampler
@@ -32,7 +31,13 @@ def dial(
 @asynccontextmanager
 async def _link(server: Server, launcher: Launcher, warn: Warn) -> AsyncGenerator[Link]:
     if server.definition.url:
-        raise ConfigError("servers that speak HTTP can't be used yet")
+        from shepherd.mcp.http.connect import http_link  # imports an HTTP client
+        from shepherd.mcp.http.login import Login
+
+        login = Login(server, launcher.secrets)
+        async with http_link(server, launcher.secrets, login) as remote:
+            yield remote
+        return
     async with launcher.started(server, warn) as process:
         wire = Wire(process, warn)
 

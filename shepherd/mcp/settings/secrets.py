@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Collection, Mapping
+from functools import cached_property
 
 from shepherd.config.secrets import Secrets
 from shepherd.config.vendors import VENDORS
@@ -20,6 +21,11 @@ class ServerSecrets:
         self._store = store
         self._env = env
         self._own = own
+
+    @cached_property
+    def has_keyring(self) -> bool:
+        """Whether the system has a usable keyring."""
+        return self._store.has_keyring()
 
     def save(self, server: str, name: str, value: str, place: Place) -> None:
         """Store a secret; raises ConfigError."""

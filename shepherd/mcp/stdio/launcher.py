@@ -45,7 +45,7 @@ class Launcher:
         self.root = policy.cwd
         self._sandbox = sandbox
         self._shielding = Shielding(policy, sandbox, spill_dir)
-        self._secrets = secrets
+        self.secrets = secrets
         self._logs = logs
 
     def log_file(self, server: Server) -> Path:
@@ -58,8 +58,8 @@ class Launcher:
 
         Raises ConfigError if it must not or can't be started.
         """
-        environment = await asyncio.to_thread(self._secrets.environment, server)
-        secrets = await asyncio.to_thread(self._secrets.values, server)
+        environment = await asyncio.to_thread(self.secrets.environment, server)
+        secrets = await asyncio.to_thread(self.secrets.values, server)
         log = ServerLog(self.log_file(server), [*secrets.values()])
         resources = ExitStack()
         try:

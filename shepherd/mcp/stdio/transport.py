@@ -22,8 +22,8 @@ MAX_BURST = 2000
 
 _SHOWN = 80
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception],
-                MemoryObjectSendStream[SessionMessage]]  # fmt: skip
+# the SDK's type of the second stream is private
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
 
 
 class Quota:
@@ -100,7 +100,7 @@ class Wire:
         except ValueError:
             self._count_malformed(line)
             return None
-        _drop_output_schemas(message)
+        drop_output_schemas(message)
         return message
 
     def _count_malformed(self, line: bytes) -> None:
@@ -124,7 +124,7 @@ class Wire:
             outgoing.close()
 
 
-def _drop_output_schemas(message: types.JSONRPCMessage) -> None:
+def drop_output_schemas(message: types.JSONRPCMessage) -> None:
     """Remove the schemas of results: the SDK would run their regular expressions."""
     if not isinstance(message, types.JSONRPCResponse):
         return

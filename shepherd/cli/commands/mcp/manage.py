@@ -171,6 +171,26 @@ def accept(
     _tell(f"The server {name} is accepted.")
 
 
+def login(name: Name) -> None:
+    """Log in to a server that speaks HTTP, in your browser (OAuth)."""
+    from shepherd.mcp.build import find_server, server_secrets
+    from shepherd.mcp.http.login import Login  # imports the SDK
+    from shepherd.mcp.settings.definition import Origin
+
+    paths = Paths.from_env(os.environ)
+    server = find_server(paths, Path.cwd(), name)
+    if not server.definition.url:
+        raise UsageError(f"{name} is a program; only servers with a url have a login.")
+    if server.origin is Origin.PROJECT:
+        accept(name)
+
+    def show(url: str) -> None:
+        _tell(f"Open this address in your browser:\n{url}")
+
+    count = asyncio.run(Login(server, server_secrets(paths)).run(show))
+    _tell(f"You are logged in to {name}; it offers {count} tools.")
+
+
 COMMANDS: Mapping[str, Callable[..., Any]] = {
     "add": add,
     "list": list_servers,
@@ -179,6 +199,7 @@ COMMANDS: Mapping[str, Callable[..., Any]] = {
     "remove": remove,
     "secret": secret,
     "accept": accept,
+    "login": login,
 }
 
 

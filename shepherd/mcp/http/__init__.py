@@ -1,0 +1,1 @@
+"""MCP servers that speak HTTP: connections, and logins with OAuth."""

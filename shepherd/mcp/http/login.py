@@ -1,0 +1,192 @@
+"""OAuth: tokens kept apart from the settings, and a login in the user's browser."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, cast
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+from mcp.shared.exceptions import MCPError
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from shepherd.errors import ConfigError
+from shepherd.mcp.settings.definition import Server
+from shepherd.mcp.settings.secrets import ServerSecrets
+
+TOKENS, CLIENT = "oauth-tokens", "oauth-client"
+"""The names under which a login is kept among the secrets of a server."""
+LOGIN_SECONDS = 300.0
+"""The time to log in."""
+
+_UNUSED = "http://127.0.0.1:1/callback"
+_PAGE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    b"You are logged in. Close this page and go back to Shepherd.\n"
+)
+_MAX_REQUEST = 16_384
+M = TypeVar("M", bound=BaseModel)
+
+
+class TokenStore:
+    """A `TokenStorage` in the keyring, or in the private file of keys where there is none."""
+
+    def __init__(self, server: Server, secrets: ServerSecrets) -> None:
+        self._server = server
+        self._secrets = secrets
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """The stored tokens."""
+        return await asyncio.to_thread(self._read, TOKENS, OAuthToken)
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store tokens; raises ConfigError."""
+        await asyncio.to_thread(self._write, TOKENS, tokens)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The client of the settings, or the one that was registered."""
+        if self._server.definition.client_id:
+            return OAuthClientInformationFull(client_id=self._server.definition.client_id)
+        return await asyncio.to_thread(self._read, CLIENT, OAuthClientInformationFull)
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store the registered client; raises ConfigError."""
+        await asyncio.to_thread(self._write, CLIENT, client_info)
+
+    def forget(self) -> None:
+        """Delete the login, if there is one."""
+        for name in (TOKENS, CLIENT):
+            self._secrets.delete(self._server.name, name, "file")
+            if self._secrets.has_keyring:
+                self._secrets.delete(self._server.name, name, "keyring")
+
+    def _read(self, name: str, kind: type[M]) -> M | None:
+        text = self._secrets.read(self._server.name, name, "file")
+        if not text and self._secrets.has_keyring:
+            text = self._secrets.read(self._server.name, name, "keyring")
+        try:
+            return kind.model_validate_json(text) if text else None
+        except ValidationError:  # of another version; a login replaces it
+            return None
+
+    def _write(self, name: str, value: BaseModel) -> None:
+        place = "keyring" if self._secrets.has_keyring else "file"
+        text = value.model_dump_json(exclude_none=True)
+        self._secrets.save(self._server.name, name, text, place)
+
+
+class Login:
+    """The access to one server; without tokens, `problem` says how to log in."""
+
+    def __init__(self, server: Server, secrets: ServerSecrets) -> None:
+        self.problem = ""
+        self.store = TokenStore(server, secrets)
+        self._server = server
+
+    def provider(self) -> OAuthClientProvider:
+        """The OAuth client that uses and renews stored tokens, and never starts a login."""
+        self.problem = ""
+        return self._provider(_UNUSED, self._refuse, self._no_code)
+
+    async def run(self, show: Callable[[str], None]) -> int:
+        """Log in, and connect: the number of tools; `show` gets the address to open.
+
+        Raises ConfigError if nobody logs in within `LOGIN_SECONDS`, or the server refuses.
+        """
+        answer: asyncio.Future[AuthorizationCodeResult] = asyncio.Future()
+        receiver = await asyncio.start_server(
+            partial(_receive, answer), "127.0.0.1", 0, limit=_MAX_REQUEST
+        )
+        port = receiver.sockets[0].getsockname()[1]
+
+        async def redirect(url: str) -> None:
+            show(url)
+
+        async def code() -> AuthorizationCodeResult:
+            return await answer
+
+        await asyncio.to_thread(self.store.forget)
+        provider = self._provider(f"http://127.0.0.1:{port}/callback", redirect, code)
+        try:
+            async with receiver, asyncio.timeout(LOGIN_SECONDS):
+                return await self._connect(provider)
+        except TimeoutError:
+            raise ConfigError("Nobody logged in; nothing was changed.") from None
+
+    async def _connect(self, provider: OAuthClientProvider) -> int:
+        url = self._server.definition.url
+        try:
+            async with (
+                httpx2.AsyncClient(auth=provider, timeout=LOGIN_SECONDS) as http,
+                Client(streamable_http_client(url, http_client=http), cache=None) as client,
+            ):
+                return len((await client.list_tools()).tools)
+        except* (MCPError, OAuthFlowError, httpx2.HTTPError, RuntimeError) as group:
+            raise ConfigError(f"The login failed: {_first(group)}.") from group
+
+    def _provider(
+        self,
+        redirect_uri: str,
+        redirect: Callable[[str], Awaitable[None]],
+        code: Callable[[], Awaitable[AuthorizationCodeResult]],
+    ) -> OAuthClientProvider:
+        definition = self._server.definition
+        metadata = OAuthClientMetadata(
+            redirect_uris=[AnyUrl(redirect_uri)],
+            client_name="Shepherd",
+            token_endpoint_auth_method="none",
+            scope=definition.scopes or None,
+        )
+        return OAuthClientProvider(definition.url, metadata, self.store, redirect, code)
+
+    async def _refuse(self, url: str) -> None:
+        name = self._server.name
+        self.problem = f"it needs a login: `shepherd mcp login {name}`"
+        raise ConfigError(self.problem)
+
+    async def _no_code(self) -> AuthorizationCodeResult:
+        raise ConfigError(self.problem)
+
+
+def _first(error: BaseException) -> str:
+    """The text of the first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast(BaseExceptionGroup[BaseException], error)
+        error = group.exceptions[0]
+    return str(error) or "no reason"
+
+
+async def _receive(
+    answer: asyncio.Future[AuthorizationCodeResult],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Take the code from the browser's request; anything else gets the page, too."""
+    try:
+        line = (await reader.readline()).decode("ascii", "replace").split(" ")
+        parts = urlsplit(line[1] if len(line) > 1 else "")
+        values = {key: texts[0] for key, texts in parse_qs(parts.query).items()}
+        if parts.path == "/callback" and not answer.done():
+            if "code" in values:
+                answer.set_result(
+                    AuthorizationCodeResult(
+                        code=values["code"], state=values.get("state"), iss=values.get("iss")
+                    )
+                )
+            elif "error" in values:
+                answer.set_exception(ConfigError(f"The login failed: {values['error']}."))
+        writer.write(_PAGE)
+        await writer.drain()
+    except (ValueError, OSError):
+        pass  # not a request of a browser
+    finally:
+        writer.close()

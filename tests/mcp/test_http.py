@@ -1,0 +1,171 @@
+"""Servers that speak HTTP, and logins with OAuth at a small authorization server."""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    OAuthAuthorizationServerProvider,
+    RefreshToken,
+    construct_redirect_uri,
+)
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyHttpUrl
+
+from shepherd.config.secrets import Secrets
+from shepherd.errors import ConfigError
+from shepherd.mcp.http.login import Login
+from shepherd.mcp.settings.definition import ServerState
+from shepherd.mcp.settings.secrets import ServerSecrets
+from tests.mcp.harness import open_office, paths_below, server, until
+
+
+class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+    """Lets everybody in who asks, with tokens of its own."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.tokens: dict[str, AccessToken] = {}
+        self.renewals: dict[str, RefreshToken] = {}
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.clients[client_info.client_id or ""] = client_info
+
+    async def authorize(
+        self, client: OAuthClientInformationFull, params: AuthorizationParams
+    ) -> str:
+        code = secrets.token_hex(20)
+        self.codes[code] = AuthorizationCode(
+            code=code,
+            scopes=params.scopes or [],
+            expires_at=time.time() + 600,
+            client_id=client.client_id or "",
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
+        return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state)
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        return self._issue(client.client_id or "", authorization_code.resource)
+
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> RefreshToken | None:
+        return self.renewals.get(refresh_token)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        return self._issue(client.client_id or "", refresh_token.resource)
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        return self.tokens.get(token)
+
+    async def revoke_token(self, token: Any) -> None:
+        self.tokens.clear()
+
+    def _issue(self, client: str, resource: str | None) -> OAuthToken:
+        token, renewal = secrets.token_hex(20), secrets.token_hex(20)
+        self.tokens[token] = AccessToken(
+            token=token, client_id=client, scopes=["use"], resource=resource
+        )
+        self.renewals[renewal] = RefreshToken(
+            token=renewal, client_id=client, scopes=["use"], resource=resource
+        )
+        return OAuthToken(access_token=token, refresh_token=renewal, expires_in=3600, scope="use")
+
+
+@asynccontextmanager
+async def serving(authority: Authority | None) -> AsyncGenerator[str]:
+    """The URL of a server with the tool `hello`; with an authority, it needs a login."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        auth = AuthSettings(
+            issuer_url=AnyHttpUrl(base),
+            resource_server_url=AnyHttpUrl(f"{base}/mcp"),
+            required_scopes=["use"],
+            validate_token_resource=True,
+            client_registration_options=ClientRegistrationOptions(
+                enabled=True, valid_scopes=["use"], default_scopes=["use"]
+            ),
+        )
+        mcp = MCPServer("locked", auth_server_provider=authority, auth=auth if authority else None)
+        mcp.add_tool(lambda: "hello", name="hello", description="Say hello.")
+        app = mcp.streamable_http_app()
+        config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+        web = uvicorn.Server(config)
+        task = asyncio.create_task(web.serve([listener]))
+        await until(lambda: web.started)
+        try:
+            yield f"{base}/mcp"
+        finally:
+            web.should_exit = True
+            await task
+
+
+async def test_tools_over_http_and_a_lost_connection(tmp_path: Path) -> None:
+    async with serving(None) as url, open_office(tmp_path, [server("web", url=url)]) as office:
+        assert (await office.call("web__hello")).content == "hello"
+
+
+async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:
+    authority, paths = Authority(), paths_below(tmp_path)
+    async with serving(authority) as url:
+        definition = server("web", url=url)
+        async with open_office(tmp_path, [definition]) as office:
+            assert office.entry("web").current is ServerState.FAILED
+            assert "it needs a login: `shepherd mcp login web`" in office.notices[0]
+
+        visits: list[asyncio.Task[httpx.Response]] = []
+
+        def visit(address: str) -> None:
+            async def browse() -> httpx.Response:
+                async with httpx.AsyncClient(follow_redirects=True) as browser:
+                    return await browser.get(address)
+
+            visits.append(asyncio.create_task(browse()))
+
+        keys = ServerSecrets(Secrets(paths.credentials_file, {}), {})
+        assert await Login(definition, keys).run(visit) == 1
+        assert "You are logged in" in (await visits[0]).text
+        assert paths.credentials_file.stat().st_mode & 0o777 == 0o600
+        async with open_office(tmp_path, [definition]) as office:
+            assert (await office.call("web__hello")).content == "hello"
+            assert office.notices == []
+        login = Login(definition, keys)
+        login.store.forget()
+        assert await login.store.get_tokens() is None
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.com/mcp", "ftp://example.com", "https://user:pass@example.com/mcp"]
+)
+def test_tokens_go_to_safe_addresses_only(url: str) -> None:
+    with pytest.raises(ConfigError):
+        server("web", url=url)
