@@ -60,6 +60,12 @@ class Workspace:
     hooks: "Hooks | None" = None
     background: BackgroundCommands = field(default_factory=BackgroundCommands)
 
+    async def aclose(self) -> None:
+        """End the background commands and the MCP servers."""
+        await self.background.aclose()
+        if self.servers is not None:
+            await self.servers.aclose()
+
     def tool_runner(
         self,
         config: Config,

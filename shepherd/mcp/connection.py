@@ -30,6 +30,8 @@ _FIRST_DELAY = 0.5
 _RELOAD_SECONDS = 1.0
 """The least time between two readings of a changed catalogue."""
 _WAIT_SECONDS = 10.0
+_ENDED_SESSION = ("Session terminated", "Server returned an error response")
+"""The SDK's messages for a session that the server does not know any more, or is down."""
 _CHANGING = (ServerState.STARTING, ServerState.RESTARTING)
 
 _Failure = (MCPError, ValidationError, RuntimeError, TimeoutError, OSError, ConfigError)
@@ -72,6 +74,7 @@ class Connection:
         self._link = link
         self._host = host
         self._client: Client | None = None
+        self._link_closed: asyncio.Event | None = None
         self._settled = asyncio.Event()
         self._news = asyncio.Event()
         self._relist = asyncio.Event()
@@ -112,6 +115,11 @@ class Connection:
             raise ToolError(f"the MCP server {self.server.name} is {self.state}{reason}")
         return self._client
 
+    def note_failure(self, error: MCPError) -> None:
+        """Connect again if a server that speaks HTTP has ended the session."""
+        if self._link_closed is not None and error.message in _ENDED_SESSION:
+            self._link_closed.set()
+
     async def _supervise(self) -> None:
         failures = 0
         while True:
@@ -149,6 +157,7 @@ class Connection:
         """Connect, and stay until the connection ends; returns why it ended."""
         seconds = self.server.definition.start_timeout
         async with self._link() as link:
+            self._link_closed = link.closed
             try:
                 async with asyncio.timeout(seconds) as start, self._new_client(link) as client:
                     await self._read(client)

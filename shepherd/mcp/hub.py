@@ -15,7 +15,13 @@ from shepherd.mcp.stdio.launcher import Launcher
 from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import AnyTool
-from shepherd.tools.permissions.approval import NO_TERMINAL, ApprovalRequest, Approver, Choice
+from shepherd.tools.permissions.approval import (
+    NO_TERMINAL,
+    ApprovalRequest,
+    Approver,
+    Choice,
+    DenyingApprover,
+)
 from shepherd.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -195,6 +201,13 @@ class ServerHub:
                 if entry.current is ServerState.STARTING and entry.name not in self._late:
                     self._late.add(entry.name)
                     self._tell(entry.name, "is still starting; its tools come with a later turn.")
+
+    async def provide(self, registry: ToolRegistry) -> None:
+        """Start, and put into `registry` what is offered then; nobody is asked for consent."""
+        self.begin()
+        await self.ask(DenyingApprover())
+        await self.settled()
+        self.update(registry)
 
     def update(self, registry: ToolRegistry) -> bool:
         """Put the tools that the servers offer now into `registry`; False if nothing changed.

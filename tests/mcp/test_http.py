@@ -129,7 +129,7 @@ async def serving(authority: Authority | None) -> AsyncGenerator[str]:
             await task
 
 
-async def test_tools_over_http_and_a_lost_connection(tmp_path: Path) -> None:
+async def test_tools_over_http(tmp_path: Path) -> None:
     async with serving(None) as url, open_office(tmp_path, [server("web", url=url)]) as office:
         assert (await office.call("web__hello")).content == "hello"
 

@@ -62,6 +62,8 @@ async def serve_config(
         if section.tools or section.use_tools
         else None
     )
+    if workspace is not None and workspace.servers is not None:
+        await workspace.servers.provide(workspace.registry)
     tools = workspace.tool_runner(config) if workspace and section.tools else None
     seconds = section.approval_seconds if keys is not None else 0
     agent = server_agent(workspace, config, seconds) if workspace and section.use_tools else None
@@ -80,7 +82,7 @@ async def serve_config(
             await serve(open_models, settings, keys, tools, agent, reloader.reload)
     finally:
         if workspace is not None:
-            await workspace.background.aclose()
+            await workspace.aclose()
     return 0
 
 

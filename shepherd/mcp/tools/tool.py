@@ -87,6 +87,7 @@ class ServerTool(Tool[JsonArguments]):
                 f"the MCP server {server.name} did not answer in {seconds:g} s"
             ) from None
         except MCPError as error:
+            self._connection.note_failure(error)
             raise ToolError(plain_text(f"the MCP server {server.name} refuses: {error}")) from error
         except (ValidationError, RuntimeError) as error:
             raise ToolError(f"the answer of the MCP server {server.name} is not valid") from error
