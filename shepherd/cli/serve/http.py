@@ -62,8 +62,6 @@ async def serve_config(
         if section.tools or section.use_tools
         else None
     )
-    if workspace is not None and workspace.servers is not None:
-        await workspace.servers.provide(workspace.registry)
     tools = workspace.tool_runner(config) if workspace and section.tools else None
     seconds = section.approval_seconds if keys is not None else 0
     agent = server_agent(workspace, config, seconds) if workspace and section.use_tools else None
@@ -78,6 +76,8 @@ async def serve_config(
     settings_of = partial(server_settings, insecure=insecure)
     reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
     try:
+        if workspace is not None and workspace.servers is not None:
+            await workspace.servers.provide(workspace.registry)
         with refusal_of_flags(config):
             await serve(open_models, settings, keys, tools, agent, reloader.reload)
     finally:
