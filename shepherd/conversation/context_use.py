@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
-from shepherd.errors import ShepherdError
+from shepherd.errors import ContextFullError, ShepherdError
 from shepherd.knowledge import frame
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
@@ -51,7 +51,7 @@ async def measure_context(session: Session, backend: Backend) -> ContextUse:
     """Count the parts with the model's own template: each by the tokens that it adds."""
     prompts = _Prompts(session, backend)
     start = await prompts.count(session.system_message, len(session.tools))
-    used = await backend.count_session_tokens(session) if session.messages else start
+    used = await _count(session, backend) if session.messages else start
     untooled = await prompts.count(session.system_message, 0)
     parts = await prompts.system_parts(untooled)
     parts.append(ContextPart(TOOLS, max(0, start - untooled)))
@@ -80,6 +80,16 @@ async def _message_parts(session: Session, backend: Backend) -> list[ContextPart
     return [ContextPart(ROLES[role], count) for role, count in tokens.items()]
 
 
+async def _count(session: Session, backend: Backend) -> int:
+    """The tokens of the prompt, also of one that does not fit into the context."""
+    try:
+        return await backend.count_session_tokens(session)
+    except ContextFullError as full:
+        if full.prompt_tokens is None:
+            raise
+        return full.prompt_tokens
+
+
 class _Prompts:
     """Counts prompts without messages; some templates need one, whose tokens are subtracted."""
 
@@ -92,11 +102,11 @@ class _Prompts:
         """The tokens of a prompt with this system message and the first tools."""
         if self._message is None:
             try:
-                return await self._backend.count_session_tokens(self._variant(system, tools))
+                return await _count(self._variant(system, tools), self._backend)
             except ShepherdError:  # the template refuses a conversation without messages
                 self._message = Message.user("x")
         variant = self._variant(system, tools, self._message)
-        tokens = await self._backend.count_session_tokens(variant)
+        tokens = await _count(variant, self._backend)
         return tokens - await self._backend.count_message_tokens(variant, self._message)
 
     async def system_parts(self, whole: int) -> list[ContextPart]:
