@@ -11,6 +11,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import SessionError
+from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import JsonObject, Message
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
@@ -79,6 +80,7 @@ class _EmptyConversation:
 
     session: Session = field(default_factory=Session)
     limits: TurnLimits = field(default_factory=TurnLimits)
+    knowledge: Knowledge = NO_KNOWLEDGE
 
     def tool_runner(self, approver: Approver) -> ToolRunner:
         return _tools(approver)
@@ -86,7 +88,7 @@ class _EmptyConversation:
     def clear(self) -> None:
         self.session.clear()
 
-    def prompt(self, text: Message) -> Message:
+    async def prompt(self, text: Message) -> Message:
         return text
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:

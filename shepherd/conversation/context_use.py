@@ -49,6 +49,7 @@ class ContextUse:
 
 async def measure_context(session: Session, backend: Backend) -> ContextUse:
     """Count the parts with the model's own template: each by the tokens that it adds."""
+    session = _copy(session)
     prompts = _Prompts(session, backend)
     start = await prompts.count(session.system_message, len(session.tools))
     used = await _count(session, backend) if session.messages else start
@@ -70,6 +71,12 @@ async def measure_tools(session: Session, backend: Backend) -> list[ContextPart]
         ContextPart(tool.name, max(0, after - before))
         for tool, before, after in zip(session.tools, counts, counts[1:], strict=False)
     ]
+
+
+def _copy(session: Session) -> Session:
+    """The session as it is now; a turn may go on meanwhile."""
+    ledger = replace(session.ledger, counts=[*session.ledger.counts])
+    return replace(session, messages=[*session.messages], ledger=ledger)
 
 
 async def _message_parts(session: Session, backend: Backend) -> list[ContextPart]:

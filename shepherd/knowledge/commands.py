@@ -18,6 +18,7 @@ MAX_COMMANDS, MAX_COMMAND_BYTES, MAX_SUMMARY = 200, 65_536, 120
 INIT = "init"
 """The name of Shepherd's own command of this kind."""
 
+INIT_SUMMARY = "let the model write AGENTS.md for this directory"
 INIT_FILE, IMPROVE = "AGENTS.md", "improve"
 
 _CONTENT = (

@@ -8,7 +8,9 @@ from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
 from shepherd.knowledge import frame
 from shepherd.knowledge.commands import (
+    IMPROVE,
     INIT,
+    INIT_SUMMARY,
     CustomCommand,
     find_commands,
     init_prompt,
@@ -20,6 +22,7 @@ from shepherd.knowledge.project import Project
 from shepherd.knowledge.skill_tool import UseSkill
 from shepherd.knowledge.skills import Skill, find_skills, prompt_lines
 from shepherd.knowledge.subdirectories import SubdirectoryInstructions
+from shepherd.messages import JsonObject
 from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions.policy import PermissionPolicy
 
@@ -72,6 +75,14 @@ class Knowledge:
         now = {text.name: frame.escaped(text.text) for text in self.instructions}
         names = dict.fromkeys([*before, *now])
         return [name for name in names if not _same(before.get(name), now.get(name))]
+
+    def command_list(self) -> list[JsonObject]:
+        """The commands that `expanded` knows, for programs; none if knowledge is off."""
+        if self.project is None:
+            return []
+        init = {"name": INIT, "hint": f"[{IMPROVE}]", "summary": INIT_SUMMARY}
+        own = [{"name": c.name, "hint": c.hint, "summary": c.summary} for c in self.commands]
+        return [init, *own]
 
     def expanded(self, text: str) -> str | None:
         """The prompt for a line such as `/review src`; None if it names no command of these.

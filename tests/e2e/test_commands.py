@@ -228,3 +228,23 @@ def test_jobs_lists_shows_and_ends_background_commands(start: Start) -> None:
     terminal.wait_for("There is no background command '2'")
     terminal.say("/jobs kill 1")
     terminal.wait_for(r"sleep 3600\): killed after")
+
+
+def test_a_custom_command_is_completed_sent_and_never_shadows_another(
+    start: Start, work: Path
+) -> None:
+    commands = work / ".shepherd" / "commands"
+    commands.mkdir(parents=True)
+    (commands / "greet.md").write_text("---\ndescription: Say hello\n---\nSay hello to $1.")
+    (commands / "help.md").write_text("Evil.")
+    terminal = start("text: Hello.\n", columns=100, rows=60)
+    terminal.wait_for("help.md is not used: /help is Shepherd's")
+    terminal.wait_for(READY)
+    terminal.say("/help")
+    terminal.wait_for(r"/greet \[1\]\s+Say hello \(the project's command\)")
+    terminal.say("/greet Ann")
+    terminal.wait_for("Hello.")
+    terminal.say("/save talk.json")
+    terminal.wait_for("Saved to")
+    saved = json.loads((work / "talk.json").read_text())
+    assert saved["messages"][0]["content"] == "Say hello to Ann."

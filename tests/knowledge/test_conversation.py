@@ -1,15 +1,26 @@
 """What a conversation does with the knowledge of its directory, with a script as the model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from shepherd.backends.base import ModelInfo
+from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
 from shepherd.knowledge import frame
 from shepherd.messages import ToolCall
 from tests.knowledge.conversations import ask, conversing
 from tests.knowledge.places import Places
+
+
+class Trained(ScriptedBackend):
+    """Was trained on one tool."""
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(super().info, trained_tools=frozenset({"read_file"}))
 
 
 def results(conversation: Conversation) -> list[str]:
@@ -162,3 +173,24 @@ async def test_a_custom_command_is_sent_expanded(places: Places) -> None:
         await ask(conversation, "/other Ann")
         said = [m.content for m in conversation.session.messages if m.role == "user"]
         assert said == ["Say hello to Ann.", "/other Ann"]
+
+
+async def test_commands_may_read_the_folder_of_a_skill_in_the_sandbox(places: Places) -> None:
+    file = places.skill("~/.config/shepherd/skills", "pdf")
+    async with conversing(places) as (conversation, _):
+        assert conversation.sandbox.readable == (file.parent,)
+
+
+async def test_a_model_trained_on_certain_tools_gets_neither_skills_nor_longer_results(
+    places: Places,
+) -> None:
+    places.skill(".agents/skills", "deploy")
+    places.write("AGENTS.md", "Use tabs.")
+    places.write("part/lib/AGENTS.md", "Rules of lib.")
+    places.write("part/lib/y.txt", "y")
+    async with conversing(places) as (conversation, _):
+        conversation.backend_ready(Trained(parse_script("text: yes")))
+        message = conversation.session.system_message
+        assert [part.name for part in frame.parts(message)] == ["../AGENTS.md"]
+        call = ToolCall("1", "read_file", {"path": "lib/y.txt"})
+        assert (await conversation.tool_runner().run(call)).content == "y"

@@ -114,6 +114,10 @@ class SharedSessionClient:
         """The session's state; the updates after its `update_id` continue it."""
         return await self._call("GET", "/session")
 
+    async def context(self) -> JsonObject:
+        """The tokens of each part of the next prompt."""
+        return await self._call("GET", "/context")
+
     async def clear(self) -> None:
         """Delete the conversation's messages."""
         await self._call("POST", "/clear")

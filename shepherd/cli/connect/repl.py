@@ -16,13 +16,16 @@ from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.commands import Command, CommandTable
+from shepherd.cli.repl.commands.knowledge import message_command
 from shepherd.cli.repl.commands.view import two_columns
+from shepherd.cli.repl.context_view import part_rows
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.terminal.attachments import described, mentioned_images
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.context_use import ContextPart
 from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent
@@ -98,8 +101,17 @@ class RemoteRepl:
         """Talk until the user leaves; raises ShepherdError if the connection is lost."""
         async with self._remote.following() as session:
             self._greet(session)
+            self._add_commands(session)
             await self._loop.run(self._remote.lost())
         return 0
+
+    def _add_commands(self, session: JsonObject) -> None:
+        """Add the commands that the server's conversation expands."""
+        for command in session.get("commands", []):
+            name = one_line(str(command["name"]), _MAX_TEXT)
+            if self._loop.table.find(name) is None:
+                entry = message_command(name, str(command["hint"]), str(command["summary"]))
+                self._loop.table.extend([entry])
 
     async def _answer(self, text: str) -> None:
         self._renderer.user(text)
@@ -153,6 +165,7 @@ def remote_commands(
         Command("cancel", "[ID]", "stop what runs, or the request ID", commands.cancel),
         Command("clear", "", "forget the conversation", commands.clear),
         Command("context", "", "how full the context is", commands.context),
+        Command("skills", "", "the skills that the model can read", commands.skills),
         Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", commands.exit),
     ]
 
@@ -198,10 +211,18 @@ class _Commands:
         await self.client.clear()
 
     async def context(self, argument: str) -> None:
+        session, context = await self.client.session(), await self.client.context()
+        size, count = int(context["size"]), len(session["messages"])
+        rows = part_rows([ContextPart(p["name"], p["tokens"]) for p in context["parts"]], size)
+        about = "" if context["exact"] else "about "
+        rows.append(("used", f"{about}{context['used']:,} of {size:,} tokens, {count} messages"))
+        rows.append(("session", str(session["id"])))
+        self._say(two_columns(rows))
+
+    async def skills(self, argument: str) -> None:
         session = await self.client.session()
-        context, count = session["context"], len(session["messages"])
-        used = f"{context['used']} of {context['size']} tokens, {count} messages"
-        self._say(two_columns([("context", used), ("session", str(session["id"]))]))
+        rows = [(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
+        self._say(two_columns(rows) if rows else Text("The server has no skills."))
 
     async def exit(self, argument: str) -> None:
         self.leave()

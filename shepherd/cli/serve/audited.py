@@ -5,6 +5,7 @@ from functools import partial
 from shepherd.backends.base import Backend
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.approvals import ClientApprover
+from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import Message
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.audited import AuditedTools
@@ -33,6 +34,11 @@ class AuditedConversation:
     def limits(self) -> TurnLimits:
         """Those of the conversation."""
         return self._conversation.limits
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """That of the conversation."""
+        return self._conversation.knowledge
 
     def tool_runner(self, approver: Approver) -> ToolExecutor:
         """The runner of the conversation, which notes its calls."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self, cast
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.conversation.additions import Additions
+from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.log import SharedJournal, UpdateLog
 from shepherd.conversation.shared.presence import Clock, Presence
@@ -20,6 +21,7 @@ from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, S
 from shepherd.errors import BusyError, SessionError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
+from shepherd.knowledge.knowledge import Knowledge
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session, SessionJournal
 from shepherd.tasks import end_tasks
@@ -43,6 +45,9 @@ class SharedConversation(Protocol):
 
     @property
     def limits(self) -> TurnLimits: ...
+
+    @property
+    def knowledge(self) -> Knowledge: ...
 
     def tool_runner(self, approver: Approver) -> ToolExecutor:
         """Runs the calls that `approver` allows."""
@@ -88,6 +93,7 @@ class SharedSession:
         clock: Clock | None = None,
     ) -> None:
         self.session = conversation.session
+        self.knowledge = conversation.knowledge
         self.backend = backend
         self.log = log or UpdateLog()
         self.presence = Presence(clock)
@@ -175,6 +181,10 @@ class SharedSession:
             message = "There is no such request, or it is not kept any more."
             raise SharedSessionError(RefusalCode.REQUEST_NOT_FOUND, message)
         return request
+
+    async def measure(self) -> ContextUse:
+        """The tokens of each part of the next prompt; also while a turn runs."""
+        return await measure_context(self.session, self.backend)
 
     def clear(self) -> None:
         """Remove all messages; raises SharedSessionError while a request runs or waits."""

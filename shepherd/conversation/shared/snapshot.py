@@ -23,6 +23,11 @@ def snapshot(conversation: SharedSession, client: str) -> JsonObject:
             "size": conversation.backend.info.context_size,
         },
         "thinking": session.thinking,
+        "commands": conversation.knowledge.command_list(),
+        "skills": [
+            {"name": skill.name, "description": skill.description}
+            for skill in conversation.knowledge.skills
+        ],
         "messages": [message_to_json(message.without_images()) for message in session.messages],
         "running": _running(conversation, client),
         "queue": [

@@ -64,6 +64,7 @@ _PATHS: Mapping[str, frozenset[KeyScope]] = {
     "/updates": _AGENT,
     "/session": _AGENT,
     "/sessions": _AGENT,
+    "/context": _AGENT,
     "/clear": _AGENT,
     METRICS_PATH: _ADMIN,
     ADMIN_PREFIX: _ADMIN,

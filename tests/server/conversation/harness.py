@@ -16,6 +16,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import SessionError
+from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import Message
 from shepherd.server.app import create_conversation_app
 from shepherd.server.keys import KeyStore
@@ -129,6 +130,7 @@ class HeldConversation:
     sandbox: Sandbox | None = None
     limits: TurnLimits = field(default_factory=TurnLimits)
     saved: dict[str, Session] = field(default_factory=dict[str, Session])
+    knowledge: Knowledge = NO_KNOWLEDGE
 
     async def prompt(self, text: Message) -> Message:
         return text

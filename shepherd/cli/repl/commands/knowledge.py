@@ -5,7 +5,7 @@ from rich.text import Text
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.knowledge.commands import IMPROVE, CustomCommand
+from shepherd.knowledge.commands import IMPROVE, INIT_SUMMARY, CustomCommand
 
 MAX_SUMMARY = 120
 NO_SKILLS = (
@@ -22,17 +22,27 @@ def knowledge_commands(context: CommandContext) -> list[Command]:
     """The commands."""
     return [
         Command("skills", "", "the skills that the model can read", _Skills(context).skills),
-        Command("init", f"[{IMPROVE}]", "let the model write AGENTS.md for this directory",
-                do_nothing, lambda: (IMPROVE,), is_message=True),
-    ]  # fmt: skip
+        Command(
+            "init",
+            f"[{IMPROVE}]",
+            INIT_SUMMARY,
+            do_nothing,
+            lambda: (IMPROVE,),
+            is_message=True,
+        ),
+    ]
 
 
 def custom_command(command: CustomCommand) -> Command:
     """A custom command as an entry of the table; its line is sent."""
     owner = "your command" if command.of_user else "the project's command"
-    summary = one_line(f"{command.summary} ({owner})", MAX_SUMMARY)
-    usage = one_line(command.hint, MAX_SUMMARY)
-    return Command(command.name, usage, summary, do_nothing, is_message=True)
+    return message_command(command.name, command.hint, f"{command.summary} ({owner})")
+
+
+def message_command(name: str, hint: str, summary: str) -> Command:
+    """A command whose line the conversation expands."""
+    usage, summary = one_line(hint, MAX_SUMMARY), one_line(summary, MAX_SUMMARY)
+    return Command(name, usage, summary, do_nothing, is_message=True)
 
 
 def add_custom_commands(table: CommandTable, context: CommandContext) -> None:
