@@ -213,6 +213,7 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         await conversation.resume(id)
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+
     @router.get("/context")
     async def read_context() -> JsonResponse:
         """The tokens of each part of the next prompt, those read so far, and the context's size.
