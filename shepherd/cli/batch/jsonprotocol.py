@@ -53,7 +53,8 @@ class EventWriter:
                 return self._result(id, name, content)
             case CallbackEvent.STATS:
                 provider = {"provider": name} if name else {}
-                return self.write({"type": "stats", **json.loads(content), **provider})
+                of_call = {"id": id} if id else {}
+                return self.write({"type": "stats", **json.loads(content), **provider, **of_call})
             case CallbackEvent.ERROR:
                 return self.error(name, content)
             case CallbackEvent.SYSTEM if name != Topic.PREFILL:

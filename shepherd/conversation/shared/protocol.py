@@ -64,10 +64,9 @@ def from_event(
         case CallbackEvent.TOOL_CALL | CallbackEvent.TOOL_RESULT:
             return _tool_update(event, content, name, id)
         case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-            of_call = {"id": id} if id else {}
-            return UpdateKind.NOTICE, {"topic": name, "text": content, **of_call}
+            return UpdateKind.NOTICE, {"topic": name, "text": content, **_of_call(id)}
         case CallbackEvent.STATS | CallbackEvent.STOP | CallbackEvent.ERROR:
-            return _end_update(event, content, name)
+            return _end_update(event, content, name, id)
         case _:
             return None
 
@@ -95,6 +94,11 @@ def to_event(kind: UpdateKind, data: JsonObject) -> Event | None:
             return None
 
 
+def _of_call(id: str) -> JsonObject:
+    """The id of the call that an event is about, if there is one."""
+    return {"id": id} if id else {}
+
+
 def _tool_update(
     event: CallbackEvent, content: str, name: str, id: str
 ) -> tuple[UpdateKind, JsonObject]:
@@ -111,11 +115,14 @@ def _tool_event(kind: UpdateKind, data: JsonObject) -> Event:
     return CallbackEvent.TOOL_RESULT, str(data["content"]), name, call_id
 
 
-def _end_update(event: CallbackEvent, content: str, name: str) -> tuple[UpdateKind, JsonObject]:
+def _end_update(
+    event: CallbackEvent, content: str, name: str, id: str
+) -> tuple[UpdateKind, JsonObject]:
     match event:
         case CallbackEvent.STATS:
+            stats = cast(JsonObject, json.loads(content))
             provider = {"provider": name} if name else {}
-            return UpdateKind.STATS, {"stats": cast(JsonObject, json.loads(content)), **provider}
+            return UpdateKind.STATS, {"stats": stats, **provider, **_of_call(id)}
         case CallbackEvent.STOP:
             return UpdateKind.STOP, {"finish_reason": content}
         case _:
@@ -125,7 +132,8 @@ def _end_update(event: CallbackEvent, content: str, name: str) -> tuple[UpdateKi
 def _end_event(kind: UpdateKind, data: JsonObject) -> Event:
     match kind:
         case UpdateKind.STATS:
-            return CallbackEvent.STATS, json.dumps(data["stats"]), str(data.get("provider", "")), ""
+            provider, call_id = str(data.get("provider", "")), str(data.get("id", ""))
+            return CallbackEvent.STATS, json.dumps(data["stats"]), provider, call_id
         case UpdateKind.STOP:
             return CallbackEvent.STOP, str(data["finish_reason"]), "", ""
         case _:

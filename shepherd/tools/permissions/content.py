@@ -27,9 +27,13 @@ _WRAPPED = re.compile(r"LS0t[A-Za-z0-9+/]{40,}")
 
 def holds_private_key(text: str) -> bool:
     """Whether the text has the header, the footer or the first bytes of a private key."""
-    if _KEY.search(text):
-        return True
-    return any(_KEY.search(_decoded(match[0])) for match in _WRAPPED.finditer(text))
+    return bool(private_key_sign(text))
+
+
+def private_key_sign(text: str) -> str:
+    """The header, the footer or the first bytes of a private key in the text; "" if none."""
+    texts = [text, *(_decoded(match[0]) for match in _WRAPPED.finditer(text))]
+    return next((match[0] for part in texts if (match := _KEY.search(part))), "")
 
 
 def is_key_file(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """The background commands of one conversation."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from shepherd.tools.shell.command_log import CommandLog
 from shepherd.tools.shell.confined import ConfinedProgram
 from shepherd.tools.shell.process import Exit
 
+_log = logging.getLogger(__name__)
 MAX_RUNNING = 8
 MAX_KEPT = 16
 """Commands whose output is kept; the oldest that have ended leave."""
@@ -156,6 +158,9 @@ class BackgroundCommands:
             texts = ("", end) if command.exit.code else (end, "")  # errors are in the output
             command.note = program.note(*texts, command.exit)
         except ToolError as error:
+            command.error = str(error)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the session
+            _log.exception("background command %s failed", command.id)
             command.error = str(error)
         finally:
             command.log.finish()

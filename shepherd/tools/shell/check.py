@@ -6,6 +6,7 @@ from pydantic import Field, WithJsonSchema
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 
 MAX_WAIT = 600.0
@@ -74,6 +75,8 @@ def command_result(command: BackgroundCommand, limit: int, offset: int | None = 
         what = "are not kept" if excerpt.begin == log.begin else "are left out; offset reads them"
         parts.append(f"[bytes {begin}-{excerpt.begin} {what}]")
     parts.append(excerpt.text.rstrip("\n") or "(no new output)")
+    if log.key_sign and not holds_private_key(excerpt.text):  # a part of it is asked about, too
+        parts.append(f"[there is a private key in the output: {log.key_sign}]")
     parts += [text for text in (log.problem and f"[{log.problem}]", command.note) if text]
     failed = command.exit is not None and command.exit.code != 0 and not command.was_killed
     return ToolResult("\n".join(parts), ok=not (failed or command.error))

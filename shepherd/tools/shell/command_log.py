@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd.tools.permissions.content import private_key_sign
 from shepherd.tools.redactor import Redactor
 from shepherd.tools.text import new_spill_file, plain_text
 
 SEGMENT_BYTES = 4 << 20
 """The log keeps one to two segments: the newest 4 to 8 MiB of a command."""
+
+_KEY_BYTES = 256
+"""More than the sign of a private key takes, which can come in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,15 @@ class CommandLog:
     """Takes any number of bytes, and returns any part of the newest ones as text.
 
     Secrets are replaced by their names before anything is stored. `problem` says why output was
-    lost, "" if none was.
+    lost, "" if none was. `key_sign` is the first sign of a private key in it, "" if there is none.
     """
 
     def __init__(
         self, folder: Path, secrets: Mapping[str, str], segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         self.problem = ""
+        self.key_sign = ""
+        self._seen = b""
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._redactor = Redactor(secrets)
@@ -115,6 +121,10 @@ class CommandLog:
             return b""
 
     def _store(self, data: bytes) -> None:
+        if not self.key_sign:
+            seen = self._seen + data
+            self.key_sign = private_key_sign(seen.decode("latin-1"))
+            self._seen = seen[-_KEY_BYTES:]
         while data and not self._closed:
             try:
                 segment = self._open_segment()

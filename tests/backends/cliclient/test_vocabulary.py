@@ -25,10 +25,10 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.tuples(st.just(CallbackEvent.CODEBLOCK), text, text, st.just("")),
     st.tuples(st.just(CallbackEvent.TOOL_CALL), arguments, name, name),
     st.tuples(st.just(CallbackEvent.TOOL_RESULT), text, name, name),
-    st.tuples(st.just(CallbackEvent.SYSTEM), text, topics, st.just("")),
+    st.tuples(st.just(CallbackEvent.SYSTEM), text, topics, st.just("") | name),
     st.tuples(st.just(CallbackEvent.ERROR), text, name, st.just("")),
     st.tuples(st.just(CallbackEvent.STOP), st.sampled_from(FinishReason), st.just(""), st.just("")),
-    st.tuples(st.just(CallbackEvent.STATS), arguments, st.just("") | name, st.just("")),
+    st.tuples(st.just(CallbackEvent.STATS), arguments, st.just("") | name, st.just("") | name),
 )
 
 

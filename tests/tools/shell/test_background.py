@@ -16,9 +16,11 @@ from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.program import Program
 from shepherd.tools.redactor import Redactor
 from shepherd.tools.shell.background import MAX_KEPT, MAX_RUNNING, BackgroundCommands
 from shepherd.tools.shell.command_log import CommandLog
+from shepherd.tools.shell.confined import ConfinedProgram
 from tests.examples import examples
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
@@ -169,6 +171,21 @@ async def test_secrets_never_reach_the_log_or_the_model(tmp_path: Path) -> None:
     stored = b"".join(path.read_bytes() for path in (tmp_path / "spill").iterdir())
     assert b"sk-hunter2-hunter2" not in stored
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in (tmp_path / "spill").iterdir())
+    await commands.aclose()
+
+
+async def test_no_part_of_a_private_key_is_read_without_a_question(tmp_path: Path) -> None:
+    workshop, commands = open_background(tmp_path, mode=ApproveMode.EDITS)
+    line = "printf -- '-----BEGIN RSA PRIV'; sleep 0.1; printf 'ATE KEY-----\\nMIIBsecret\\nend\\n'"
+    command = await commands.start(
+        ConfinedProgram(Program(["bash", "-c", line], workshop.root), None, PATIENCE),
+        line, tmp_path / "spill", {},
+    )  # fmt: skip
+    await commands.wait(command, PATIENCE)
+    for offset in (None, 0, 32, 40):
+        result = await check(workshop, offset=offset)
+        assert result.startswith("Error: the call has run, but its result holds a private key")
+    assert workshop.request_count == 4
     await commands.aclose()
 
 
