@@ -328,3 +328,19 @@ def test_auto_without_a_sandbox_says_why(start: Start) -> None:
     terminal.wait_for("The sandbox is off")
     terminal.say("run it")
     terminal.wait_asked()
+
+
+def test_a_plan_is_accepted_and_carried_out(start: Start, work: Path) -> None:
+    write = 'call: write_file {"path": "new.txt", "content": "x"}'
+    present = 'call: present_plan {"plan": "1. write new.txt"}'
+    terminal = start(f"{write}\n---\n{present}\n---\n{write}\n---\ntext: All done.\n")
+    terminal.wait_for("approve: ask")
+    terminal.say("/approve plan")
+    terminal.wait_for("approve: plan")
+    terminal.say("do it")
+    shown = terminal.wait_for(r"Carry out this plan\?")
+    assert "plan mode allows no changes" in shown
+    terminal.send("s")
+    terminal.wait_for("All done")
+    terminal.wait_for("approve: edits")
+    assert (work / "new.txt").read_text() == "x"
