@@ -29,7 +29,7 @@ class Shown:
         actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
         surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), self.target)
         self.status = Status()
-        self.renderer = Renderer(surface, self.status, "ansi_dark")
+        self.renderer = Renderer(surface, self.status)
 
     def plan(self, plan: dict[str, object]) -> None:
         call = ToolCall("1", "update_plan", plan)

@@ -100,7 +100,7 @@ def approval_question(request: ApprovalRequest) -> Question:
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
     rules = [Entry(answer, tuple(map(_rule_text, result))) for answer, result in lasting if result]
     entries = (Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL))
-    is_plan = any(access.kind is AccessKind.PLAN for access in request.accesses)
+    is_plan = request.is_plan
     title = "Carry out this plan" if is_plan else f"Allow {_short(request.call.name)}"
     return Question(
         title=f"{title}{caller}?{sandbox}",

@@ -1,7 +1,7 @@
 """Asks the user before a tool runs."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import Renderer
@@ -35,6 +35,8 @@ class TerminalApprover:
             self._renderer.activity.stop()
             try:
                 question = await asyncio.to_thread(approval_question, request)
+                if request.is_plan:  # its event has shown it
+                    question = replace(question, lines=())
                 answer = await self._surface.ask(question)
             finally:
                 self._renderer.preview(request.call, request.preview)
@@ -53,6 +55,8 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
     if answer is Answer.TELL:
         return f"denied: {feedback}"
     choice = choice_of(answer)
+    if request.is_plan:
+        return "keeps planning" if choice is Choice.DENY else "plan accepted"
     if choice is Choice.DENY:
         return "denied"
     rules = request.rules_for(choice)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, ToolResult
+from shepherd.tools.base import Access, AccessKind, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.rules import Decision, Rule
 
@@ -65,6 +65,11 @@ class ApprovalRequest:
     caller: str = ""
     sandbox: str = ""
     fields: tuple[str, ...] = ()
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it asks the user to accept a plan."""
+        return any(access.kind is AccessKind.PLAN for access in self.accesses)
 
     def rules_for(self, choice: Choice) -> tuple[Rule, ...]:
         """The rules that `choice` would add."""
