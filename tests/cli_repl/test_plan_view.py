@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import Renderer, show_last_exchanges
@@ -31,7 +32,7 @@ class Shown:
         self.status = Status()
         self.renderer = Renderer(surface, self.status)
 
-    def plan(self, plan: dict[str, object]) -> None:
+    def plan(self, plan: dict[str, Any]) -> None:
         call = ToolCall("1", "update_plan", plan)
         self.renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
         self.renderer.tool_started(call)

@@ -59,7 +59,7 @@ _PLAN_MEANINGS = {
     Answer.ONCE: "yes, in the mode before",
     Answer.SESSION: "yes, and change files here without asking (mode edits)",
     Answer.ALWAYS: "yes",
-    Answer.NO: "no, keep planning",
+    Answer.NO: "no",
     Answer.TELL: "no, and tell the model what to change",
 }
 
