@@ -173,6 +173,8 @@ async def test_a_client_of_the_newer_protocol(program: Program) -> None:
         assert names == ["read_file", "write_file", "ask"]
         assert await text(client, "read_file", path="todo.txt") == "buy milk"
         assert (await text(client, "glob", pattern="*")).startswith("Error: unknown tool: glob")
+        unusable = await text(client, "ask", prompt="Look.", images=["todo.txt"])
+        assert unusable.startswith("Error: todo.txt: ")
         assert await text(client, "ask", prompt="Go on.") == "Written."
         assert len(user.forms) == 1
         assert (program.work / "asked.txt").read_text() == "x"
