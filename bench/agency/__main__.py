@@ -18,6 +18,7 @@ from shepherd.models import builtin_model
 SMOLLM2 = "SmolLM2-135M-Instruct"
 CONTEXT = 8192
 AREAS = ("files", "git", "text")
+HEADER = ("", "solved", *AREAS, "rounds", "prompt tokens", "answer tokens", "seconds")
 
 
 def main() -> None:
@@ -50,12 +51,13 @@ async def _measure(
     grammar, free = [await _load(file, name, check_calls=on) for on in (True, False)]
     agency = Agency(grammar, free)
     try:
-        rows = [_row(variant, await agency.run(variant, tasks)) for variant in variants]
+        print(markdown(HEADER, []), flush=True)
+        for variant in variants:
+            row = _row(variant, await agency.run(variant, tasks))
+            print(f"| {' | '.join(row)} |", flush=True)
     finally:
         for backend in (grammar, free):
             await backend.aclose()
-    header = ("", "solved", *AREAS, "rounds", "tokens read", "tokens written", "seconds")
-    print(markdown(header, rows), flush=True)
     return {key: [asdict(one) for one in value] for key, value in agency.outcomes.items()}
 
 

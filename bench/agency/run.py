@@ -69,7 +69,7 @@ VARIANTS = (
 
 @dataclass(slots=True)
 class Outcome:
-    """One task; `read` are prompt tokens that were not in the cache."""
+    """One task; `read` counts the tokens of all its prompts, also those in the cache."""
 
     kind: str
     area: str
@@ -126,13 +126,12 @@ class Agency:
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict[str, list[Outcome]])
 
     async def run(self, variant: Variant, tasks: Sequence[Task]) -> list[Outcome]:
-        """The outcome of each task; the first one runs once before, to fill the cache."""
-        outcomes: list[Outcome] = []
-        for task in (tasks[0], *tasks):
+        """The outcome of each task."""
+        outcomes = self.outcomes[variant.name] = []
+        for task in tasks:
             with tempfile.TemporaryDirectory() as folder:
                 outcomes.append(await self.attempt(variant, task, working_directory(folder)))
-        self.outcomes[variant.name] = outcomes[1:]
-        return outcomes[1:]
+        return outcomes
 
     async def attempt(self, variant: Variant, task: Task, root: Path) -> Outcome:
         """One task in an empty directory."""
@@ -168,7 +167,7 @@ class Agency:
             outcome,
             success=task.check(root, answer),
             rounds=len(stats),
-            read=sum(one.prompt_tokens - one.cached_tokens for one in stats),
+            read=sum(one.prompt_tokens for one in stats),
             written=sum(one.completion_tokens for one in stats),
             seconds=time.perf_counter() - started,
         )
