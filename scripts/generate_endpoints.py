@@ -19,7 +19,7 @@ from shepherd.server.app import APIS, create_app, create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.operation.admin import ShutdownBody
 from shepherd.server.shared.decision import DecisionBody
-from shepherd.server.shared.routes import PromptBody
+from shepherd.server.shared.routes import CommandBody, PromptBody
 from shepherd.server.tools import ExecuteRequest
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
@@ -37,6 +37,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/v1/tools/execute": ExecuteRequest,
     "/admin/shutdown": ShutdownBody,
     "/request": PromptBody,
+    "/command": CommandBody,
     "/approvals/{id}": DecisionBody,
 }
 _SHARED = ("/", "/approvals/{id}")
@@ -89,6 +90,9 @@ class _EmptyConversation:
         self.session.clear()
 
     async def prompt(self, text: Message) -> Message:
+        return text
+
+    async def command(self, text: str) -> str:
         return text
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:

@@ -63,6 +63,30 @@ def test_keys_are_asked_for_and_given(program: Program) -> None:
         assert (asked.returncode, asked.stdout) == (3, "I wrote it.\n")
 
 
+def test_commands_work_for_clients(program: Program) -> None:
+    key = program.run("apikey", "add", "laptop").stdout.split()[-1]
+    headers, new = {"Authorization": f"Bearer {key}"}, program.work / "new.txt"
+    with (
+        cliserver(program, SCRIPT, "--auth-mode", "json", "--approve", "edits") as url,
+        httpx.Client(base_url=url, headers=headers, timeout=PATIENCE) as client,
+    ):
+
+        def command(text: str) -> httpx.Response:
+            return client.post("/command", json={"command": text})
+
+        client.post("/request", json={"prompt": "write it"}).raise_for_status()
+        assert new.exists()
+        assert "+hello" in command("/diff").json()["content"]
+        assert command("/undo").json()["command"] == "undo"
+        assert not new.exists()
+        assert command("/rewind 1").status_code == 200
+        assert client.get("/session").json()["messages"] == []
+        assert "approve: edits" in command("/approve").json()["content"]
+        refused = command("/approve all")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+        assert command("/dance").status_code == 400
+
+
 def test_nobody_there_is_one_sentence(program: Program) -> None:
     ended = program.run("--connect", "127.0.0.1:9", "-e", "hi")
     assert ended.returncode == 1

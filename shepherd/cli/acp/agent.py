@@ -41,11 +41,11 @@ from shepherd.cli.acp.replay import replay
 from shepherd.cli.acp.servers import EditorServer, convert_servers
 from shepherd.cli.acp.session import EditorSession
 from shepherd.cli.acp.updates import SessionUpdates
-from shepherd.cli.approval.mode import set_mode
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_borrowing
+from shepherd.conversation.commands.present import set_mode
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, SessionError, ShepherdError
 from shepherd.messages import JsonObject

@@ -21,7 +21,8 @@ from shepherd.cli.acp.changes import EditorStep
 from shepherd.cli.acp.messages import INVALID_REQUEST
 from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
 from shepherd.cli.acp.updates import SessionUpdates
-from shepherd.cli.text_commands import COMMANDS, Command, find_command
+from shepherd.conversation.commands.base import Command
+from shepherd.conversation.commands.table import COMMANDS, find_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.events import FinishReason
 from shepherd.tools.text import one_line

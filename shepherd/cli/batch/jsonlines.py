@@ -8,7 +8,6 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.approval.mode import set_mode
 from shepherd.cli.batch.jsonapproval import JsonApprover
 from shepherd.cli.batch.jsoninput import (
     ApprovalsInput,
@@ -25,7 +24,8 @@ from shepherd.cli.batch.jsoninput import (
 from shepherd.cli.batch.jsonprotocol import EventWriter
 from shepherd.cli.batch.oneshot import Denials, exit_code
 from shepherd.cli.terminal.lines import read_lines
-from shepherd.cli.text_commands import COMMANDS, find_command
+from shepherd.conversation.commands.present import set_mode
+from shepherd.conversation.commands.table import named_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason, Topic
@@ -132,13 +132,8 @@ class _Answers:
         return outcome.finish_reason
 
     async def _command(self, text: str) -> None:
-        call = find_command(text)
-        if call is None:
-            names = ", ".join(f"/{name}" for name in COMMANDS)
-            self.writer.error("InputError", f"There is no command {text}; there are {names}.")
-            return
-        command, argument = call
         try:
+            command, argument = named_command(text)
             output = await command.run(self.conversation, argument)
         except ShepherdError as error:
             self.writer.error(type(error).__name__, str(error))

@@ -122,6 +122,10 @@ class SharedSessionClient:
         """Delete the conversation's messages."""
         await self._call("POST", "/clear")
 
+    async def command(self, text: str) -> None:
+        """Run a command of the conversation; its output comes as an update."""
+        await self._call("POST", "/command", {"command": text})
+
     async def decide(self, id: str, decision: str, reason: str = "") -> None:
         """Answer an approval; one that was decided meanwhile does not change."""
         body = {"decision": decision, "reason": reason}

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -25,6 +26,7 @@ from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.commands.table import COMMANDS
 from shepherd.conversation.context_use import ContextPart
 from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
@@ -167,6 +169,11 @@ def remote_commands(
         Command("context", "", "how full the context is", commands.context),
         Command("skills", "", "the skills that the model can read", commands.skills),
         Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", commands.exit),
+        *(
+            Command(c.name, c.hint, c.description.lower(), partial(commands.of_server, c.name))
+            for c in COMMANDS.values()
+            if c.name not in ("clear", "context", "skills")
+        ),
     ]
 
 
@@ -223,6 +230,10 @@ class _Commands:
         session = await self.client.session()
         rows = [(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
         self._say(two_columns(rows) if rows else Text("The server has no skills."))
+
+    async def of_server(self, name: str, argument: str) -> None:
+        """Run a command of the conversation; its output comes as an update, as to all clients."""
+        await self.client.command(f"/{name} {argument}".strip())
 
     async def exit(self, argument: str) -> None:
         self.leave()

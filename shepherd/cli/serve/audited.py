@@ -3,6 +3,7 @@
 from functools import partial
 
 from shepherd.backends.base import Backend
+from shepherd.conversation.commands.table import named_command
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.knowledge.knowledge import Knowledge
@@ -52,6 +53,11 @@ class AuditedConversation:
     def clear(self) -> None:
         """Forget all messages."""
         self._conversation.clear()
+
+    async def command(self, text: str) -> str:
+        """The output of a command."""
+        command, argument = named_command(text)
+        return await command.run(self._conversation, argument)
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         """Those of the conversation's directory."""

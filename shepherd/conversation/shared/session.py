@@ -69,6 +69,10 @@ class SharedConversation(Protocol):
         """Continue with a saved session in place of this one; raises SessionError."""
         ...
 
+    async def command(self, text: str) -> str:
+        """The output of a command, such as `/undo`; raises ShepherdError."""
+        ...
+
     async def reload(self) -> Backend:
         """Open the model again, after it has failed for good; raises ShepherdError."""
         ...
@@ -107,6 +111,7 @@ class SharedSession:
         self._journal: SessionJournal | None = None
         self._turn: asyncio.Task[TurnOutcome] | None = None
         self._worker: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
         self._draining = False
 
     async def __aenter__(self) -> Self:
@@ -195,6 +200,20 @@ class SharedSession:
         """The newest saved sessions of the directory."""
         return self._conversation.saved_sessions(limit)
 
+    async def command(self, text: str) -> str:
+        """The output of a command, which all clients get; prompts that come meanwhile wait.
+
+        Raises SharedSessionError while a request runs or waits, and the command's ShepherdError.
+        """
+        self._check_idle()
+        async with self._changing:
+            output = await self._conversation.command(text)
+            if self.session.messages:
+                used = await self.backend.count_session_tokens(self.session)
+                self.session.ledger.context_used = used
+        self.log.publish(UpdateKind.NOTICE, {"topic": Topic.NOTICE, "text": f"{text}\n{output}"})
+        return output
+
     async def resume(self, id: str) -> None:
         """Share a saved session in place of this one; all clients get a snapshot.
 
@@ -214,7 +233,7 @@ class SharedSession:
         self.log.publish(UpdateKind.SNAPSHOT, data)
 
     def _check_idle(self) -> None:
-        if self.queue.busy:
+        if self.queue.busy or self._changing.locked():
             message = "A request runs or waits; cancel it, or wait for its end."
             raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
 
@@ -230,7 +249,8 @@ class SharedSession:
         while True:
             request = await self.queue.next()
             try:
-                await self._answer(request)
+                async with self._changing:
+                    await self._answer(request)
             finally:
                 self.queue.running = None
                 if self._draining:

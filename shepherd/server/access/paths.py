@@ -62,6 +62,7 @@ _PATHS: Mapping[str, frozenset[KeyScope]] = {
     "/v1/tools": _TOOLS,
     "/request": _AGENT,
     "/updates": _AGENT,
+    "/command": _AGENT,
     "/session": _AGENT,
     "/sessions": _AGENT,
     "/context": _AGENT,

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd.conversation.commands.table import named_command
 from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import (
     CLIENT_HEADER,
@@ -25,6 +26,8 @@ from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
+from shepherd.server.access.current import key_has
+from shepherd.server.access.key import KeyScope
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
@@ -88,6 +91,12 @@ class PromptBody(RequestModel):
         if self.stream and self.in_background:
             raise ValueError("stream and async exclude each other")
         return self
+
+
+class CommandBody(RequestModel):
+    """The body of `POST /command`."""
+
+    command: Annotated[str, Field(description="The command with its argument: `/undo 2`.")]
 
 
 class SharedSessionErrors(OpenAiErrors):
@@ -198,6 +207,20 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         The updates after `update_id` continue exactly this state.
         """
         return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
+
+    @router.post("/command")
+    async def run_command(request: Request) -> JsonResponse:
+        """Run a command of the conversation, such as `/undo`; 409 while a request runs.
+
+        `/approve` with a mode needs a key with the scope `approve`.
+        """
+        body = await bodies.read(request, CommandBody)
+        command, argument = named_command(body.command)
+        if command.approves and argument and not key_has(KeyScope.APPROVE):
+            message = "The API key does not have the scope that this command needs: approve"
+            raise ApiError(403, message, "insufficient_scope")
+        output = await conversation.command(body.command)
+        return JsonResponse({"command": command.name, "content": output})
 
     @router.get("/sessions")
     async def list_sessions() -> JsonResponse:

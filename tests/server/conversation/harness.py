@@ -141,6 +141,9 @@ class HeldConversation:
     def clear(self) -> None:
         self.session.clear()
 
+    async def command(self, text: str) -> str:
+        return text
+
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         now = datetime.now(UTC)
         ids = [self.session.id, *self.saved][:limit]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.conversation.commands.table import COMMANDS
 from shepherd.server.keys import KeyStore
 from shepherd.server.shared.page.document import SCRIPTS, page
 from shepherd.session import Session
@@ -78,6 +79,11 @@ def test_every_control_has_a_name() -> None:
         assert name in ids
     assert '<html lang="en">' in html
     assert set(re.findall(r'\$\("([\w-]+)"\)', inline("script"))) <= ids
+
+
+def test_the_page_knows_all_commands() -> None:
+    (names,) = re.findall(r"const COMMAND = /\^\\/\(([a-z|]+)\)", inline("script"))
+    assert set(names.split("|")) == set(COMMANDS)
 
 
 async def test_the_page_needs_no_key_and_everything_else_does(work: Path) -> None:

@@ -1,6 +1,7 @@
 // The page: what a user does, and what the updates change.
 
 const $ = (id) => document.getElementById(id);
+const COMMAND = /^\/(approve|clear|compact|context|diff|jobs|redo|rewind|skills|tree|undo)(\s|$)/;
 const QUIET = 600; // milliseconds in which a new question takes no answer
 
 const client = new Client();
@@ -124,6 +125,7 @@ const RECEIVERS = {
     if (data.topic === "output" || data.topic === "task") conversation.output(data.id, data.text);
     else if (data.topic === "plan") conversation.note(planText(data.text));
     else if (data.topic === "mode") conversation.note(`The approval mode is ${data.text}.`);
+    else if (isDiff(data.text.slice(data.text.indexOf("\n") + 1))) conversation.append(shownInFull(data.text.slice(data.text.indexOf("\n") + 1)));
     else conversation.note(data.text);
   },
   error: (data) => conversation.note(data.message, "error"),
@@ -242,6 +244,12 @@ async function send(steer = false) {
   const prompt = $("prompt").value;
   if (!prompt.trim()) return;
   $("send").disabled = true;
+  if (COMMAND.test(prompt)) {
+    const done = await attempt(() => client.call("POST", "/command", { command: prompt.trim() }));
+    $("send").disabled = false;
+    if (done) $("prompt").value = "";
+    return;
+  }
   sending = prompt;
   const body = { prompt, async: true, ...(steer && running ? { steer: true } : {}) };
   const accepted = await attempt(() => client.call("POST", "/request", body));
