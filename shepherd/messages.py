@@ -51,7 +51,7 @@ class ToolSpec:
     """A tool as a model sees it; `parameters` is a JSON schema of type object.
 
     `enforced`: a request is refused if the model can't be held to the schema. `parallel`: calls of
-    one answer may run at the same time.
+    one answer may run at the same time. `polls`: equal calls are usual, because results change.
     """
 
     name: str
@@ -59,6 +59,7 @@ class ToolSpec:
     parameters: JsonObject = field(default_factory=lambda: {"type": "object", "properties": {}})
     enforced: bool = False
     parallel: bool = False
+    polls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,8 +193,8 @@ class Tool(ABC, Generic[A]):
     A tool with `calls_models` runs another model, which is not offered such tools itself. A tool
     with `starts_programs` starts them in the `confinement` of its context. A tool with
     `is_extension` is not Shepherd's own; no model is trained on it. Calls of a `parallel` tool in
-    one answer run at the same time. `later_arguments` are newer than the built-in model, which
-    does not see them.
+    one answer run at the same time. Equal calls of a tool that `polls` are usual. The built-in
+    model is older than the `later_arguments`, and does not see them.
     """
 
     name: str
@@ -204,6 +204,7 @@ class Tool(ABC, Generic[A]):
     is_extension: bool = False
     starts_programs: bool = False
     parallel: bool = False
+    polls: bool = False
     later_arguments: frozenset[str] = frozenset()
 
     def spec(self) -> ToolSpec:
@@ -211,7 +212,9 @@ class Tool(ABC, Generic[A]):
         from shepherd.tools.schema import compact_schema  # keeps base free of the schema code
 
         schema = compact_schema(self.arguments)
-        return ToolSpec(self.name, self.description, schema, parallel=self.parallel)
+        return ToolSpec(
+            self.name, self.description, schema, parallel=self.parallel, polls=self.polls
+        )
 
     def trained_spec(self) -> ToolSpec:
         """The tool as the models see it that were trained on certain tools."""

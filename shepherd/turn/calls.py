@@ -51,6 +51,7 @@ class CallRounds:
 
     async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         parallel = {tool.name for tool in self.session.tools if tool.parallel}
+        self.guard.polls = {tool.name for tool in self.session.tools if tool.polls}
         done = 0
         while done < len(calls):
             count = batch_length(calls[done:], parallel)
@@ -66,8 +67,8 @@ class CallRounds:
 
     def _stop_repeating(self, calls: tuple[ToolCall, ...]) -> FinishReason:
         """End the turn because the first of `calls` was made too often."""
-        self.fill(calls, NOT_REPEATED.format(count=self.limits.stop_after), send=True)
-        text = STOPPED.format(name=calls[0].name, count=self.limits.stop_after)
+        self.fill(calls, NOT_REPEATED.format(count=self.guard.limit(calls[0])), send=True)
+        text = STOPPED.format(name=calls[0].name, count=self.guard.limit(calls[0]))
         self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")
         return FinishReason.ERROR
 

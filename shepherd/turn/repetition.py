@@ -1,6 +1,7 @@
 """Guards against a model that repeats the same call, and limits hints about broken calls."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shepherd.backends.base import Generation
@@ -14,12 +15,20 @@ REMINDER = (
 )
 
 
+POLL_FACTOR = 4
+"""Equal calls of tools that poll may come so many times as often."""
+
+
 @dataclass(slots=True)
 class RepetitionGuard:
-    """Counts equal calls within one turn; a new result of another call resets the count."""
+    """Counts equal calls within one turn; a new result of another call resets the count.
+
+    `polls` names the tools whose equal calls are usual.
+    """
 
     reminder_after: int
     stop_after: int
+    polls: Collection[str] = ()
     _counts: Counter[str] = field(default_factory=Counter[str])
     _seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -27,7 +36,11 @@ class RepetitionGuard:
         """Count `call`; True if it has now been made `stop_after` times."""
         key = _key(call)
         self._counts[key] += 1
-        return self._counts[key] >= self.stop_after
+        return self._counts[key] >= self.limit(call)
+
+    def limit(self, call: ToolCall) -> int:
+        """The number of equal calls that ends the turn."""
+        return self.stop_after * self._factor(call)
 
     def annotate(self, call: ToolCall, result: str) -> str:
         """The result, with a reminder once the call has been made `reminder_after` times."""
@@ -36,9 +49,12 @@ class RepetitionGuard:
             self._seen.add((key, result))
             self._counts = Counter({key: self._counts[key]})
         count = self._counts[key]
-        if count < self.reminder_after:
+        if count < self.reminder_after * self._factor(call):
             return result
         return f"{result}\n{REMINDER.format(count=count)}"
+
+    def _factor(self, call: ToolCall) -> int:
+        return POLL_FACTOR if call.name in self.polls else 1
 
 
 def _key(call: ToolCall) -> str:

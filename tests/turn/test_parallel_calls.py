@@ -121,3 +121,15 @@ async def test_a_call_made_too_often_ends_the_turn_after_the_calls_before_it() -
     assert reason is FinishReason.ERROR
     assert [name for name, _ in meeting.seen] == ["a"]
     assert len(recorder.of(CallbackEvent.TOOL_RESULT)) == 5
+
+
+async def test_a_tool_that_polls_may_be_called_more_often() -> None:
+    poll = 'call: check_command {"id": "1"}\n---\n'
+    for count, expected in ((7, FinishReason.STOP), (8, FinishReason.ERROR)):
+        session = Session(tools=[ToolSpec("check_command", "", polls=True)])
+        backend = ScriptedBackend(parse_script(poll * count + "text: done"))
+        limits = TurnLimits(reminder_after=1, stop_after=2)
+        outcome = await run_turn(session, "x", backend, Meeting(), ignore_events, limits)
+        assert outcome.finish_reason is expected
+        results = [m.content for m in session.messages if m.role is Role.TOOL]
+        assert ["was made" in result for result in results[:4]] == [False, False, False, True]

@@ -31,6 +31,7 @@ class CheckCommand(Tool[CheckArguments]):
     name = "check_command"
     description = "Output of a background command, or all of them without id."
     arguments = CheckArguments
+    polls = True
 
     def accesses(self, arguments: CheckArguments, context: ToolContext) -> list[Access]:
         return []
