@@ -222,6 +222,7 @@ class Conversation:
         """Start the MCP servers in the background; needs a running event loop."""
         if self.servers is not None:
             self.servers.sampler = self._sample
+            self.servers.disabled = tuple(self.config.tools.disabled)
             self.servers.begin()
 
     async def _sample(self, request: "SamplingRequest") -> str:

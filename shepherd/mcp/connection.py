@@ -1,7 +1,7 @@
 """One server over its whole life: connect, watch, restart with a growing delay, give up."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -53,6 +53,7 @@ class Host:
     warn: Callable[[str], None]
     changed: Callable[[], None]
     questions: Questions
+    secrets: Callable[[], Mapping[str, str]]
     roots: tuple[str, ...] = ()
 
 
@@ -71,6 +72,7 @@ class Connection:
         self.catalogue = Catalogue()
         self.instructions = ""
         self.questions = host.questions
+        self.secrets = host.secrets
         self._link = link
         self._host = host
         self._client: Client | None = None

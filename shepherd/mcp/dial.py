@@ -10,6 +10,8 @@ from shepherd.mcp.sampling import Sampler
 from shepherd.mcp.settings.definition import Server
 from shepherd.mcp.stdio.launcher import Launcher
 from shepherd.mcp.stdio.transport import Wire, silence_sdk
+from shepherd.tools.invisible import reveal
+from shepherd.tools.text import plain_text
 
 Warn = Callable[[str], None]
 
@@ -25,7 +27,9 @@ def dial(
     silence_sdk()
     link = partial(_link, server, launcher, warn)
     questions = Questions(server.name, sampler)
-    return Connection(server, link, Host(warn, changed, questions, (launcher.root.as_uri(),)))
+    secrets = partial(launcher.secrets.values, server)
+    roots = (launcher.root.as_uri(),)
+    return Connection(server, link, Host(warn, changed, questions, secrets, roots))
 
 
 @asynccontextmanager
@@ -42,7 +46,8 @@ async def _link(server: Server, launcher: Launcher, warn: Warn) -> AsyncGenerato
         wire = Wire(process, warn)
 
         def problem() -> str:
-            words = f"; its last words: {process.last_words[:200]}" if process.last_words else ""
+            last = reveal(plain_text(process.last_words))[:200]
+            words = f"; its last words: {last}" if last else ""
             return f"{wire.problem or 'it ended'}{words}"
 
         yield Link(wire.streams(), wire.closed, problem)

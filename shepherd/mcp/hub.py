@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -62,7 +63,10 @@ class Entry:
 
 
 class ServerHub:
-    """The servers of one conversation; nothing is started before `begin`."""
+    """The servers of one conversation; nothing is started before `begin`.
+
+    Tools with a name that a pattern in `disabled` matches are not offered.
+    """
 
     def __init__(
         self, servers: Iterable[Server], launcher: Launcher, consents: Consents, warn: Warn
@@ -70,6 +74,7 @@ class ServerHub:
         self.entries = [Entry(server) for server in servers]
         self.launcher = launcher
         self.sampler: Sampler | None = None
+        self.disabled: tuple[str, ...] = ()
         self._consents = consents
         self._warn = warn
         self._beginning: asyncio.Task[None] | None = None
@@ -225,7 +230,8 @@ class ServerHub:
         for entry in self.entries:
             tools: list[AnyTool] = [*server_tools(entry.connection)] if entry.connection else []
             for tool in tools:
-                if registry.get(tool.name) is None:
+                off = any(fnmatchcase(tool.name, pattern) for pattern in self.disabled)
+                if registry.get(tool.name) is None and not off:
                     registry.add(tool)
         return True
 

@@ -125,7 +125,13 @@ def test_a_quota_lets_bursts_pass() -> None:
 
 async def test_secrets_are_in_the_environment_only(tmp_path: Path) -> None:
     line = "open('/proc/self/cmdline').read()"
-    show = f"def do(id): text(id, json.dumps([dict(os.environ), {line}]))\n"
+    show = f"""
+def do(id):
+    pipe = open("seen", "w")
+    pipe.write(json.dumps([dict(os.environ), {line}]))
+    pipe.close()
+    text(id, os.environ.get("TOKEN", ""))
+"""
     env = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "sk-own", "OTHER": "not named"}
     paths = paths_below(tmp_path)
     secrets = ServerSecrets(Secrets(paths.credentials_file, env), env)
@@ -133,7 +139,8 @@ async def test_secrets_are_in_the_environment_only(tmp_path: Path) -> None:
     one = script("one", program(show), secrets={"TOKEN": "file"}, env={"HEADER": "Bearer ${TOKEN}"})
     leak = script("leak", program(show), env={"KEY_OF_YOURS": "${OPENAI_API_KEY}"})
     async with open_office(tmp_path, [one, leak], env=env) as office:
-        variables, line = json.loads((await office.call("one__do")).content)
+        assert (await office.call("one__do")).content == "[TOKEN]"
+        variables, line = json.loads((office.root / "seen").read_text())
         assert variables["TOKEN"] == "the-secret"
         assert variables["HEADER"] == "Bearer the-secret"
         assert not {"OPENAI_API_KEY", "OTHER"} & variables.keys()

@@ -77,6 +77,7 @@ async def serve_config(
     reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
     try:
         if workspace is not None and workspace.servers is not None:
+            workspace.servers.disabled = tuple(config.tools.disabled)
             await workspace.servers.provide(workspace.registry)
         with refusal_of_flags(config):
             await serve(open_models, settings, keys, tools, agent, reloader.reload)

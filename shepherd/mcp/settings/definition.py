@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -24,6 +25,7 @@ _SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|PASSPHRASE|_PASS$|AUTHORI[SZ]ATION|COOKIE|_DSN$",
     re.IGNORECASE,
 )
+_SECRET_OPTION = re.compile(r"api-?key|token|secret|passw", re.IGNORECASE)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -173,8 +175,24 @@ def names_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def _secret_word(definition: ServerDefinition) -> str:
+    """The option or the parameter with a secret in the command line or the URL, "" for none."""
+    for option, following in zip_longest(definition.args, definition.args[1:], fillvalue=""):
+        key, equals, value = option.partition("=")
+        has_value = bool(value) if equals else bool(following) and not following.startswith("-")
+        if key.startswith("-") and has_value and _SECRET_OPTION.search(key):
+            return key
+    query = parse_qsl(urlsplit(definition.url).query)
+    return next((f"the parameter {key}" for key, _ in query if names_secret(key)), "")
+
+
 def _check_secrets(name: str, definition: ServerDefinition) -> None:
     """Raise ConfigError if a secret is written in the settings."""
+    if word := _secret_word(definition):
+        raise ConfigError(
+            f"{name}: others on this machine can read {word}; pass its value as a variable, with "
+            "--secret NAME."
+        )
     for key, value in (*definition.env.items(), *definition.headers.items()):
         if names_secret(key) and value and not REFERENCE.search(value):
             raise ConfigError(

@@ -1,6 +1,7 @@
 """A server's tool as one of the model's."""
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import mcp_types as types
@@ -91,7 +92,15 @@ class ServerTool(Tool[JsonArguments]):
             raise ToolError(plain_text(f"the MCP server {server.name} refuses: {error}")) from error
         except (ValidationError, RuntimeError) as error:
             raise ToolError(f"the answer of the MCP server {server.name} is not valid") from error
-        return await asyncio.to_thread(tool_result, result, context.output_bytes, context.spill_dir)
+        return await asyncio.to_thread(self._presented, result, context)
+
+    def _presented(self, result: types.CallToolResult, context: ToolContext) -> ToolResult:
+        """The result, in which the server's secrets are replaced by their names."""
+        presented = tool_result(result, context.output_bytes, context.spill_dir)
+        text = presented.content
+        for name, secret in self._connection.secrets().items():
+            text = text.replace(secret, f"[{name}]")
+        return replace(presented, content=text)
 
 
 def server_tools(connection: "Connection") -> list[ServerTool]:
