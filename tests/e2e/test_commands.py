@@ -2,10 +2,13 @@
 
 import json
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.conftest import Start
 from tests.e2e.terminal import CTRL_C, CTRL_D
+from tests.patience import PATIENCE
 
 READY = r"approve: ask"
 NAMES = [
@@ -214,37 +217,26 @@ def test_the_provider_is_switched_and_the_conversation_kept(start: Start, home: 
     terminal.wait_for("6 messages|Saved to")
 
 
-def test_jobs_lists_shows_and_ends_background_commands(start: Start) -> None:
-    call = '{"command": "echo from behind; sleep 3600", "background": true}'
+def test_jobs_lists_shows_and_ends_background_commands(start: Start, tmp_path: Path) -> None:
+    line = "echo from behind; touch begun; sleep 3600"
+    call = f'{{"command": "{line}", "background": true}}'
     terminal = start(f"call: execute_command {call}\n---\ntext: Started.\n", "--approve", "all")
     terminal.wait_for(READY.replace("ask", "all"))
     terminal.say("start")
     terminal.wait_for("Started.")
+    until(lambda: any(tmp_path.rglob("begun")))
     terminal.say("/jobs")
-    terminal.wait_for(r"command 1 \(echo from behind; sleep 3600\): running")
+    terminal.wait_for(rf"command 1 \({line}\): running")
     terminal.say("/jobs output 1")
-    terminal.wait_count("from behind\n", 2)
+    terminal.wait_for(r"/jobs output 1[\s\S]*from behind\n")
     terminal.say("/jobs kill 2")
     terminal.wait_for("There is no background command '2'")
     terminal.say("/jobs kill 1")
     terminal.wait_for(r"sleep 3600\): killed after")
 
 
-def test_a_custom_command_is_completed_sent_and_never_shadows_another(
-    start: Start, work: Path
-) -> None:
-    commands = work / ".shepherd" / "commands"
-    commands.mkdir(parents=True)
-    (commands / "greet.md").write_text("---\ndescription: Say hello\n---\nSay hello to $1.")
-    (commands / "help.md").write_text("Evil.")
-    terminal = start("text: Hello.\n", columns=100, rows=60)
-    terminal.wait_for("help.md is not used: /help is Shepherd's")
-    terminal.wait_for(READY)
-    terminal.say("/help")
-    terminal.wait_for(r"/greet \[1\]\s+Say hello \(the project's command\)")
-    terminal.say("/greet Ann")
-    terminal.wait_for("Hello.")
-    terminal.say("/save talk.json")
-    terminal.wait_for("Saved to")
-    saved = json.loads((work / "talk.json").read_text())
-    assert saved["messages"][0]["content"] == "Say hello to Ann."
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
