@@ -56,6 +56,7 @@ class AccessKind(StrEnum):
     REPOSITORY = "repository"  # git runs in a directory, with the settings there
     MCP = "mcp"  # a tool of an MCP server
     TOOL = "tool"  # a tool that does not declare its accesses
+    PROCESS = "process"  # the end of a background command
     MEMORY = "memory"  # a change of the user's memory
     HOOK = "hook"  # a hook of the user asks about the call
     PLAN = "plan"  # the end of plan mode, which only the user decides

@@ -57,6 +57,7 @@ def planning(base: Path, mode: ApproveMode = PLAN, **options: Any) -> Workshop:
         ("http_request", {"method": "GET", "url": "http://127.0.0.1:1/"}),
         ("set_fact", {"key": "a", "value": "b"}),
         ("clear_fact", {"key": "a"}),
+        ("check_command", {"id": "1", "kill": True}),
         ("execute_command", {"command": "touch a"}),
         ("execute_command", {"command": ["touch", "a"]}),
         ("execute_command", {"command": "cat kept > a"}),

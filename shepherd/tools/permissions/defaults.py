@@ -49,6 +49,7 @@ allow environment *
 ask tool *
 ask mcp *
 allow memory *
+allow process *
 """
 _SECRET_VARIABLES = (
     "*KEY* *TOKEN* *SECRET* *PASSWORD* *CREDENTIAL* *PASSWD* *PASSPHRASE* *_PASS *AUTH* *COOKIE* "

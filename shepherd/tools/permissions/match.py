@@ -36,7 +36,7 @@ def pattern_matches(rule: Rule, access: Access, cwd: Path) -> bool:
             return host_matches(rule.pattern, access.target)
         case AccessKind.ENVIRONMENT:
             return fnmatchcase(access.target.upper(), rule.pattern.upper())
-        case AccessKind.TOOL | AccessKind.MCP | AccessKind.MEMORY:
+        case AccessKind.TOOL | AccessKind.MCP | AccessKind.MEMORY | AccessKind.PROCESS:
             return fnmatchcase(access.target, rule.pattern)
         case AccessKind.REPOSITORY | AccessKind.PLAN | AccessKind.HOOK | AccessKind.NONE:
             return True

@@ -39,7 +39,7 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
             return Decision.ALLOW if reads else Decision.DENY
         case AccessKind.WRITE if contained and access.claim is Claim.MENTION:
             return Decision.ALLOW  # the sandbox refuses it
-        case AccessKind.NETWORK if tool == "http_get" or tool.startswith("ask_"):
+        case AccessKind.NETWORK if tool in ("http_get", "task") or tool.startswith("ask_"):
             return Decision.ALLOW  # a model that is asked has the same rules
         case AccessKind.TOOL | AccessKind.MCP:
             return Decision.ASK

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 
@@ -34,7 +34,7 @@ class CheckCommand(Tool[CheckArguments]):
     polls = True
 
     def accesses(self, arguments: CheckArguments, context: ToolContext) -> list[Access]:
-        return []
+        return [Access(AccessKind.PROCESS, arguments.id)] if arguments.kill else []
 
     def deadline(self, arguments: CheckArguments, context: ToolContext) -> float | None:
         return None  # `wait` has a limit of its own

@@ -192,3 +192,21 @@ async def test_clearing_waits_for_nobody(work: Path) -> None:
         assert cleared.status_code == 200
         assert (await watcher.until("cleared")).id == cleared.json()["update_id"]
         assert (await served.session())["messages"] == []
+
+
+async def test_a_message_steers_the_running_request_of_its_client(work: Path) -> None:
+    backend = HeldBackend(hold_generation=True)
+    async with serving(backend, work) as served, served.updates() as watcher:
+        first = await served.in_background("one", "me")
+        await until(lambda: backend.working == 1)
+        joined = await served.ask("also this", "me", **{"async": True, "steer": True})
+        assert joined.json()["request"] == first
+        other = await served.ask("mine", "other", **{"async": True, "steer": True})
+        assert other.json()["request"] != first
+        backend.go.set()
+        await watcher.until("response_complete", 2)
+        steering = [u for u in watcher.seen if u.data.get("topic") == "steering"]
+        assert [u.data["text"] for u in steering] == ["also this"]
+        messages = (await served.session())["messages"]
+        users = [m["content"] for m in messages if m["role"] == "user"]
+        assert users == ["one", "also this", "mine"]
