@@ -63,6 +63,18 @@ def test_every_topic_is_shown_in_its_place() -> None:
     assert [r["sessionUpdate"] for r in rest] == ["agent_thought_chunk"] * 2
 
 
+def test_a_call_of_a_sub_agent_does_not_touch_that_of_its_model() -> None:
+    posted: list[Any] = []
+    updates = SessionUpdates("s", Path("/"), posted.append)
+    outer, inner = ToolCall("call_1", "task", {}), ToolCall("call_1", "edit_file", {})
+    updates.call_started(outer)
+    assert updates.shows(outer)
+    assert not updates.shows(inner)
+    updates.call_ended("call_1", "the report")
+    assert not updates.shows(outer)
+    assert "the report" in posted[-1]["params"]["update"]["content"][0]["content"]["text"]
+
+
 @given(TEXT)
 def test_no_text_leaves_its_fence(text: str) -> None:
     tokens = MarkdownIt().parse(fenced(text))

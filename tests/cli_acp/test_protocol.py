@@ -1,6 +1,7 @@
 """What an editor can send that is not a valid message."""
 
 import json
+import signal
 import subprocess
 from typing import Any
 
@@ -88,6 +89,34 @@ def test_each_broken_line_gets_one_error_and_ends_nothing(program: Program) -> N
     assert len(messages) == len(BROKEN) + 1
     assert "Traceback" not in errors
     assert all(line.startswith("shepherd: ") for line in errors.splitlines())
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGTERM])
+def test_a_turn_ends_with_the_editor_or_a_signal(program: Program, number: int) -> None:
+    def sent(id: int, method: str, **params: Any) -> Any:
+        """The answer, or the first update, after a request."""
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    pipe = subprocess.PIPE
+    command = [SHEPHERD, *program.scripted("text: a\ndelay: 600"), "acp"]
+    with start_forked(
+        command, program.env, stdin=pipe, stdout=pipe, stderr=pipe, cwd=program.work
+    ) as process:
+        sent(1, "initialize", protocolVersion=1)
+        session = sent(2, "session/new", cwd=str(program.work), mcpServers=[])["result"]
+        process.stdout.readline()  # the commands
+        prompt = [{"type": "text", "text": "hi"}]
+        update = sent(3, "session/prompt", sessionId=session["sessionId"], prompt=prompt)
+        assert update["method"] == "session/update"
+        if number:
+            process.send_signal(number)
+        else:
+            process.stdin.close()
+        assert process.wait(PATIENCE) == (128 + number if number else 0)
+        assert process.stderr.read() == b""
 
 
 def parsed(line: bytes) -> Any:

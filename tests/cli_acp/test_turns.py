@@ -185,6 +185,19 @@ async def test_all_blocks_reach_the_model(program: Program) -> None:
     assert [i["data"] for i in message["images"]] == [picture, picture]
 
 
+async def test_a_linked_file_is_read_under_the_rules(program: Program, tmp_path: Path) -> None:
+    editor = Editor(answers=["once", "deny"])
+    (tmp_path / "outside.txt").write_text("from outside")
+    link = acp.resource_link_block("outside.txt", (tmp_path / "outside.txt").as_uri())
+    async with connected(program, editor, *program.scripted("text: a")) as connection:
+        session = await connection.new(program.work)
+        assert await connection.prompt(session, "Look at ", link) == "end_turn"
+        with pytest.raises(acp.RequestError, match="denied by the user"):
+            await connection.prompt(session, "Look at ", link)
+    assert [u.status for u in editor.of("tool_call_update")] == ["completed", "failed"]
+    assert "from outside" in program.sessions[0].read_text()
+
+
 async def test_a_saved_session_is_sent_again(program: Program) -> None:
     first, second, listed = Editor(answers=["once", "once"]), Editor(), Path("/")
     async with connected(program, first, *program.scripted(LOOK_AND_EDIT)) as connection:
@@ -307,6 +320,7 @@ async def test_servers_of_the_editor_bring_their_tools(program: Program) -> None
     async with connected(program, editor, *program.scripted(script)) as connection:
         new = await connection.agent.new_session(cwd=str(program.work), mcp_servers=[server, old])
         assert await connection.prompt(new.session_id, "count") == "end_turn"
+    assert "failed" not in [u.status for u in editor.of("tool_call_update")]
     [result] = [u.raw_output for u in editor.of("tool_call_update") if u.status == "completed"]
     assert "forty-two" in result
     assert "The MCP server old of the editor is not used" in editor.text("agent_thought_chunk")

@@ -215,6 +215,8 @@ class EditorAgent:
     ) -> EditorSession:
         """The session with this id, opened unless it is open."""
         if id in self.sessions:
+            if self.sessions[id].is_busy:
+                raise SessionError(f"The session {id} answers a prompt; cancel it first.")
             return self.sessions[id]
         store = SessionStore(Paths.from_env(os.environ).sessions)
         if not id or store.find(id).stem != id:

@@ -27,6 +27,7 @@ from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choic
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.text import valid_text
 
+ALLOWED = "allowed by the user"
 NOT_ASKED = "denied: the editor could not ask for approval"
 
 _OPTIONS: dict[Answer, tuple[Choice, PermissionOptionKind, str]] = {
@@ -50,7 +51,17 @@ class EditorApprover:
         self.runner: ToolRunner | None = None
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer."""
+        """The user's answer; what is shown only for the question ends with it."""
+        is_shown = self._updates.shows(request.call)
+        approval = await self._ask(request)
+        if not is_shown:
+            denied = approval.choice is Choice.DENY
+            self._updates.call_ended(
+                request.call.id, f"Error: {approval.reason}" if denied else ALLOWED
+            )
+        return approval
+
+    async def _ask(self, request: ApprovalRequest) -> Approval:
         question = await asyncio.to_thread(approval_question, request)
         options = _options(question)
         try:

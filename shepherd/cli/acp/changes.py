@@ -41,6 +41,8 @@ class EditorStep:
             for path in _targets(prepared, AccessKind.WRITE):
                 if await self._is_unsaved(path):
                     raise ToolError(UNSAVED_WRITE.format(path=path))
+        if not self.updates.shows(prepared.call):
+            return
         diff = diff_content(change) if change is not None else None
         self.updates.call_runs(prepared.call, [] if diff is None else [diff])
 

@@ -1,5 +1,6 @@
 """Serves one editor until it closes stdin."""
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 
+TERMINAL = "shepherd: this speaks with an editor, which starts it by itself (Ctrl+D ends it)\n"
+
 
 async def serve_editor(
     config: Config, settings: Callable[[Path], Config], providers: ProviderBook
@@ -25,12 +28,17 @@ async def serve_editor(
 
     `settings` reads the settings that apply in a session's directory.
     """
+    if sys.stdin.isatty():
+        sys.stderr.write(TERMINAL)
     source, target = take_streams()
     _log_in_lines()
     transport = LineTransport(read_lines(source), target)
     agent = EditorAgent(config, settings, SharedModels(providers), transport.post)
     try:
         await run_agent(cast(Agent, agent), transport, use_unstable_protocol=True)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the package swallows it
+            raise asyncio.CancelledError
     finally:
         await agent.aclose()
         await transport.finish()

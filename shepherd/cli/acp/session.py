@@ -80,6 +80,11 @@ class EditorSession:
         ]
         self.updates.send(update_available_commands([*own, *custom]))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a prompt is being answered."""
+        return self._turn is not None
+
     async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
         """Answer a prompt; raises RequestError, and ShepherdError if the model can't answer."""
         if self._turn is not None:

@@ -52,6 +52,7 @@ class SessionUpdates:
     problem: str = ""
     _started: int = 0
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    _names: dict[str, str] = field(default_factory=dict[str, str])
     _progress: dict[str, str] = field(default_factory=dict[str, str])
     _contents: dict[str, list[CallContent]] = field(default_factory=dict[str, list[CallContent]])
 
@@ -96,6 +97,7 @@ class SessionUpdates:
         """Show a call that the model made."""
         self._started += 1
         self._open_calls[call.id] = key = f"call-{self._started}"
+        self._names[call.id] = call.name
         self.send(
             start_tool_call(
                 key,
@@ -107,9 +109,13 @@ class SessionUpdates:
             )
         )
 
+    def shows(self, call: ToolCall) -> bool:
+        """Whether this call is shown and has no result; a call of a sub-agent is not shown."""
+        return self._names.get(call.id) == call.name
+
     def call_key(self, call: ToolCall) -> str:
-        """The id of a call for the editor; starts the call if it is another model's."""
-        if call.id not in self._open_calls:
+        """The id of a call for the editor; shows the call if it is not shown."""
+        if not self.shows(call):
             self.call_started(call)
         return self._open_calls[call.id]
 
@@ -126,6 +132,7 @@ class SessionUpdates:
             return
         failed = result.startswith(_FAILED)
         self._progress.pop(id, None)
+        self._names.pop(id, None)
         contents = self._contents.pop(id, [])
         shown = [text_content(valid_text(result))] if failed or not contents else contents
         status: ToolCallStatus = "failed" if failed else "completed"
