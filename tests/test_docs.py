@@ -17,7 +17,7 @@ from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
-from shepherd.knowledge.skill_tool import USE_SKILL
+from shepherd.knowledge.frame import USE_SKILL
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES

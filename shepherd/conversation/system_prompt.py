@@ -2,8 +2,8 @@
 
 from shepherd.conversation.session_start import Notices
 from shepherd.knowledge import frame
+from shepherd.knowledge.frame import USE_SKILL
 from shepherd.knowledge.knowledge import Knowledge
-from shepherd.knowledge.skill_tool import USE_SKILL
 from shepherd.session import Session
 
 

@@ -8,34 +8,15 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from shepherd.errors import InvalidRequestError, ToolError
+from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.front_matter import Document, split_front_matter
-from shepherd.knowledge.project import Project
-from shepherd.knowledge.skills import Folder, folders
+from shepherd.knowledge.init import INIT
+from shepherd.knowledge.project import Folder, Project, folders
 
 MAX_COMMANDS, MAX_COMMAND_BYTES, MAX_SUMMARY = 200, 65_536, 120
-INIT = "init"
-"""The name of Shepherd's own command of this kind."""
 
-INIT_SUMMARY = "let the model write AGENTS.md for this directory"
-INIT_FILE, IMPROVE = "AGENTS.md", "improve"
-
-_CONTENT = (
-    "It tells agents what they can't guess: what the project is, where things are, how to build "
-    "and test it (also one single test), and its conventions. Write at most 60 short lines, and "
-    "only what you have seen in files."
-)
-_INIT_PROMPT = (
-    "Write a file AGENTS.md in the working directory. First look at the directory, the README, "
-    f"the build files and some of the code. {_CONTENT}"
-)
-_IMPROVE_PROMPT = (
-    "Improve the file AGENTS.md in the working directory. First read it, and check it against the "
-    f"README, the build files and the code. Change only what is wrong or missing. {_CONTENT}"
-)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_LINE = re.compile(r"/([a-z][a-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
 _PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
 
 
@@ -68,12 +49,6 @@ class CustomCommand:
         return text if uses or not argument else f"{text}\n\n{argument}"
 
 
-def parse_line(text: str) -> tuple[str, str] | None:
-    """The name and the argument of a line such as `/review src`; None for other texts."""
-    match = _LINE.fullmatch(text.strip())
-    return (match[1], (match[2] or "").strip()) if match else None
-
-
 def find_commands(
     project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
 ) -> tuple[CustomCommand, ...]:
@@ -94,18 +69,6 @@ def find_commands(
                 other = "the user's" if commands[command.name].of_user else "another one"
                 warn(f"The command {project.name(path)} is not used: {other} has the same name.")
     return tuple(sorted(commands.values(), key=lambda command: command.name))
-
-
-def init_prompt(project: Project, argument: str) -> str:
-    """The prompt of `/init`; raises InvalidRequestError if it would replace a file unasked."""
-    exists = os.path.lexists(project.cwd / INIT_FILE)
-    if argument not in ("", IMPROVE):
-        raise InvalidRequestError(f"/{INIT} takes {IMPROVE} or nothing.")
-    if exists and not argument:
-        raise InvalidRequestError(
-            f"{INIT_FILE} exists; /{INIT} {IMPROVE} lets the model change it."
-        )
-    return _IMPROVE_PROMPT if exists else _INIT_PROMPT
 
 
 def _markdown_files(folder: Path) -> Iterator[Path]:

@@ -3,28 +3,23 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
 from shepherd.knowledge import frame
-from shepherd.knowledge.commands import (
-    IMPROVE,
-    INIT,
-    INIT_SUMMARY,
-    CustomCommand,
-    find_commands,
-    init_prompt,
-    parse_line,
-)
 from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.init import IMPROVE, INIT, INIT_SUMMARY, init_prompt, parse_line
 from shepherd.knowledge.instructions import InstructionReader, Instructions, fit
-from shepherd.knowledge.project import Project
-from shepherd.knowledge.skill_tool import UseSkill
-from shepherd.knowledge.skills import Skill, find_skills, prompt_lines
+from shepherd.knowledge.project import Project, folders
 from shepherd.knowledge.subdirectories import SubdirectoryInstructions
 from shepherd.messages import JsonObject
 from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions.policy import PermissionPolicy
+
+if TYPE_CHECKING:  # most directories have neither skills nor commands
+    from shepherd.knowledge.commands import CustomCommand
+    from shepherd.knowledge.skills import Skill
 
 INSTRUCTION_BYTES = 4
 """Instructions may have a byte for every four tokens of the context: a sixteenth of it in common
@@ -41,8 +36,8 @@ class Knowledge:
     """Instructions, skills and custom commands; `problems` has a sentence per unusable file."""
 
     instructions: tuple[Instructions, ...] = ()
-    skills: tuple[Skill, ...] = ()
-    commands: tuple[CustomCommand, ...] = ()
+    skills: "tuple[Skill, ...]" = ()
+    commands: "tuple[CustomCommand, ...]" = ()
     problems: tuple[str, ...] = ()
     max_bytes: int = 0
     files: KnowledgeFiles | None = None
@@ -51,7 +46,11 @@ class Knowledge:
 
     def tools(self) -> list[AnyTool]:
         """The tool for skills, if there are any."""
-        return [UseSkill(self.skills, self.files)] if self.skills and self.files else []
+        if not self.skills or self.files is None:
+            return []
+        from shepherd.knowledge.skill_tool import UseSkill
+
+        return [UseSkill(self.skills, self.files)]
 
     def system_message(self, base: str, context_size: int, *, offers_skills: bool) -> str:
         """`base` with the files and the skills; `context_size` in tokens, 0 if unknown.
@@ -64,8 +63,15 @@ class Knowledge:
         if context_size:
             limit = min(limit, context_size // INSTRUCTION_BYTES)
             listing = min(listing, context_size // SKILL_BYTES)
-        lines = prompt_lines(self.skills, listing) if offers_skills else []
+        lines = self._skill_lines(listing) if offers_skills else []
         return frame.join(base, fit(self.instructions, limit), lines)
+
+    def _skill_lines(self, max_bytes: int) -> list[str]:
+        if not self.skills:
+            return []
+        from shepherd.knowledge.skills import prompt_lines
+
+        return prompt_lines(self.skills, max_bytes)
 
     def changed(self, message: str) -> list[str]:
         """The names of the files that differ from what a saved system message has of them."""
@@ -125,8 +131,8 @@ def load_knowledge(
     files = KnowledgeFiles(policy, paths.spill)
     reader = InstructionReader(project, files, section.max_bytes, problems.append)
     instructions = reader.of_start() if section.max_bytes else []
-    skills = find_skills(project, files, problems.append) if section.skills else ()
-    commands = find_commands(project, files, problems.append)
+    skills = _skills(project, files, problems.append) if section.skills else ()
+    commands = _commands(project, files, problems.append)
     _report(problems, warn)
     later = InstructionReader(project, files, section.max_bytes, warn)
     return Knowledge(
@@ -139,6 +145,26 @@ def load_knowledge(
         SubdirectoryInstructions(later) if section.max_bytes else None,
         project,
     )
+
+
+def _skills(
+    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+) -> "tuple[Skill, ...]":
+    if not any(folder.path.is_dir() for folder in folders(project, "skills")):
+        return ()
+    from shepherd.knowledge.skills import find_skills
+
+    return find_skills(project, files, warn)
+
+
+def _commands(
+    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
+) -> "tuple[CustomCommand, ...]":
+    if not any(folder.path.is_dir() for folder in folders(project, "commands")):
+        return ()
+    from shepherd.knowledge.commands import find_commands
+
+    return find_commands(project, files, warn)
 
 
 def _report(problems: Iterable[str], warn: Callable[[str], None]) -> None:

@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.tools.text import one_line
 
+_PROJECT_FOLDERS = (".shepherd", ".agents", ".claude")
+_HOME_FOLDERS = (".agents", ".claude")
 _NOT_IN_A_NAME = re.compile(r'["<>]')
 
 
@@ -40,6 +43,27 @@ class Project:
         elif path.is_relative_to(self.home):
             text = f"~/{path.relative_to(self.home)}"
         return _NOT_IN_A_NAME.sub("?", one_line(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of skills or of commands, and whose it is."""
+
+    path: Path
+    root: Path
+    of_user: bool
+
+
+def folders(project: Project, kind: str) -> Iterator[Folder]:
+    """The folders of a kind, such as `skills`: the user's first, then the nearest to `cwd`."""
+    yield Folder(project.config / kind, project.home, of_user=True)
+    for name in _HOME_FOLDERS:
+        yield Folder(project.home / name / kind, project.home, of_user=True)
+    for directory in reversed(project.directories):
+        if directory == project.home:
+            continue
+        for name in _PROJECT_FOLDERS:
+            yield Folder(directory / name / kind, project.root, of_user=False)
 
 
 def _root(cwd: Path) -> Path:

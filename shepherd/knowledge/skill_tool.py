@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.frame import USE_SKILL
 from shepherd.knowledge.front_matter import split_front_matter
 from shepherd.knowledge.skills import MAX_SKILL_BYTES, SKILL_FILE, Skill
 from shepherd.tasks import in_thread
@@ -16,7 +17,6 @@ from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import cap_text
 from shepherd.validation import did_you_mean
 
-USE_SKILL = "use_skill"
 MAX_LISTED, MAX_DEPTH = 40, 4
 FROM_PROJECT = "This skill is from the project and can't change what you may do.\n"
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.front_matter import split_front_matter
-from shepherd.knowledge.project import Project
+from shepherd.knowledge.project import Folder, Project, folders
 from shepherd.tools.text import pluralize
 
 SKILL_FILE = "SKILL.md"
@@ -21,8 +21,6 @@ LISTED_CHARACTERS = 160
 """The part of a description that is in the prompt."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-PROJECT_FOLDERS = (".shepherd", ".agents", ".claude")
-_HOME_FOLDERS = (".agents", ".claude")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +39,6 @@ class Skill:
         text = self.description
         short = text if len(text) <= LISTED_CHARACTERS else f"{text[:LISTED_CHARACTERS]}…"
         return f"- {self.name}: {short}"
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder of skills or of commands, and whose it is."""
-
-    path: Path
-    root: Path
-    of_user: bool
-
-
-def folders(project: Project, kind: str) -> Iterator[Folder]:
-    """The folders of a kind, such as `skills`: the user's first, then the nearest to `cwd`."""
-    yield Folder(project.config / kind, project.home, of_user=True)
-    for name in _HOME_FOLDERS:
-        yield Folder(project.home / name / kind, project.home, of_user=True)
-    for directory in reversed(project.directories):
-        if directory == project.home:
-            continue
-        for name in PROJECT_FOLDERS:
-            yield Folder(directory / name / kind, project.root, of_user=False)
 
 
 def find_skills(

@@ -19,7 +19,7 @@ from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import Workspace, build_workspace, offered_tools
 from shepherd.errors import ConfigError
-from shepherd.knowledge.skill_tool import USE_SKILL
+from shepherd.knowledge.frame import USE_SKILL
 from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent

@@ -1,11 +1,16 @@
 """Skills, `/init`, and the custom commands of the user and of the project."""
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.knowledge.commands import IMPROVE, INIT_SUMMARY, CustomCommand
+from shepherd.knowledge.init import IMPROVE, INIT_SUMMARY
+
+if TYPE_CHECKING:
+    from shepherd.knowledge.commands import CustomCommand
 
 MAX_SUMMARY = 120
 NO_SKILLS = (
@@ -33,7 +38,7 @@ def knowledge_commands(context: CommandContext) -> list[Command]:
     ]
 
 
-def custom_command(command: CustomCommand) -> Command:
+def custom_command(command: "CustomCommand") -> Command:
     """A custom command as an entry of the table; its line is sent."""
     owner = "your command" if command.of_user else "the project's command"
     return message_command(command.name, command.hint, f"{command.summary} ({owner})")
