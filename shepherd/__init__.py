@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shepherd.conversation.compaction import Compaction
+    from shepherd.conversation.context_use import ContextPart, ContextUse
     from shepherd.errors import (
         AccessError,
         BackendError,
@@ -65,6 +66,8 @@ __all__ = [
     "Compaction",
     "ConfigError",
     "ContextFullError",
+    "ContextPart",
+    "ContextUse",
     "End",
     "Event",
     "FinishReason",
@@ -96,6 +99,7 @@ __all__ = [
 
 _MODULES = {
     "conversation.compaction": "Compaction",
+    "conversation.context_use": "ContextPart ContextUse",
     "errors": (
         "AccessError BackendError BusyError ConfigError ContextFullError ImageError "
         "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UndoError "

@@ -176,10 +176,23 @@ class ConversationOptions:
         ),
     ] = None
 
+    knowledge: Annotated[
+        bool | None,
+        typer.Option(
+            "--knowledge/--no-knowledge",
+            help="Read AGENTS.md, skills and commands of the user and of the project.",
+            rich_help_panel=CONVERSATION,
+        ),
+    ] = None
+
     @property
     def values(self) -> Mapping[str, object]:
         """The settings of the options; None for an absent option."""
-        return {"permissions.approve": self.approve, "tools.sandbox": self.sandbox}
+        return {
+            "permissions.approve": self.approve,
+            "tools.sandbox": self.sandbox,
+            "knowledge.enabled": self.knowledge,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
+from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import SessionHistory
 from shepherd.errors import ShepherdError
@@ -51,6 +52,11 @@ class Chat:
     def messages(self) -> list[Message]:
         """The messages so far."""
         return list(self._conversation.session.messages)
+
+    async def context(self) -> ContextUse:
+        """The tokens of each part of the next prompt, counted with the model's own template."""
+        backend = await self._conversation.backend()
+        return await measure_context(self._conversation.session, backend)
 
     def ask(self, prompt: str, images: Iterable[ImageSource] = ()) -> Turn:
         """Answer a prompt, running tools until the model is done; iterate over the events.

@@ -100,3 +100,5 @@ async def test_from_python_there_is_an_option(places: Places, *, knowledge: bool
         await chat.answer("/greet Ann")
         expected = "Say hello to Ann." if knowledge else "/greet Ann"
         assert chat.messages[0].content == expected
+        use = await chat.context()
+        assert use.used >= sum(part.tokens for part in use.parts) > 0

@@ -14,7 +14,7 @@ from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.conversation.conversation import Conversation
 from shepherd.validation import nearest
 
-_COMMAND = re.compile(r"/([a-z?][a-z_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
+_COMMAND = re.compile(r"/([a-z?][a-z0-9_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
