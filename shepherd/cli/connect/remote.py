@@ -19,6 +19,7 @@ MAX_REMEMBERED = 100
 WITHDRAWAL_SECONDS = 10.0
 """How long leaving waits for the server to withdraw an interrupted prompt."""
 
+MISSED = "some of what happened meanwhile was missed"
 LOST = "The server does not know this request any more; it was probably started again."
 
 
@@ -139,7 +140,7 @@ class RemoteSession:
         mine = update.request in self._mine
         match update.kind:
             case UpdateKind.SNAPSHOT:
-                await self._resume()
+                await self._resume(str(update.data.get("message", "")))
             case UpdateKind.QUEUED if mine and update.data.get("position"):
                 self._viewer.waiting(int(update.data["position"]))
             case UpdateKind.MESSAGE_ADDED:
@@ -168,9 +169,9 @@ class RemoteSession:
         if ended is not None and not ended.done():
             ended.set_result(FinishReason(reason))
 
-    async def _resume(self) -> None:
+    async def _resume(self, reason: str) -> None:
         """Query the state of the requests whose updates were lost."""
-        self._viewer.notice("some of what happened meanwhile was missed")
+        self._viewer.notice(reason.partition(";")[0] or MISSED)
         session = await self.client.session()
         for request, ended in self._mine.items():
             if not ended.done():

@@ -1,9 +1,9 @@
-"""Commands about what was: clear, compact, undo, redo, diff, rewind, tree."""
+"""Commands about what was: clear, compact, remember, undo, redo, diff, rewind, tree."""
 
 from collections.abc import Awaitable
 
 from shepherd.conversation.commands.base import Command, parse_words
-from shepherd.conversation.compaction import compact
+from shepherd.conversation.compaction import compact, parse_fact, remember
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import UndoError
 from shepherd.messages import Message, Role
@@ -23,7 +23,15 @@ async def _clear(conversation: Conversation, _argument: str) -> str:
 async def _compact(conversation: Conversation, argument: str) -> str:
     backend = await conversation.backend()
     done = await compact(conversation.session, backend, argument)
-    return f"{done.text}\n\n{done.summary}"
+    facts = [f"/remember {fact.name} = {fact.value}" for fact in done.facts]
+    offer = ["", "These facts may be worth keeping; nothing is stored yet:", *facts]
+    return "\n".join([done.text, "", done.summary, *(offer if facts else [])])
+
+
+async def _remember(conversation: Conversation, argument: str) -> str:
+    fact = parse_fact(argument)
+    await remember(conversation.memory, conversation.cwd, fact)
+    return f"Remembered: {fact.name}"
 
 
 async def _undo(conversation: Conversation, argument: str) -> str:
@@ -88,6 +96,7 @@ def _title(message: Message) -> str:
 PAST_COMMANDS = (
     Command("clear", "Forget the conversation", _clear),
     Command("compact", "Let the model summarise old turns", _compact, "[WHAT TO KEEP]"),
+    Command("remember", "Keep a fact for later conversations", _remember, "NAME = VALUE"),
     Command("undo", "Undo the last changes of tools to files", _undo, "[NUMBER] [force]"),
     Command("redo", "Make the last undone changes again", _redo, "[NUMBER] [force]"),
     Command("diff", "What changed in files since the session began", _diff),

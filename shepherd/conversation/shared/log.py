@@ -171,16 +171,9 @@ class SharedJournal:
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
         if self._inner is not None:
             self._inner.branched(number, messages, resumed)
-        self._tell_all()
+        self._tell(UpdateKind.SNAPSHOT, {})
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
         if self._inner is not None:
             self._inner.compacted(ranges, summary)
-        self._tell_all()
-
-    def _tell_all(self) -> None:
-        """Send the whole conversation again, because messages changed in its middle."""
-        self._tell(UpdateKind.CLEARED, {})
-        for index, message in enumerate(self._session.messages):
-            as_json = message_to_json(message.without_images())
-            self._tell(UpdateKind.MESSAGE_ADDED, {"index": index, "message": as_json}, message)
+        self._tell(UpdateKind.SNAPSHOT, {})

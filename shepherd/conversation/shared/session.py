@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
+CHANGED = "Earlier messages have changed; fetch the state again."
 RESUMED = "Another session is shared now; fetch the state again."
 DEFECT = "The server failed to answer this request; its log says why."
 
@@ -349,6 +350,8 @@ class SharedSession:
         self, kind: UpdateKind, data: JsonObject, message: Message | None = None
     ) -> None:
         request = self.queue.running
+        if kind is UpdateKind.SNAPSHOT:
+            data = {"update_id": self.log.id_of(self.log.last + 1), "message": CHANGED}
         author = ""
         if message is not None and request is not None:
             if message.role is Role.ASSISTANT:

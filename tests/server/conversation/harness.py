@@ -142,6 +142,8 @@ class HeldConversation:
         self.session.clear()
 
     async def command(self, text: str) -> str:
+        if text == "/rewind 1":
+            self.session.branch_off(0)
         return text
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:

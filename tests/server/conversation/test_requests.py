@@ -210,3 +210,12 @@ async def test_a_message_steers_the_running_request_of_its_client(work: Path) ->
         messages = (await served.session())["messages"]
         users = [m["content"] for m in messages if m["role"] == "user"]
         assert users == ["one", "also this", "mine"]
+
+
+async def test_clients_learn_that_earlier_messages_changed(work: Path) -> None:
+    async with serving("text: ok", work) as served, served.updates() as watcher:
+        await served.ask("one")
+        await watcher.until("response_complete")
+        assert (await served.post("/command", {"command": "/rewind 1"})).status_code == 200
+        assert "changed" in (await watcher.until("snapshot")).data["message"]
+        assert (await served.session())["messages"] == []
