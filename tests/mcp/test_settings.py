@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.cli.batch.jsoninput import DecisionInput, InputError, parse_input
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin
@@ -121,3 +122,12 @@ def test_commands_manage_servers_and_hide_secrets(tmp_path: Path) -> None:
     assert program.run("mcp", "remove", "one").returncode == 0
     assert "hidden-value" not in (program.config / "credentials.toml").read_text()
     assert Paths.from_env(program.env).mcp_file.read_text() == ""
+
+
+def test_programs_answer_forms_with_values() -> None:
+    line = {"type": "decision", "id": "a", "decision": "once", "values": ["Ada", "7"]}
+    answer = parse_input(json.dumps(line).encode())
+    assert isinstance(answer, DecisionInput)
+    assert answer.approval.values == ("Ada", "7")
+    with pytest.raises(InputError):
+        parse_input(json.dumps({**line, "values": [1]}).encode())

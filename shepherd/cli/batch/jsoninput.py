@@ -63,7 +63,10 @@ class ApprovalsInput:
 
 @dataclass(frozen=True, slots=True)
 class DecisionInput:
-    """The answer to an `approval`: its `id`, `decision`, and a `reason` for the model."""
+    """The answer to an `approval`: its `id`, `decision`, and a `reason` for the model.
+
+    `values` are the texts for its `fields`, in their order.
+    """
 
     id: str
     approval: Approval
@@ -121,7 +124,17 @@ def _decision(data: JsonObject) -> DecisionInput:
     reason = data.get("reason", "")
     if not isinstance(reason, str):
         raise InputError('the "reason" of a "decision" must be a text')
-    return DecisionInput(_text(data, "id"), Approval(choice, reason.strip()))
+    return DecisionInput(
+        _text(data, "id"), Approval(choice, reason.strip(), values=_values(data.get("values", [])))
+    )
+
+
+def _values(data: object) -> tuple[str, ...]:
+    values = cast(list[object], data) if isinstance(data, list) else [data]
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        raise InputError('the "values" of a "decision" must be a list of texts')
+    return (*texts,)
 
 
 _PARSERS: dict[str, Callable[[JsonObject], Input]] = {

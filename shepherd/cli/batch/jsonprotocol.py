@@ -21,7 +21,7 @@ OUTPUT_TYPES = {
     "system": f"`topic` ({', '.join(f'`{t}`' for t in Topic if t is not Topic.PREFILL)}) and "
     "`content`, which is JSON for `plan`; with a call its `id`",
     "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
-    "`asker`, `sandbox`, and the rules that `session` and `always` would add",
+    "`asker`, `sandbox`, the rules that `session` and `always` would add, and `fields` to fill in",
     "command_result": "`command`, and its output as `content`",
     "error": "`error` (kind) and `message`; also `line` and `input` for a line that is not valid",
     "end_turn": "`reason` (`stop`, `length`, `error`, `cancelled`), `session` (id), and `denied`: "

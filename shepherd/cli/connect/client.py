@@ -126,9 +126,13 @@ class SharedSessionClient:
         """Run a command of the conversation; its output comes as an update."""
         await self._call("POST", "/command", {"command": text})
 
-    async def decide(self, id: str, decision: str, reason: str = "") -> None:
+    async def decide(
+        self, id: str, decision: str, reason: str = "", values: Sequence[str] = ()
+    ) -> None:
         """Answer an approval; one that was decided meanwhile does not change."""
-        body = {"decision": decision, "reason": reason}
+        body: JsonObject = {"decision": decision, "reason": reason}
+        if values:
+            body["values"] = [*values]
         await self._call("POST", f"/approvals/{id}", body, ignored=(404,))
 
     async def agent_questions(self) -> JsonObject:

@@ -53,7 +53,9 @@ class RemoteQuestions:
     async def _answer(self, key: str, data: JsonObject) -> None:
         approval = await self._approver.ask(approval_request(data))
         try:
-            await self._client.decide(key, approval.choice.value, reason_of(approval))
+            await self._client.decide(
+                key, approval.choice.value, reason_of(approval), approval.values
+            )
         except ShepherdError as error:
             self._notice(f"the answer did not reach the server: {error}")
 
@@ -70,6 +72,7 @@ def approval_request(data: JsonObject) -> ApprovalRequest:
         cause=str(data["cause"]),
         caller=_caller(data),
         sandbox=str(data.get("sandbox", "")),
+        fields=tuple(map(str, data.get("fields", []))),
     )
 
 

@@ -41,6 +41,7 @@ class OpenQuestion:
             "sandbox": self.question.sandbox,
             "session": [_rule_to_json(rule) for rule in self.question.session],
             "always": [_rule_to_json(rule) for rule in self.question.always],
+            "fields": [*self.question.fields],
         }
 
     def decide(self, approval: Approval) -> None:

@@ -17,3 +17,7 @@ class DecisionBody(RequestModel):
         Field(description="`session` and `always` add the rules that the question names."),
     ]
     reason: Annotated[str, Field(max_length=MAX_REASON, description="A word to the model.")] = ""
+    values: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_REASON)], ...],
+        Field(max_length=20, description="The texts for the `fields` of the question."),
+    ] = ()

@@ -260,7 +260,7 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         client = _identity(request, _named_client(request))
         body = await bodies.read(request, DecisionBody)
         key = getattr(request.state, "key_name", "") or NO_KEY
-        approval = Approval(Choice(body.decision), body.reason, by=key)
+        approval = Approval(Choice(body.decision), body.reason, by=key, values=body.values)
         conversation.approver.decide(id, client, approval)
         return JsonResponse({"id": id, "decision": body.decision})
 
