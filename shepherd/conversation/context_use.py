@@ -1,5 +1,6 @@
 """The tokens of a session's next prompt, part by part."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
@@ -58,7 +59,7 @@ async def measure_context(session: Session, backend: Backend) -> ContextUse:
     parts.append(ContextPart(TOOLS, max(0, start - untooled)))
     parts += await _message_parts(session, backend)
     rest = used - sum(part.tokens for part in parts)
-    parts.append(ContextPart(TEMPLATE, max(0, rest)))
+    parts = [*_reduced(parts, -rest), ContextPart(TEMPLATE, max(0, rest))]
     read = session.ledger.context_used
     return ContextUse(tuple(parts), used, read, backend.info.context_size, backend.count_error)
 
@@ -71,6 +72,16 @@ async def measure_tools(session: Session, backend: Backend) -> list[ContextPart]
         ContextPart(tool.name, max(0, after - before))
         for tool, before, after in zip(session.tools, counts, counts[1:], strict=False)
     ]
+
+
+def _reduced(parts: Sequence[ContextPart], surplus: int) -> list[ContextPart]:
+    """The parts with fewer tokens: templates leave out text, such as the reasoning of answers."""
+    result = {part.name: part for part in parts}
+    for name in (ROLES[Role.ASSISTANT], *(part.name for part in reversed(parts))):
+        less = min(max(0, surplus), result[name].tokens)
+        result[name] = ContextPart(name, result[name].tokens - less)
+        surplus -= less
+    return list(result.values())
 
 
 def _copy(session: Session) -> Session:

@@ -17,7 +17,7 @@ _CONTENT = (
 )
 _INIT_PROMPT = (
     "Write a file AGENTS.md in the working directory. First look at the directory, the README, "
-    f"the build files and some of the code. {_CONTENT}"
+    f"the build files and some of the code; keep what CLAUDE.md or GEMINI.md say. {_CONTENT}"
 )
 _IMPROVE_PROMPT = (
     "Improve the file AGENTS.md in the working directory. First read it, and check it against the "

@@ -35,13 +35,13 @@ class SubdirectoryInstructions:
     """A `CallStep` for the project's directories whose files were not read at the start.
 
     Instructions come again only after the message with them has left the conversation, whose
-    `messages` are looked through. A model that a tool runs has a conversation of its own. It is
-    not `enabled` for models that were trained on the results of certain tools.
+    `messages` are looked through. A model that a tool runs has a conversation of its own. A
+    conversation switches it on, unless its model was trained on the results of certain tools.
     """
 
     reader: InstructionReader
     messages: Callable[[], Iterable[Message]] = _no_messages
-    enabled: bool = True
+    enabled: bool = False
     _nested: WeakKeyDictionary[ToolRunner, set[str]] = field(
         default_factory=WeakKeyDictionary[ToolRunner, set[str]]
     )

@@ -3,7 +3,7 @@
 import io
 
 from shepherd.cli.render.renderer import Renderer
-from shepherd.cli.render.status import Status
+from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
@@ -70,3 +70,12 @@ def test_without_a_live_area_tasks_are_lines_and_the_tail_is_left_out() -> None:
     renderer(CallbackEvent.SYSTEM, "task 1: starting", Topic.TASK, "1")
     renderer(CallbackEvent.SYSTEM, "line", Topic.OUTPUT, "1")
     assert target.getvalue().strip() == "task 1: starting"
+
+
+def test_the_status_counts_a_prompt_while_it_is_read() -> None:
+    actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+    surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), io.StringIO())
+    status = Status(model="pup", context_size=8192, directory="work")
+    renderer = Renderer(surface, status)
+    renderer(CallbackEvent.SYSTEM, "2557/5557", Topic.PREFILL, "193")
+    assert "2.6k/8.2k tokens (31%)" in status_text(status, 100, "·")

@@ -98,3 +98,18 @@ async def test_the_prompt_has_as_many_tokens_as_were_counted(pup: Backend, tmp_p
     assert use.used == sum(part.tokens for part in use.parts)
     assert tokens(use)["your messages"] == await pup.count_message_tokens(asked, prompt)
     assert use.read == stats[0]["context_used"]
+
+
+async def test_text_that_the_template_leaves_out_is_not_counted(pup: Backend) -> None:
+    thought = Message.assistant("Yes.", "a long thought " * 30)
+    asked = session(Message.user("one"), thought, Message.user("two"), Message.assistant("No."))
+    use = await measure_context(asked, pup)
+    assert use.used == await pup.count_session_tokens(asked)
+    assert use.used == sum(part.tokens for part in use.parts)
+
+
+async def test_a_session_that_does_not_fit_is_counted_too(pup: Backend) -> None:
+    asked = session(Message.user("many words " * 2000))
+    use = await measure_context(asked, pup)
+    assert use.used == sum(part.tokens for part in use.parts) > use.size
+    assert use.free == 0
