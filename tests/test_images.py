@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shepherd.images
-from shepherd.cli.repl.commands.conversation import as_json, as_markdown
+from shepherd.conversation.export import as_json, as_markdown
 from shepherd.errors import ImageError
 from shepherd.images import (
     MAX_IMAGE_BYTES,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.errors import SessionError
 from shepherd.knowledge.frame import split
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -57,7 +58,7 @@ def begin_session(
 ) -> tuple[Session, Transcript | None]:
     """The session that `start` names and its transcript, if it is saved; raises SessionError."""
     store = SessionStore(paths.sessions)
-    saved_id = start.id or (store.latest(cwd) if start.latest else "")
+    saved_id = start.id or (_latest(store, cwd, notices) if start.latest else "")
     if saved_id:
         begun = _resumed(*store.reopen(saved_id, notices.tell), config, cwd, notices)
     else:
@@ -66,6 +67,15 @@ def begin_session(
     session.sampling = config.sampling.to_sampling()
     session.thinking = config.model.thinking
     return begun
+
+
+def _latest(store: SessionStore, cwd: Path, notices: Notices) -> str:
+    """The latest session of the directory; "" if a new one begins, which a notice says."""
+    try:
+        return store.latest(cwd)
+    except SessionError as error:
+        notices.tell(f"{error} This is a new one.")
+        return ""
 
 
 def default_system_message(config: Config, cwd: Path) -> str:

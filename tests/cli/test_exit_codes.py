@@ -95,7 +95,6 @@ def test_wrong_settings_of_a_file_are_no_wrong_usage(program: Program) -> None:
     ("arguments", "said"),
     [
         (["--model", "no-such-model", "-e", "x"], "shepherd: No model 'no-such-model'"),
-        (["--continue", "-e", "x"], "shepherd: No saved session of"),
         (["--resume", "x", "-e", "x"], "shepherd: No session x"),
     ],
 )

@@ -1,3 +1,4 @@
+import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,3 +71,20 @@ def test_a_large_directory_is_offered_in_part(tmp_path: Path) -> None:
     completer = PromptCompleter([], tmp_path)
     found = list(completer.get_completions(Document("@file"), CompleteEvent()))
     assert len(found) == MAX_COMPLETIONS
+
+
+def test_files_of_a_repository_are_ranked_without_ignored_ones(tmp_path: Path) -> None:
+    for name in ("a/needle.py", "b/my_needle.py", "c/n-e-e-dle.py", "out/needle.o", "needles/x"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("out/\n")
+    completer = PromptCompleter([], tmp_path)
+
+    def offered(text: str) -> list[str]:
+        return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
+
+    assert offered("@need") == ["needles/", "a/needle.py", "b/my_needle.py", "c/n-e-e-dle.py"]
+    assert offered("@ou") == []
+    assert offered("@a/ndl") == ["a/needle.py"]

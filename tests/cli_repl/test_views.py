@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import GenerationStats
+from shepherd.cli.render.prices import read_prices
 from shepherd.cli.render.status import Status, compact, status_text
 from shepherd.cli.render.tool_view import (
     MAX_DIFF_LINES,
@@ -13,8 +14,8 @@ from shepherd.cli.render.tool_view import (
     display_pieces,
     result_pieces,
 )
-from shepherd.cli.repl.commands.conversation import as_json, as_markdown, fenced
 from shepherd.cli.terminal.paint import UNICODE, Painter
+from shepherd.conversation.export import as_html, as_json, as_markdown, fenced
 from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.session import Session
 
@@ -88,6 +89,17 @@ def test_the_status_tells_model_context_and_speed() -> None:
     assert status.totals.completion_tokens == 50
 
 
+def test_the_price_of_tokens_is_added_up() -> None:
+    status = Status(model="maker/big", prices=read_prices(["big 2 10 0.5", "other 1 1"]))
+    stats = GenerationStats(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100)
+    status.take(stats.to_json())
+    assert status.price is not None
+    assert status.price.cost(status.turn) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.001)
+    assert "$1.40" in status_text(status, 200, "·")
+    status.model = "unknown"
+    assert "$" not in status_text(status, 200, "·")
+
+
 @given(st.integers(1, 120), st.text(max_size=100))
 def test_the_status_always_fits(width: int, model: str) -> None:
     status = Status(model=model, context_used=10, context_size=100, directory="x" * 30)
@@ -98,7 +110,8 @@ def test_the_status_always_fits(width: int, model: str) -> None:
 def test_compact_numbers_are_short_and_near(tokens: int) -> None:
     text = compact(tokens)
     assert len(text) <= 6
-    value = float(text[:-1]) * 1000 if text.endswith("k") else float(text)
+    unit = {"k": 1000, "M": 1_000_000}.get(text[-1], 1)
+    value = float(text.rstrip("kM")) * unit
     assert value == pytest.approx(tokens, rel=0.06, abs=1)
 
 
@@ -118,6 +131,21 @@ def test_a_conversation_is_exported() -> None:
     text = as_markdown(session)
     for part in ("read it", "> I wonder", '{"path": "a"}', "````\n```\ncode", "done"):
         assert part in text
+
+
+def test_a_page_needs_nothing_and_runs_nothing() -> None:
+    hostile = "<script>x</script> **b** ![p](http://evil/p.png) [l](javascript:x) | a"
+    call = ToolCall("1", "read_file", {"path": "</details><script>"})
+    messages = [
+        Message.user("<b>me</b>"),
+        Message.assistant(hostile, "", (call,)),
+        Message.tool(call, "</pre><script>alert(1)</script>"),
+    ]
+    page = as_html(Session("s", messages, id="x1"))
+    for part in ("<script", "<img", "<b>me", 'src="', 'href="javascript'):
+        assert part not in page
+    for part in ("&lt;b&gt;me&lt;/b&gt;", "<strong>b</strong>", "default-src 'none'"):
+        assert part in page
 
 
 @given(st.text(alphabet="`\nab"))

@@ -87,7 +87,9 @@ def test_ctrl_d_leaves_with_the_terminal_as_it_was(start: Start) -> None:
     assert terminal.wait_exit() == 0
     assert terminal.modes() == terminal.modes_before
     assert re.search(r"shepherd --resume \S+", terminal.text())
-    assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
+    for on, off in ((b"\x1b[?2004h", b"\x1b[?2004l"), (b"\x1b[?1004h", b"\x1b[?1004l"),
+                    (b"\x1b[22;0t", b"\x1b[23;0t")):  # fmt: skip
+        assert terminal.output.rindex(off) > terminal.output.rindex(on)
     assert terminal.output.count(b"\x1b[?25l") == 0 or (
         terminal.output.rindex(b"\x1b[?25h") > terminal.output.rindex(b"\x1b[?25l")
     )
@@ -234,3 +236,48 @@ def test_escape_in_vi_mode_stops_what_runs_and_denies(start: Start, home: Path, 
     terminal.wait_count("interrupted", 2)
     terminal.send("ib")
     terminal.wait_for("› i?b")
+
+
+def test_enter_runs_the_marked_command_and_an_unknown_one_comes_back(start: Start) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    terminal.send("/stat")
+    terminal.wait_for("tokens and speeds")
+    terminal.send(ENTER)
+    terminal.wait_for("generations")
+    terminal.send("/nosuch")
+    terminal.wait_for("› /nosuch")
+    terminal.send(ENTER)
+    terminal.wait_for("There is no command /nosuch")
+    terminal.wait_count("› /nosuch", 2)
+
+
+def test_a_long_paste_is_one_line_that_is_opened_or_sent_whole(start: Start, work: Path) -> None:
+    terminal = start(HELLO)
+    terminal.wait_for(READY)
+    for text in ("first", "second"):
+        terminal.paste("".join(f"{text} {n}\n" for n in range(40)))
+        terminal.wait_for(r"paste \d: 40 lines")
+    terminal.send("\x7f")  # deletes the second one whole
+    terminal.wait_gone("paste 2")
+    terminal.send(" and @nosuch/file")
+    terminal.wait_for("lines.* and @nosuch/file")
+    terminal.send(ENTER)
+    terminal.wait_for("first 39")
+    terminal.wait_for("no file @nosuch/file: it is sent as text")
+    terminal.wait_for("Good day")
+    assert "second" not in terminal.text()
+
+
+def test_text_is_edited_in_the_users_editor(start: Start, home: Path) -> None:
+    editor = home / "editor"
+    editor.write_text('#!/bin/sh\nprintf "%s, edited" "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o755)
+    terminal = start(HELLO, env={"EDITOR": str(editor)})
+    terminal.wait_for(READY)
+    terminal.send("a draft")
+    terminal.wait_for("› a draft")
+    terminal.send("\x07")
+    terminal.wait_for("› a draft, edited")
+    terminal.send(ENTER)
+    terminal.wait_for("Good day")

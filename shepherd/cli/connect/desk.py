@@ -40,6 +40,7 @@ class ApprovalDesk:
             [
                 Command("help", "", "what there is", self._help),
                 Command("exit", "", "leave (also Ctrl+D)", self._exit),
+                Command("quit", "", "leave", self._exit),
             ]
         )
 

@@ -174,6 +174,9 @@ def remote_commands(
             for c in COMMANDS.values()
             if c.name not in ("clear", "context", "skills")
         ),
+
+
+        Command("quit", "", "leave; the conversation goes on", commands.exit),
     ]
 
 

@@ -2,40 +2,20 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rich.text import Text
 
 from shepherd.backends.base import Backend
+from shepherd.cli.render.prices import Price, dollars
+from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.session import Session
 
 MAX_NAME = 40
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over the generations of this run; speeds are of the last one."""
-
-    turns: int = 0
-    generations: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-
-    def add(self, stats: dict[str, Any]) -> None:
-        """Add the content of a STATS event."""
-        self.generations += 1
-        self.prompt_tokens += int(stats.get("prompt_tokens", 0))
-        self.cached_tokens += int(stats.get("cached_tokens", 0))
-        self.completion_tokens += int(stats.get("completion_tokens", 0))
-        self.prefill_seconds += float(stats.get("prefill_seconds", 0.0))
-        self.decode_seconds += float(stats.get("decode_seconds", 0.0))
 
 
 @dataclass(slots=True)
@@ -51,6 +31,9 @@ class Status:
     thinking: bool = False
     directory: str = ""
     totals: Totals = field(default_factory=Totals)
+    turn: Totals = field(default_factory=Totals)
+    """Sums over the last turn."""
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
     async def loaded(self, backend: Backend, session: Session) -> None:
         """Note a loaded model; an existing conversation is counted with it."""
@@ -68,6 +51,7 @@ class Status:
         """Add the content of a STATS event; that of a `delegate` only counts in the sums."""
         stats = cast(dict[str, Any], json.loads(stats_json))
         self.totals.add(stats)
+        self.turn.add(stats)
         if delegate:
             return
         self.context_used = int(stats.get("context_used", 0))
@@ -76,7 +60,13 @@ class Status:
 
     def parts(self) -> list[str]:
         """The known values, the most important first."""
-        return [p for p in (self._model(), self._context(), self._speed(), *self._modes()) if p]
+        known = (self._model(), self._context(), self._speed(), self._cost(), *self._modes())
+        return [part for part in known if part]
+
+    @property
+    def price(self) -> Price | None:
+        """The price of the model's tokens, if the settings have it."""
+        return self.prices.get(self.model) or self.prices.get(self.model.rsplit("/", 1)[-1])
 
     def _model(self) -> str:
         name = short_name(self.model)
@@ -90,6 +80,9 @@ class Status:
 
     def _speed(self) -> str:
         return f"{self.decode_speed:.0f} tok/s" if self.decode_speed else ""
+
+    def _cost(self) -> str:
+        return dollars(self.price.cost(self.totals)) if self.price else ""
 
     def _modes(self) -> list[str]:
         thinking = "thinking" if self.thinking else ""
@@ -113,9 +106,11 @@ def short_name(model: str) -> str:
 
 
 def compact(tokens: int) -> str:
-    """`850`, `4.1k`, `128k`."""
+    """`850`, `4.1k`, `128k`, `1.0M`."""
     if tokens < 1000:
         return str(tokens)
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:.1f}M"
     return f"{tokens / 1000:.1f}k" if tokens < 100_000 else f"{tokens // 1000}k"
 
 

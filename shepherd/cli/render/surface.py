@@ -52,6 +52,10 @@ class Surface(Protocol):
         """Update the live area and the status."""
         ...
 
+    def alert(self, text: str) -> None:
+        """Draw the user's attention to the terminal, if it does not have the focus."""
+        ...
+
     def animate(self) -> None:
         """Update the activity in the live area; called a few times each second."""
         ...

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.discovery import Discovery, discover
+from shepherd.cli.render.prices import read_prices
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
@@ -141,6 +142,7 @@ def _initial_status(conversation: Conversation) -> Status:
         approve=conversation.policy.mode.value,
         thinking=conversation.session.thinking,
         directory=conversation.cwd.name,
+        prices=read_prices(conversation.config.terminal.prices),
     )
 
 

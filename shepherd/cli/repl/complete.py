@@ -1,9 +1,7 @@
 """Completion of slash commands, their arguments, `@file` paths and lines after `!`."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -12,12 +10,10 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from shepherd.cli.repl.complete_shell import shell_completions
+from shepherd.cli.repl.file_list import FileList, scan
+from shepherd.tools.search.ignore import Ignored
 
-MAX_SCANNED = 5000
-"""Directory entries that are read for one completion."""
 MAX_COMPLETIONS = 50
-MAX_DEPTH = 4
-SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 
 _MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
 
@@ -35,12 +31,6 @@ class CommandEntry(Protocol):
     def by_words(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _PathMatch:
-    path: str
-    is_dir: bool
-
-
 class PromptCompleter(Completer):
     """Offers commands on a line that begins with a slash, and files after an @.
 
@@ -53,6 +43,7 @@ class PromptCompleter(Completer):
         self._cwd = cwd
         self.prompts: Callable[[], Iterable[tuple[str, str]]] = tuple
         self.resources: Callable[[], Iterable[str]] = tuple
+        self._list = FileList(cwd)
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -91,62 +82,36 @@ class PromptCompleter(Completer):
         yield from (Completion(n, -len(typed)) for n in names[:MAX_COMPLETIONS] if " " not in n)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
-        for match in islice(find_files(self._cwd, typed), MAX_COMPLETIONS):
-            name = match.path + ("/" if match.is_dir else "")
+        for name in islice(self._find(typed), MAX_COMPLETIONS):
             if any(not c.isprintable() or c == '"' for c in name):
                 continue
             if " " in name or quoted:
-                close = "" if match.is_dir else '"'
+                close = "" if name.endswith("/") else '"'
                 back = len(typed) + (1 if quoted else 0)
                 yield Completion(f'"{name}{close}', -back, name)
             else:
                 yield Completion(name, -len(typed), name)
+
+    def _find(self, typed: str) -> Iterator[str]:
+        """Entries that begin with `typed`, then similar files of subdirectories."""
+        directory, _, start = typed.rpartition("/")
+        prefix = typed[: len(typed) - len(start)]
+        base = (self._cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()
+        ignored = Ignored(base)
+        seen: set[str] = set()
+        for entry in scan(base):
+            is_dir = entry.is_dir()
+            name = prefix + entry.name + ("/" if is_dir else "")
+            is_hidden = entry.name[0] == "." and not start
+            is_match = entry.name.lower().startswith(start.lower()) and not is_hidden
+            if is_match and not ignored.has(entry.name, is_dir=is_dir):
+                seen.add(name)
+                yield name
+        if len(start) > 1 and not (prefix and seen):
+            yield from (path for path in self._list.ranked(typed) if path not in seen)
 
 
 def _next_words(choices: Iterable[str], typed: int) -> list[str]:
     """The choices up to the end of word number `typed`, each once."""
     ends = ((choice, choice.find(" ", typed)) for choice in choices)
     return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
-
-
-def find_files(cwd: Path, typed: str) -> Iterator[_PathMatch]:
-    """Files whose name begins with `typed`, then files in subdirectories that contain it."""
-    directory, _, start = typed.rpartition("/")
-    prefix = typed[: len(typed) - len(start)]
-    base = (cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()
-    seen: set[str] = set()
-    for entry in _scan(base):
-        if entry.name.lower().startswith(start.lower()) and (start or entry.name[0] != "."):
-            seen.add(entry.name)
-            yield _PathMatch(prefix + entry.name, entry.is_dir())
-    if len(start) > 1 and not prefix:
-        yield from (f for f in _walk(base, start.lower()) if f.path not in seen)
-
-
-def _walk(base: Path, part: str) -> Iterator[_PathMatch]:
-    budget = MAX_SCANNED
-    level = [""]
-    for _ in range(MAX_DEPTH):
-        below: list[str] = []
-        for directory in level:
-            for entry in _scan(base / directory):
-                budget -= 1
-                if budget < 0:
-                    return
-                if entry.name[0] == "." or entry.name in SKIPPED:
-                    continue
-                path = f"{directory}{entry.name}"
-                is_dir = entry.is_dir(follow_symlinks=False)
-                if part in entry.name.lower():
-                    yield _PathMatch(path, is_dir)
-                if is_dir:
-                    below.append(path + "/")
-        level = below
-
-
-def _scan(directory: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(islice(entries, MAX_SCANNED), key=lambda e: e.name)
-    except OSError:
-        return []

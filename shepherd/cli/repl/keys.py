@@ -25,6 +25,7 @@ from prompt_toolkit.keys import Keys
 
 from shepherd.cli.approval.pager import Pager
 from shepherd.cli.render.surface import Actions
+from shepherd.cli.repl.menu import choose_command, chose_file
 from shepherd.cli.repl.prompt import Prompt
 
 _AS_TYPED = {
@@ -104,10 +105,13 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
-        elif _chose_file(buffer):
+        elif chose_file(buffer):
             buffer.complete_state = None
         else:
+            choose_command(buffer)
             actions.submit(prompt.take())
+
+    _bind_pastes(keys, prompt)
 
     @keys.add("escape", "enter")
     @keys.add("c-j")
@@ -115,6 +119,23 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
+
+
+def _bind_pastes(keys: KeyBindings, prompt: Prompt) -> None:
+    """Add the keys of pastes, and Tab in the menu."""
+    folded = Condition(lambda: prompt.is_after_fold)
+
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        prompt.paste(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+    bind(keys, "tab", prompt.unfold, when=folded)
+    bind(keys, "backspace", prompt.delete_fold, when=folded)
+
+    @keys.add("tab", filter=has_completions)
+    def _(event: KeyPressEvent) -> None:
+        if not choose_command(event.current_buffer):
+            event.current_buffer.complete_next()
 
 
 class Escape:
@@ -203,11 +224,15 @@ def leave_prompt_keys(
 
 
 def bind(
-    keys: KeyBindings, key: str, action: Callable[[], None], *, when: FilterOrBool = True
+    keys: KeyBindings,
+    key: str | tuple[str, ...],
+    action: Callable[[], None],
+    *,
+    when: FilterOrBool = True,
 ) -> None:
-    """Bind `key` to `action`, before any other binding."""
+    """Bind `key`, or several in a row, to `action`, before any other binding."""
 
-    @keys.add(key, filter=when, eager=True)
+    @keys.add(*((key,) if isinstance(key, str) else key), filter=when, eager=True)
     def _(_event: KeyPressEvent) -> None:
         action()
 
@@ -224,9 +249,3 @@ def _is_in_first_row(buffer: Buffer) -> bool:
 def more_follows(event: KeyPressEvent) -> bool:
     """Whether more keys have arrived already."""
     return bool(event.key_processor.input_queue) or input_waiting(event.app.input)
-
-
-def _chose_file(buffer: Buffer) -> bool:
-    state = buffer.complete_state
-    chosen = state is not None and state.current_completion is not None
-    return chosen and not buffer.text.startswith("/")

@@ -1,6 +1,7 @@
 """The loop around a surface: it runs the inputs in order, and keys stop it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError
 from shepherd.version import __version__
 
+LONG_SECONDS = 10.0
+"""The end of a longer turn draws the user's attention."""
 FRAME_SECONDS = 0.25
 
 
@@ -122,6 +125,7 @@ class TerminalLoop:
 
     async def _handle(self, text: str) -> None:
         command = parse_command(text)
+        began = time.monotonic()
         try:
             if self.own_command is not None and is_own_command(text):
                 await self.own_command(text)
@@ -129,19 +133,23 @@ class TerminalLoop:
                 await self._answer(text)
             else:
                 self.renderer.user(redact(text))
-                await self._run_command(*command)
+                if not await self._run_command(*command):
+                    self.surface.restore(text)
         except ShepherdError as error:
             self.renderer.error(str(error))
         finally:
             self.renderer.activity.stop()
             self.waiting.collect()
             self.surface.refresh()
+            if time.monotonic() - began >= LONG_SECONDS:
+                self.surface.alert("The answer is there.")
 
     def _is_message(self, name: str) -> bool:
         command = self.table.find(name)
         return command is not None and command.is_message
 
-    async def _run_command(self, name: str, argument: str) -> None:
+    async def _run_command(self, name: str, argument: str) -> bool:
+        """Run a command; returns whether there is one that takes the argument."""
         command = self.table.find(name)
         if command is None:
             nearest = self.table.nearest(name)
@@ -153,6 +161,8 @@ class TerminalLoop:
             self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
         else:
             await command.run(argument)
+            return True
+        return False
 
     def _interrupted(self) -> None:
         self.renderer.interrupted()

@@ -47,6 +47,9 @@ class PlainSurface:
     def refresh(self) -> None:
         """There is no live area."""
 
+    def alert(self, text: str) -> None:
+        """Plain output rings no bell."""
+
     def animate(self) -> None:
         """There is no live area."""
 

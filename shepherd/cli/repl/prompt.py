@@ -7,6 +7,7 @@ from pathlib import Path
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -15,10 +16,15 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
+from shepherd.cli.repl.menu import mark_first_command
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.files import write_private
+from shepherd.tools.text import pluralize
 
 MAX_ROWS = 10
+MIN_FOLDED_LINES = 10
+MIN_FOLDED = 2000
+"""Characters from which a paste is folded."""
 MAX_HISTORY_BYTES = 1_048_576
 BURST_SECONDS = 0.03
 QUIET_SECONDS = 0.6
@@ -71,12 +77,14 @@ class Prompt:
         self._bursts_are_pastes = bursts_are_pastes
         self._typed_at = 0.0
         self._more_came = False
+        self._folds: dict[str, str] = {}
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
             complete_while_typing=True,
             multiline=True,
             on_text_insert=self._note_typing,
+            on_completions_changed=mark_first_command,
         )
 
     @property
@@ -97,12 +105,48 @@ class Prompt:
 
     def take(self) -> str:
         """Return the text and clear the prompt; the history gets it, without keys."""
+        self.unfold()
         text = self.buffer.text
         kept = redact(text)
         if kept != text:
             self.buffer.text = kept
         self.buffer.reset(append_to_history=bool(text.strip()))
         return text
+
+    def paste(self, text: str) -> None:
+        """Insert text; a long one is folded to one line until it is sent or opened."""
+        if text.count("\n") < MIN_FOLDED_LINES and len(text) < MIN_FOLDED:
+            self.buffer.insert_text(text)
+            return
+        count = text.count("\n") + (not text.endswith("\n"))
+        sign = f"[paste {len(self._folds) + 1}: {pluralize(count, 'line')}, Tab opens]"
+        self._folds[sign] = text
+        self.buffer.insert_text(sign)
+
+    @property
+    def is_after_fold(self) -> bool:
+        """Whether a folded text ends at the cursor."""
+        return bool(self._fold_before())
+
+    def delete_fold(self) -> None:
+        """Delete the folded text before the cursor."""
+        self.buffer.delete_before_cursor(len(self._fold_before()))
+
+    def unfold(self) -> None:
+        """Put all folded texts in their places."""
+        text = self.buffer.text
+        if not any(sign in text for sign in self._folds):
+            return
+        position = self.buffer.cursor_position
+        before, after = text[:position], text[position:]
+        for sign, folded in self._folds.items():
+            before, after = before.replace(sign, folded, 1), after.replace(sign, folded, 1)
+        self._folds.clear()
+        self.buffer.document = Document(before + after, len(before))
+
+    def _fold_before(self) -> str:
+        before = self.buffer.document.text_before_cursor
+        return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def restore(self, text: str) -> None:
         """Put `text` before the typed text."""

@@ -1,12 +1,15 @@
 """Keeps the live area in place when the terminal's width changes."""
 
 import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.layout.screen import Screen as Cells
+
+from shepherd.cli.render.surface import do_nothing
 
 _REFLOWING = frozenset(
     {"TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_LOG"}
@@ -37,12 +40,24 @@ class ResizingApplication(Application[None]):
         super().__init__(**arguments)
         self._reflows = reflows(os.environ)
         self._drawn: Size | None = None
+        self.before_pause: Callable[[], None] = do_nothing
+        self.after_pause: Callable[[], None] = do_nothing
         self.before_erase: Callable[[], bool] = bool
         """Called on a resize; returns whether the cursor was above the live area."""
         self.after_render += self._note_size
 
     def _note_size(self, app: Application[None]) -> None:
         self._drawn = app.output.get_size()
+
+    def suspend_to_background(self, suspend_group: bool = True) -> None:  # noqa: FBT001 - prompt-toolkit's signature
+        """Stop the process, between `before_pause` and `after_pause`."""
+
+        def stop() -> None:
+            self.before_pause()
+            os.kill(0 if suspend_group else os.getpid(), signal.SIGTSTP)
+            self.after_pause()
+
+        run_in_terminal(stop)
 
     def _on_resize(self) -> None:
         cells = self.renderer.last_rendered_screen

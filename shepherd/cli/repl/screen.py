@@ -1,8 +1,8 @@
 """The terminal: permanent output that scrolls, and below it a live area that is redrawn."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
@@ -21,14 +21,14 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
-from prompt_toolkit.output import ColorDepth, Output
-from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style
+from prompt_toolkit.output import Output
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
+from shepherd.cli.repl.attention import FOCUS_IN, FOCUS_OUT, Attention
 from shepherd.cli.repl.ink_writer import InkWriter
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
+from shepherd.cli.repl.output import STYLE, terminal_output
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.resize import ResizingApplication
@@ -38,34 +38,6 @@ from shepherd.cli.terminal.paint import Ink, Painter, Piece
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6
 """The maximum share of the screen's height for the live text."""
-
-_STYLE = Style.from_dict(
-    {
-        "prompt": "bold ansicyan",
-        "placeholder": "ansibrightblack",
-        "status": "ansibrightblack",
-        "completion-menu": "noinherit",
-        "completion-menu.completion": "noinherit",
-        "completion-menu.completion.current": "noinherit reverse",
-        "completion-menu.meta.completion": "noinherit ansibrightblack",
-        "completion-menu.meta.completion.current": "noinherit reverse",
-        "scrollbar.background": "noinherit",
-        "scrollbar.button": "noinherit reverse",
-    }
-)
-_DEPTHS = {
-    None: ColorDepth.MONOCHROME,
-    "standard": ColorDepth.DEFAULT,
-    "256": ColorDepth.DEPTH_8_BIT,
-    "truecolor": ColorDepth.TRUE_COLOR,
-}
-
-
-def terminal_output(painter: Painter) -> Output:
-    """Standard output as a terminal; the cursor's position is never queried."""
-    size = Vt100_Output.from_pty(sys.stdout).get_size
-    depth = _DEPTHS.get(painter.color_system, ColorDepth.DEPTH_4_BIT)
-    return Vt100_Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)
 
 
 class Screen:
@@ -102,12 +74,16 @@ class Screen:
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
         self.reader = ResultPanel(painter, self._prompt_window, lambda: self.app)
         keys = global_keys(prompt, actions, self._is_asking)
+        for key in ("c-g", ("c-x", "c-e")):
+            bind(keys, key, self._open_editor, when=~Condition(self._is_asking) & ~is_searching)
+        for key, has_focus in ((FOCUS_IN, True), (FOCUS_OUT, False)):
+            bind(keys, key, partial(self._focused, has_focus=has_focus))
         bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
         self.app = ResizingApplication(
             layout=Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
-            style=_STYLE,
+            style=STYLE,
             erase_when_done=True,
             min_redraw_interval=REDRAW_SECONDS,
             editing_mode=EditingMode.VI if vi_mode else EditingMode.EMACS,
@@ -121,6 +97,8 @@ class Screen:
             self._held_text,
             lambda: bool(prompt.text) or self._panel.is_open,
         )
+        self.attention = Attention(self.app.output, {})
+        self.app.before_pause, self.app.after_pause = self._pause, self._go_on
         self.app.before_erase = self._ink.resized
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
@@ -145,6 +123,7 @@ class Screen:
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` in place of the live area until it is answered."""
+        self.alert("A question waits.")
         self.reader.close()
         return await self._panel.ask(question)
 
@@ -176,20 +155,48 @@ class Screen:
         """Put text back before the typed text."""
         self.prompt.restore(text)
 
+    def alert(self, text: str) -> None:
+        """Ring the bell and notify, if the terminal does not have the focus."""
+        self.attention.alert(text)
+
     async def run(self) -> None:
         """Read keys until `leave`."""
         try:
             with reading_keys(self.app.input):
+                self.attention.begin()
                 await self.app.run_async(set_exception_handler=False)
         except EOFError:
             return  # the terminal was closed
         finally:
+            self.attention.end()
             self._ink.write()
 
     def leave(self) -> None:
         """End `run`."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
+
+    def _focused(self, *, has_focus: bool) -> None:
+        self.attention.has_focus = has_focus
+
+    def _open_editor(self) -> None:
+        """Edit the typed text in the user's editor; output waits meanwhile."""
+        self.prompt.unfold()
+        self._pause()
+        self.prompt.buffer.open_in_editor().add_done_callback(self._editor_closed)
+
+    def _editor_closed(self, _task: asyncio.Task[None]) -> None:
+        self._go_on()
+
+    def _pause(self) -> None:
+        """Leave the terminal to another program."""
+        self._ink.is_paused = True
+        self.attention.end()
+
+    def _go_on(self) -> None:
+        self.attention.begin()
+        self._ink.is_paused = False
+        self._ink.add(())
 
     def _is_asking(self) -> bool:
         return self._answer is not None or self._panel.is_open

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from shepherd.cli.render.surface import Actions
+from shepherd.cli.repl.attention import Attention, read_focus_events
 from shepherd.cli.repl.commands import CommandTable
 from shepherd.cli.repl.complete import PromptCompleter
 from shepherd.cli.repl.keys import marks_pastes
@@ -17,12 +18,23 @@ from shepherd.cli.terminal.paint import Painter
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 
+LIGHT_BACKGROUNDS = ("7", "15")
+"""The numbers of light colours in COLORFGBG."""
+
 
 def can_redraw(env: Mapping[str, str]) -> bool:
     """Whether input and output are a terminal that understands cursor movements."""
     if env.get("TERM", "") in ("", "dumb", "unknown"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def code_theme(name: str, env: Mapping[str, str]) -> str:
+    """The Pygments style; for `auto`, the terminal's own colours on its background."""
+    if name != "auto":
+        return name
+    background = env.get("COLORFGBG", "").rpartition(";")[2]
+    return "ansi_light" if background in LIGHT_BACKGROUNDS else "ansi_dark"
 
 
 def build_surface(
@@ -32,7 +44,8 @@ def build_surface(
     encoding = sys.stdout.encoding or "utf-8"
     if not can_redraw(os.environ):
         return PlainSurface(Painter(styled=False, encoding=encoding), actions)
-    painter = Painter(encoding=encoding, code_theme=terminal.code_theme)
+    theme = code_theme(terminal.code_theme, os.environ)
+    painter = Painter(encoding=encoding, code_theme=theme)
     completer = PromptCompleter(table, cwd)
     completer.prompts, completer.resources = table.offered_prompts, table.offered_resources
     prompt = Prompt(
@@ -41,7 +54,11 @@ def build_surface(
         painter.glyphs.user,
         bursts_are_pastes=not marks_pastes(os.environ),
     )
-    return Screen(painter, prompt, actions, vi_mode=terminal.edit_mode == "vi")
+    screen = Screen(painter, prompt, actions, vi_mode=terminal.edit_mode == "vi")
+    title = f"Shepherd: {cwd.name}" if terminal.title else ""
+    read_focus_events()
+    screen.attention = Attention(screen.app.output, os.environ, title=title, alerts=terminal.notify)
+    return screen
 
 
 class WorkQueue:

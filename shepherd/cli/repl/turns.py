@@ -7,7 +7,14 @@ from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
-from shepherd.cli.terminal.attachments import Attached, attach_files, described, mentioned_paths
+from shepherd.cli.render.totals import Totals
+from shepherd.cli.terminal.attachments import (
+    Attached,
+    attach_files,
+    described,
+    mentioned_paths,
+    missing_paths,
+)
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
@@ -60,6 +67,7 @@ class Turns:
     async def send(self, text: str) -> None:
         """Show `text` and answer it; raises NotSentError if it did not reach the model."""
         self._renderer.user(text)
+        self._status.turn = Totals()
         backend = await self._backend()
         await self._conversation.before_turn()
         try:
@@ -103,6 +111,9 @@ class Turns:
         return backend
 
     async def _attach(self, text: str, backend: Backend) -> Attached:
+        for path, similar in missing_paths(text, self._conversation.cwd).items():
+            hint = f"; did you mean @{similar}?" if similar else ""
+            self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
         if not mentioned_paths(text, self._conversation.cwd):
             return Attached(text)
         self._renderer.activity.start("reading files")

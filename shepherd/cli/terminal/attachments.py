@@ -3,15 +3,18 @@
 Text goes into the message, an image beside it.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from shepherd.errors import ImageError
 from shepherd.images import SUFFIXES, Image, check_count, load_image
 from shepherd.messages import Message, ToolCall
 from shepherd.turn import ToolExecutor
+from shepherd.validation import nearest
 
 
 def load_images(paths: Sequence[Path]) -> tuple[Image, ...]:
@@ -29,6 +32,8 @@ def described(image: Image) -> str:
 
 
 _MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+MAX_COMPARED = 2000
+"""Names of a directory that are compared with a mistyped one."""
 _PUNCTUATION = ".,;:!?)]}'\""
 
 
@@ -56,6 +61,34 @@ def mentioned_paths(text: str, cwd: Path) -> list[str]:
                 paths[candidate] = None
                 break
     return list(paths)
+
+
+def missing_paths(text: str, cwd: Path) -> dict[str, str]:
+    """What looks like a mistyped path after an @, each with the most similar path or "".
+
+    Words without a dot or a slash count only if there is a similar path.
+    """
+    missing: dict[str, str] = {}
+    for quoted, bare in _MENTION.findall(text):
+        name = quoted or bare.rstrip(_PUNCTUATION)
+        if not name or _exists(cwd, name) or _exists(cwd, bare):
+            continue
+        similar = _similar(cwd, name)
+        if similar or quoted or "/" in name:
+            missing[name] = similar
+    return missing
+
+
+def _similar(cwd: Path, path: str) -> str:
+    """The entry of the directory whose name is most like the one of `path`, or ""."""
+    directory, slash, name = path.rpartition("/")
+    try:
+        with os.scandir(_resolve(cwd, directory or ("/" if slash else "."))) as entries:
+            names = [entry.name for entry in islice(entries, MAX_COMPARED)]
+    except (OSError, ValueError):
+        return ""
+    found = nearest(name, names)
+    return f"{directory}{slash}{found}" if found else ""
 
 
 async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolExecutor) -> Attached:

@@ -18,7 +18,8 @@ from shepherd.tools.shell.process import run_program
 _WORKER = Path(__file__).with_name("worker.py")
 _BAD_PATTERN = 3
 _RIPGREP = """
---no-config --no-ignore --hidden --no-messages --null --line-number --with-filename --no-heading
+--no-config --hidden --no-ignore-dot --no-ignore-global --no-ignore-exclude --no-messages --null
+--line-number --with-filename --no-heading
 --color=never --crlf --encoding=none --sort=path
 """
 
@@ -30,6 +31,8 @@ class BadPatternError(Exception):
 async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
     """Search with ripgrep; False if it does not understand the pattern."""
     argv = [program, *_RIPGREP.split()]
+    if query.ignored is None or not query.ignored.is_active:
+        argv.append("--no-ignore")
     if query.glob:
         argv.append(f"--glob={query.glob}")
     argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
@@ -69,7 +72,7 @@ def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopp
     try:
         return [
             entry.path
-            for entry in Tree(query.root, context).walk(root, stopped)
+            for entry in Tree(query.root, context, ignored=query.ignored).walk(root, stopped)
             if entry.is_file
             and (matcher is None or matcher.fullmatch(entry.path))
             and not denied(context, query.root / entry.path)

@@ -14,6 +14,7 @@ from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
+from shepherd.tools.search.ignore import Ignored
 from shepherd.tools.search.matches import MatchCollector, Query
 
 
@@ -72,7 +73,8 @@ def _query(arguments: GrepArguments, context: ToolContext) -> Query:
     if not path.is_dir():
         kind = "not a regular file" if path.exists() else "no such file"
         raise ToolError(f"{kind}: {arguments.path}")
-    return Query(arguments.pattern, path, glob=arguments.glob)
+    ignored = Ignored(path, keep=frozenset(arguments.glob.split("/")))
+    return Query(arguments.pattern, path, glob=arguments.glob, ignored=ignored)
 
 
 def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:

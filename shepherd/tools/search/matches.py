@@ -11,6 +11,7 @@ from shepherd.errors import ToolError
 from shepherd.tasks import Stopped
 from shepherd.tools.base import ToolContext
 from shepherd.tools.files.access import FileAccess
+from shepherd.tools.search.ignore import Ignored
 from shepherd.tools.search.walk import denied
 from shepherd.tools.text import one_line, plain_text
 
@@ -68,12 +69,14 @@ class Query:
     """A regular expression, the resolved directory, and the files in it to search.
 
     `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
+    Files that are `ignored` are left out.
     """
 
     pattern: str
     root: Path
     glob: str = ""
     single: str = ""
+    ignored: Ignored | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,10 @@ class MatchCollector:
 
     def _is_denied(self, path: str) -> bool:
         if path not in self._denied:
-            self._denied[path] = denied(self._context, self._query.root / path)
+            ignored = self._query.ignored
+            self._denied[path] = denied(self._context, self._query.root / path) or (
+                ignored is not None and ignored.has(path)
+            )
         return self._denied[path]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.opening import enter_directory
+from shepherd.tools.search.ignore import Ignored
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox"}
@@ -27,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The tree below the resolved directory `root`, without the names in `skip`.
+    """The tree below the resolved directory `root`, without what is in `skip` or ignored.
 
     Directories that the rules deny for reading are left out. Callers check files themselves.
     """
@@ -35,6 +36,7 @@ class Tree:
     root: Path
     context: ToolContext
     skip: frozenset[str] = SKIPPED
+    ignored: Ignored | None = None
 
     def walk(self, descriptor: int, stopped: Callable[[], bool]) -> Generator[Entry]:
         """All entries, sorted by the parts of their paths; `descriptor` is the open root.
@@ -52,6 +54,8 @@ class Tree:
                 return
             path = "/".join((*parts, name))
             if name in self.skip or (is_dir and denied(self.context, self.root / path)):
+                continue
+            if self.ignored is not None and self.ignored.has(path, is_dir=is_dir):
                 continue
             yield Entry(path, is_dir, is_file)
             if is_dir and len(parts) < MAX_DEPTH:

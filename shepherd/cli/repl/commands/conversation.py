@@ -1,8 +1,6 @@
 """Commands about the conversation."""
 
 import asyncio
-import json
-from pathlib import Path
 
 from rich.text import Text
 
@@ -12,9 +10,7 @@ from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.repl.context_view import cache_rows, context_rows, part_rows
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.conversation.context_use import measure_context, measure_tools
-from shepherd.messages import Message, Role, message_to_json
-from shepherd.session import Session
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.conversation.export import save_conversation
 
 
 def conversation_commands(context: CommandContext) -> list[Command]:
@@ -28,6 +24,8 @@ def conversation_commands(context: CommandContext) -> list[Command]:
         Command("clear", "", "forget the conversation", conversation.clear),
         Command("save", "[FILE]", "write the conversation as Markdown, or JSON if FILE ends so",
                 conversation.save),
+        Command("export", "[FILE.md|FILE.html]", "write the conversation as a document to read",
+                conversation.export),
     ]  # fmt: skip
 
 
@@ -73,11 +71,19 @@ class _Conversation:
         self._context.say(Text("The conversation starts afresh."))
 
     async def save(self, argument: str) -> None:
+        await self._save(argument or f"shepherd-{self._context.conversation.session.id}.md")
+
+    async def export(self, argument: str) -> None:
+        if argument and not argument.endswith((".md", ".html", ".htm")):
+            self._context.renderer.error("/export writes a FILE that ends in .md or .html.")
+            return
+        await self._save(argument or f"shepherd-{self._context.conversation.session.id}.html")
+
+    async def _save(self, name: str) -> None:
         conversation = self._context.conversation
         if not conversation.session.messages:
             self._context.renderer.error("There is nothing to save yet.")
             return
-        name = argument or f"shepherd-{conversation.session.id}.md"
         try:
             path = await asyncio.to_thread(
                 save_conversation, conversation.session, conversation.cwd, name
@@ -88,54 +94,3 @@ class _Conversation:
             self._context.renderer.error(f"{name}: {error.strerror}")
         else:
             self._context.say(Text(sanitize(f"Saved to {path}")))
-
-
-def save_conversation(session: Session, cwd: Path, name: str) -> Path:
-    """Write the conversation to a new file, as JSON if its name ends so; raises OSError."""
-    path = cwd / Path(name).expanduser()
-    text = as_json(session) if path.suffix == ".json" else as_markdown(session)
-    with path.open("x", encoding="utf-8", errors="replace") as file:
-        file.write(text)
-    return path
-
-
-def as_json(session: Session) -> str:
-    """The session's id, system message and messages as one JSON object."""
-    data = {
-        "id": session.id,
-        "system_message": session.system_message,
-        "messages": [message_to_json(m.without_images()) for m in session.messages],
-    }
-    return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-
-
-def as_markdown(session: Session) -> str:
-    """The conversation as a document, with calls and results in code blocks."""
-    parts = [f"# Shepherd session {session.id}"]
-    for message in session.messages:
-        parts += _message_parts(message)
-    return "\n\n".join(parts) + "\n"
-
-
-def _message_parts(message: Message) -> list[str]:
-    if message.role is Role.TOOL:
-        return [f"**{message.name}** gave:", fenced(message.plain_text)]
-    role = Role.SYSTEM if message.is_hint else message.role
-    title = {Role.USER: "## You", Role.ASSISTANT: "## Model"}.get(role, "## System")
-    parts = [title]
-    if message.reasoning:
-        quoted = message.reasoning.strip().replace("\n", "\n> ")
-        parts.append(f"> {quoted}")
-    if text := message.plain_text.strip():
-        parts.append(text)
-    for call in map(open_call, message.tool_calls):
-        parts += [f"**{call.name}** called with:", fenced(call.arguments_json, "json")]
-    return parts
-
-
-def fenced(text: str, language: str = "") -> str:
-    """The text in a fence that no part of it can close."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"

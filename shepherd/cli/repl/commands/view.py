@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
+from shepherd.cli.render.prices import dollars
+from shepherd.cli.render.totals import Totals
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.choices import ApproveMode
@@ -44,8 +46,10 @@ def view_commands(context: CommandContext, table: CommandTable) -> list[Command]
             view.thinking,
             lambda: ("on", "off", "show", "hide"),
         ),
+        Command("usage", "", "tokens, and their price if it is known", view.usage),
         Command("stats", "", "tokens and speeds since the start", view.stats),
         Command("exit", "", "leave (also Ctrl+D)", view.exit),
+        Command("quit", "", "leave", view.exit),
     ]
 
 
@@ -93,6 +97,21 @@ class _View:
         state = "on" if session.thinking else "off"
         visibility = "shown" if renderer.show_thinking else "hidden"
         self._context.say(Text(f"thinking: {state}, {visibility}"))
+
+    async def usage(self, argument: str) -> None:
+        status = self._context.status
+        spans = (("last turn", status.turn), ("since the start", status.totals))
+        self._context.say(two_columns((name, self._use(totals)) for name, totals in spans))
+        if status.price is None:
+            note = "terminal.prices in the settings gives the prices of models."
+            self._context.say(Text(note, style="quiet"))
+
+    def _use(self, totals: Totals) -> str:
+        price = self._context.status.price
+        cost = f"; {dollars(price.cost(totals))}" if price else ""
+        cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
+        read = pluralize(totals.prompt_tokens, "token", ",")
+        return f"{read} read{cached}, {totals.completion_tokens:,} written{cost}"
 
     async def stats(self, argument: str) -> None:
         totals = self._context.status.totals
